@@ -1,0 +1,12 @@
+//! The `bugle` command.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    bugle::cli::run(bugle::cli::Cli::parse()).unwrap_or_else(|error| {
+        eprintln!("bugle: {error:#}");
+        ExitCode::FAILURE
+    })
+}

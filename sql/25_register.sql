@@ -1,0 +1,157 @@
+-- register: a worker says who it is and what it serves. Called by workers, once; attach again after each lost connection.
+--
+-- A worker is a row and one session advisory lock, its proof of life: the lock goes when the process dies, without any
+-- timeout. Each connection takes a lock of its own, because a link that is half open keeps the lock of a backend whose
+-- worker has long come back by another way.
+
+create or replace function bugle.prove_life(p_worker bigint) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_key constant bigint := hashtextextended(gen_random_uuid()::text, 7126490985);
+begin
+  perform pg_advisory_lock(v_key);
+  update bugle.registrations r
+  set life_key = v_key,
+    backend_pid = pg_backend_pid(),
+    seen_at = clock_timestamp(),
+    lost_at = null
+  where r.id = p_worker;
+end
+$$;
+comment on function bugle.prove_life is 'Take a fresh proof of life for a worker on this session.';
+revoke execute on function bugle.prove_life from public;
+
+create or replace function bugle.register(
+  p_name text, p_host text, p_process_id integer, p_version text, p_protocol integer,
+  p_queues text[], p_slots integer[], p_commands text[])
+returns table (worker bigint, nonce uuid)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_worker bigint;
+  v_nonce uuid;
+begin
+  if p_protocol <> bugle.protocol() then
+    perform bugle.refuse('JB013', format('this worker speaks protocol %s, the schema speaks %s', p_protocol, bugle.protocol()),
+      case when p_protocol > bugle.protocol()
+        then 'Run "bugle migrate" of the worker''s version.'
+        else 'Upgrade the worker to the version that migrated this database.' end);
+  end if;
+  if coalesce(cardinality(p_queues), 0) = 0 or coalesce(cardinality(p_commands), 0) = 0 then
+    perform bugle.refuse('JB014', 'a worker must serve at least one queue and one command',
+      'Register an executor, or set up a command in the worker''s file.');
+  end if;
+  insert into bugle.registrations (
+    name, host, process_id, version, protocol, queues, slots, commands, life_key, backend_pid)
+  values (
+    left(p_name, 200), left(p_host, 200), p_process_id, left(p_version, 50), p_protocol, p_queues, p_slots, p_commands,
+    0, pg_backend_pid())
+  returning registrations.id, registrations.nonce into v_worker, v_nonce;
+  perform bugle.prove_life(v_worker);
+  return query
+  select v_worker, v_nonce;
+end
+$$;
+comment on function bugle.register is 'Sign on as a worker on this session. The nonce goes with every later word.';
+revoke execute on function bugle.register from public;
+
+-- After a lost connection, before anything is claimed: the worker names what it still runs.
+--   Still its own: it keeps them. A claim that was lost in a crash of the server (the job is ready, under the number before):
+--   it is taken up again. All others are returned: fenced, to be stopped.
+--   Jobs it holds here and does not name were claimed in a reply it never got: given back, the attempt not counted.
+create or replace function bugle.attach(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
+returns setof bugle.verdict
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_unknown bigint[];
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  if exists (
+    select from bugle.registrations r where r.id = p_worker and r.stopped_at is not null)
+  then
+    perform bugle.refuse('JB010', format('worker %s has signed off', p_worker), 'Register again with bugle.register.');
+  end if;
+  perform bugle.prove_life(p_worker);
+
+  update bugle.jobs_live j
+  set state = 'running',
+    attempt = j.attempt + 1,
+    claim = h.claim,
+    worker = p_worker,
+    first_started_at = coalesce(j.first_started_at, now()),
+    started_at = now(),
+    updated_at = now()
+  from unnest(p_running) h
+  where j.id = h.id
+    and j.claim = h.claim - 1
+    and j.state = 'ready';
+
+  v_unknown := array(
+    select j.id
+    from bugle.jobs_live j
+    where j.worker = p_worker
+      and j.state = 'running'
+      and not exists (
+        select from unnest(p_running) h where h.id = j.id and h.claim = j.claim)
+    order by j.id
+    for update);
+  update bugle.jobs_live j
+  set state = 'ready',
+    attempt = j.attempt - 1,
+    updated_at = now()
+  where j.id = any (v_unknown);
+  perform bugle.ring(q.queue)
+  from (
+    select distinct j.queue from bugle.jobs_live j where j.id = any (v_unknown)) q;
+
+  return query
+  select v.* from bugle.not_held(p_worker, p_running) v;
+end
+$$;
+comment on function bugle.attach is 'Take up a worker''s identity again on a new session, naming what it still runs. Returns what it lost.';
+revoke execute on function bugle.attach from public;
+
+create or replace function bugle.not_held(p_worker bigint, p_running bugle.held_job[]) returns setof bugle.verdict
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select h.id, h.claim, 'fenced'
+  from unnest(p_running) h
+  where not exists (
+    select
+    from bugle.jobs_live j
+    where j.id = h.id
+      and j.claim = h.claim
+      and j.worker = p_worker
+      and j.state = 'running')
+$$;
+comment on function bugle.not_held is 'Which of the jobs a worker believes to run are not its own any more.';
+revoke execute on function bugle.not_held from public;
+
+create or replace function bugle.detach(p_worker bigint, p_nonce uuid) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  update bugle.registrations r
+  set stopped_at = coalesce(r.stopped_at, now()),
+    running = 0
+  where r.id = p_worker;
+  perform bugle.pass_on(q.queue)
+  from (
+    select unnest(r.queues) as queue from bugle.registrations r where r.id = p_worker) q;
+end
+$$;
+comment on function bugle.detach is 'Sign off. Whatever the worker still holds is rescued.';
+revoke execute on function bugle.detach from public;

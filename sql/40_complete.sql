@@ -1,0 +1,292 @@
+-- complete: running -> completed. Called by workers, a batch at a time; also by executors inside their own transaction.
+--
+-- Every word about a job carries the claim it was made under, and is refused, row by row, when that claim is no longer
+-- current: a worker that was frozen and woke up again must not finish what another is running now. A repeated word about
+-- something that has already happened is answered with "repeated", so that it can be sent again after a lost reply.
+
+create or replace function bugle.check_worker(p_worker bigint, p_nonce uuid) returns void
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  if not exists (
+    select from bugle.registrations r where r.id = p_worker and r.nonce = p_nonce)
+  then
+    perform bugle.refuse('JB010', format('there is no worker %s with this nonce', p_worker),
+      'Register again with bugle.register.');
+  end if;
+end
+$$;
+comment on function bugle.check_worker is 'Refuse whoever is not the worker it says it is.';
+revoke execute on function bugle.check_worker from public;
+
+-- Where a job that ends now is kept. Today's leaf if it exists, else the newest one: never nowhere.
+create or replace function bugle.history_day(p_kind text) returns date
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select d.day
+  from bugle.history_days d
+  where d.kind = p_kind
+    and d.retired_at is null
+  order by d.day <= (now() at time zone 'utc')::date desc, d.day desc
+  limit 1
+$$;
+comment on function bugle.history_day is 'The day whose leaf takes jobs that end now.';
+revoke execute on function bugle.history_day from public;
+
+-- What became of words about jobs that are not held under that claim any more.
+create or replace function bugle.verdicts_on_others(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
+returns setof bugle.verdict
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  return query
+  select h.id, h.claim,
+    case
+      when exists (
+        select
+        from bugle.jobs j
+        where j.id = h.id
+          and j.claim = h.claim
+          and j.worker = p_worker
+          and j.state <> 'running')
+      then 'repeated'
+      when not exists (select from bugle.jobs j where j.id = h.id) then 'gone'
+      else 'fenced'
+    end
+  from unnest(p_jobs) h
+  where h.id <> all (p_done);
+end
+$$;
+comment on function bugle.verdicts_on_others is 'For jobs that were not held: repeated, if the same claim was ended before; gone, if there is no such job; else fenced.';
+revoke execute on function bugle.verdicts_on_others from public;
+
+-- Rows are deleted in id order (the join below is a nested loop over the sorted batch; nothing else is allowed to the
+-- planner): two sessions that touch the same rows in different orders would deadlock. The coalesce keeps it from entering
+-- by the index on worker, which would compare every running job with every finished one.
+create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
+returns setof bugle.verdict
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_material = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_day constant date := bugle.history_day('ended');
+  v_done bigint[];
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+
+  if (select s.keep_completed from bugle.settings s) then
+    with finished as (
+      select f.id, f.claim, f.result
+      from unnest(p_jobs) f
+      order by f.id
+    ), gone as (
+      delete from bugle.jobs_live j
+      using finished f
+      where j.id = f.id
+        and j.claim = f.claim
+        and coalesce(j.worker, 0) = p_worker
+        and j.state = 'running'
+      returning j.*, f.result as outcome
+    ), kept as (
+      insert into bugle.jobs_ended (
+        id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+        attempt, crashes, claim, worker, result, last_error, last_error_code, progress, progress_note,
+        created_at, updated_at, first_started_at, started_at, finished_at, day)
+      select
+        g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
+        g.retry_policy, g.headers, g.attempt, g.crashes, g.claim, g.worker, g.outcome, g.last_error, g.last_error_code,
+        g.progress, g.progress_note, g.created_at, now(), g.first_started_at, g.started_at, now(), v_day
+      from gone g
+      returning id
+    )
+    select array_agg(k.id) into v_done from kept k;
+  else
+    with finished as (
+      select f.id, f.claim
+      from unnest(p_jobs) f
+      order by f.id
+    ), gone as (
+      delete from bugle.jobs_live j
+      using finished f
+      where j.id = f.id
+        and j.claim = f.claim
+        and coalesce(j.worker, 0) = p_worker
+        and j.state = 'running'
+      returning j.id
+    )
+    select array_agg(g.id) into v_done from gone g;
+  end if;
+
+  if cardinality(p_jobs) > coalesce(cardinality(v_done), 0) then
+    return query
+    select v.*
+    from bugle.verdicts_on_others(p_worker,
+      array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), coalesce(v_done, '{}')) v;
+  end if;
+end
+$$;
+comment on function bugle.complete is 'Finish jobs this worker holds. Returns only those it could not: repeated, gone, or fenced.';
+revoke execute on function bugle.complete from public;
+
+-- The engine's way out of the live table for everything but completion: the rows are locked and the decision is made.
+create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
+language sql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  with gone as (
+    delete from bugle.jobs_live j
+    using unnest(p_endings) e
+    where j.id = e.id
+    returning j.*, e.state as final_state, e.reason as final_reason, e.result as final_result,
+      e.error as final_error, e.code as final_code
+  )
+  insert into bugle.jobs (
+    id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+    attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note,
+    created_at, updated_at, first_started_at, started_at, finished_at, day)
+  select
+    g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
+    g.retry_policy, g.headers, g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
+    coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note,
+    g.created_at, now(), g.first_started_at, g.started_at, now(),
+    bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)
+  from gone g
+$$;
+comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason.';
+revoke execute on function bugle.end_jobs from public;
+
+-- Lock those of these jobs that the worker holds under the given claims, in id order.
+create or replace function bugle.lock_held(p_worker bigint, p_jobs bugle.held_job[]) returns bigint[]
+language sql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select coalesce(array_agg(l.id), '{}')
+  from (
+    select j.id
+    from unnest(p_jobs) h
+      join bugle.jobs_live j on j.id = h.id
+    where j.claim = h.claim
+      and j.worker = p_worker
+      and j.state = 'running'
+    order by j.id
+    for update of j) l
+$$;
+comment on function bugle.lock_held is 'Lock the jobs a worker holds under these claims; the others are left out.';
+revoke execute on function bugle.lock_held from public;
+
+-- give back: running -> ready. At shutdown; the attempt is not counted.
+create or replace function bugle.give_back(p_worker bigint, p_nonce uuid, p_jobs bugle.held_job[])
+returns setof bugle.verdict
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_held bigint[];
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  v_held := bugle.lock_held(p_worker, p_jobs);
+  update bugle.jobs_live j
+  set state = 'ready',
+    attempt = j.attempt - 1,
+    updated_at = now()
+  where j.id = any (v_held);
+  perform bugle.ring(q.queue)
+  from (
+    select distinct j.queue from bugle.jobs_live j where j.id = any (v_held)) q;
+  return query
+  select v.* from bugle.verdicts_on_others(p_worker, p_jobs, v_held) v;
+end
+$$;
+comment on function bugle.give_back is 'Return jobs this worker holds and will not finish. The attempt is not counted.';
+revoke execute on function bugle.give_back from public;
+
+-- snooze: running -> scheduled. The executor asks to be run again later; the attempt is not counted.
+create or replace function bugle.snooze(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_for interval)
+returns setof bugle.verdict
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_held bigint[];
+  v_run_at constant timestamptz := now() + least(greatest(p_for, interval '0'), interval '10 years');
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  v_held := bugle.lock_held(p_worker, array[p_job]);
+  update bugle.jobs_live j
+  set state = 'scheduled',
+    run_at = v_run_at,
+    attempt = j.attempt - 1,
+    updated_at = now()
+  where j.id = any (v_held);
+  perform bugle.expect(v_run_at);
+  return query
+  select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
+end
+$$;
+comment on function bugle.snooze is 'Put a job this worker holds off for a while. The attempt is not counted.';
+revoke execute on function bugle.snooze from public;
+
+-- cancelled: running -> cancelled. The executor itself says that there is nothing to do any more.
+create or replace function bugle.give_up(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_error text)
+returns setof bugle.verdict
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_held bigint[];
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  v_held := bugle.lock_held(p_worker, array[p_job]);
+  perform bugle.end_jobs(array(
+    select (h.id, 'cancelled', 'executor', null, bugle.bounded(p_error), null)::bugle.ending
+    from unnest(v_held) h (id)));
+  return query
+  select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
+end
+$$;
+comment on function bugle.give_up is 'End a job this worker holds as cancelled, at its executor''s word.';
+revoke execute on function bugle.give_up from public;
+
+-- Reported while running; the newest report counts. A stale claim changes nothing and is not an error.
+create or replace function bugle.report_progress(
+  p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_progress real, p_note text)
+returns boolean
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  perform set_config('synchronous_commit', 'off', true);
+  update bugle.jobs_live j
+  set progress = p_progress,
+    progress_note = left(p_note, 1000),
+    updated_at = now()
+  where j.id = p_job.id
+    and j.claim = p_job.claim
+    and j.worker = p_worker
+    and j.state = 'running';
+  return found;
+end
+$$;
+comment on function bugle.report_progress is 'Note how far a running job is. Returns whether this worker still holds it.';
+revoke execute on function bugle.report_progress from public;

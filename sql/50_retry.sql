@@ -1,0 +1,250 @@
+-- retry: running -> retrying, failed; retrying, scheduled -> ready. Failures are reported by workers, time passes at the keeper.
+
+create or replace function bugle.bounded(p_text text) returns text
+language sql immutable parallel safe
+return left(p_text, 10000);
+comment on function bugle.bounded is 'A text as it is kept in a row: at most 10,000 characters.';
+
+-- Pure: the clock and the random number (0 to 1) are arguments. The exponent is clamped before power(), because 2^44
+-- seconds is already out of an interval's range, and a failure whose delay cannot be computed could not even be recorded.
+create or replace function bugle.backoff(
+  p_policy bugle.retry_policies, p_attempt integer, p_first_started_at timestamptz, p_now timestamptz,
+  p_random double precision)
+returns timestamptz
+language plpgsql immutable parallel safe
+as $$
+declare
+  v_delay constant double precision := extract(epoch from p_policy.delay);
+  v_cap constant double precision := extract(epoch from p_policy.max_delay);
+  v_attempt constant integer := greatest(p_attempt, 1);
+  v_exponent integer := 0;
+  v_seconds double precision;
+begin
+  case p_policy.kind
+    when 'exponential', 'endless' then
+      v_exponent := v_attempt - 1;
+    when 'fixed_then_exponential' then
+      v_exponent := greatest(v_attempt - 3, 0);
+    when 'daily' then
+      -- the last try of a day is followed by the first of the next, a whole number of days after the very first try
+      if v_attempt % p_policy.per_day = 0 then
+        return greatest(p_now, p_first_started_at + make_interval(days => least(v_attempt / p_policy.per_day, 100000)));
+      end if;
+    else
+      null;
+  end case;
+  v_seconds := v_delay * power(p_policy.factor, least(v_exponent, 64));
+  if p_policy.kind in ('exponential', 'endless', 'fixed_then_exponential') then
+    v_seconds := least(v_seconds, v_cap);
+  end if;
+  -- jitter comes after the cap, so that jobs at the cap are spread too
+  return p_now + make_interval(secs => v_seconds * (1 + p_policy.jitter * (2 * p_random - 1)));
+end
+$$;
+comment on function bugle.backoff is 'When a job is tried again after its p_attempt-th attempt failed. Pure: clock and random number are arguments.';
+
+create or replace function bugle.attempts_allowed(p_policy bugle.retry_policies) returns integer
+language sql immutable parallel safe
+return case p_policy.kind
+  when 'endless' then 2147483647
+  when 'daily' then p_policy.per_day * p_policy.days
+  else p_policy.retries + 1
+end;
+comment on function bugle.attempts_allowed is 'How often a job is tried under a policy.';
+
+-- The policy that holds for a job: its own, its command's, the default.
+create or replace function bugle.policy_of(p_policy text, p_command text) returns bugle.retry_policies
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select p
+  from bugle.retry_policies p
+  where p.name in (p_policy, (select c.retry_policy from bugle.commands c where c.name = p_command), 'default')
+  order by p.name is not distinct from p_policy desc, p.name = 'default'
+  limit 1
+$$;
+comment on function bugle.policy_of is 'The retry policy that holds for a job: its own, its command''s, or the default.';
+revoke execute on function bugle.policy_of from public;
+
+create or replace function bugle.max_attempts_of(p_job bugle.jobs_live, p_policy bugle.retry_policies) returns integer
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select coalesce(
+    p_job.max_attempts,
+    (select c.max_attempts from bugle.commands c where c.name = p_job.command),
+    bugle.attempts_allowed(p_policy))
+$$;
+comment on function bugle.max_attempts_of is 'How often a job is tried: its own number, its command''s, or its policy''s.';
+revoke execute on function bugle.max_attempts_of from public;
+
+create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
+language sql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, code, error)
+  values (p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), left(p_code, 100), bugle.bounded(p_error))
+  on conflict (job, claim) do nothing
+$$;
+comment on function bugle.record_attempt is 'Keep a row about an attempt that failed.';
+revoke execute on function bugle.record_attempt from public;
+
+create or replace function bugle.fail(p_worker bigint, p_nonce uuid, p_jobs bugle.failed_job[])
+returns setof bugle.verdict
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_held bigint[] := '{}';
+  v_endings bugle.ending[] := '{}';
+  v_failed bugle.failed_job;
+  v_job bugle.jobs_live;
+  v_policy bugle.retry_policies;
+  v_run_at timestamptz;
+  v_next timestamptz;
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+
+  for v_failed in
+    select f.* from unnest(p_jobs) f order by f.id
+  loop
+    select j.* into v_job
+    from bugle.jobs_live j
+    where j.id = v_failed.id
+      and j.claim = v_failed.claim
+      and j.worker = p_worker
+      and j.state = 'running'
+    for update;
+    continue when not found;
+    v_held := v_held || v_job.id;
+    perform bugle.record_attempt(v_job, v_failed.error, v_failed.code);
+    v_policy := bugle.policy_of(v_job.retry_policy, v_job.command);
+
+    if not coalesce(v_failed.retryable, true) then
+      v_endings := v_endings || (v_job.id, 'failed', 'not_retryable', null,
+        bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
+    elsif v_job.attempt >= bugle.max_attempts_of(v_job, v_policy) then
+      v_endings := v_endings || (v_job.id, 'failed',
+        case v_failed.code when 'timeout' then 'timeout' else 'attempts_exhausted' end, null,
+        bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
+    else
+      v_run_at := case
+        when v_failed.retry_after_seconds is null then
+          bugle.backoff(v_policy, v_job.attempt, v_job.first_started_at, now(), random())
+        else now() + make_interval(secs => least(greatest(v_failed.retry_after_seconds, 0), 315360000))
+      end;
+      update bugle.jobs_live j
+      set state = 'retrying',
+        run_at = v_run_at,
+        last_error = bugle.bounded(v_failed.error),
+        last_error_code = left(v_failed.code, 100),
+        updated_at = now()
+      where j.id = v_job.id;
+      v_next := least(v_next, v_run_at);
+    end if;
+  end loop;
+
+  perform bugle.end_jobs(v_endings);
+  if v_next is not null then
+    perform bugle.expect(v_next);
+  end if;
+  return query
+  select v.*
+  from bugle.verdicts_on_others(p_worker,
+    array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_held) v;
+end
+$$;
+comment on function bugle.fail is 'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
+revoke execute on function bugle.fail from public;
+
+-- scheduled, retrying -> ready, when due. A promotion lost in a crash of the server is simply done again.
+create or replace function bugle.promote(p_limit integer default 1000)
+returns table (promoted integer, next_due_seconds double precision)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  v_queues text[];
+  v_promoted integer;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  with due as (
+    update bugle.jobs_live j
+    set state = 'ready',
+      updated_at = now()
+    where j.id = any (array(
+      select i.id
+      from bugle.jobs_live i
+      where i.state in ('scheduled', 'retrying')
+        and i.run_at <= now()
+      order by i.run_at
+      limit p_limit
+      for update skip locked))
+    returning j.queue
+  )
+  select count(*), array_agg(distinct d.queue) into v_promoted, v_queues from due d;
+  perform bugle.ring(q.queue) from unnest(v_queues) q (queue);
+  return query
+  select v_promoted, bugle.next_due_seconds();
+end
+$$;
+comment on function bugle.promote is 'Make due jobs ready and ring for them. Returns how many, and in how many seconds the next is due.';
+revoke execute on function bugle.promote from public;
+
+create or replace function bugle.next_due_seconds() returns double precision
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+as $$
+  select greatest(extract(epoch from least(
+    (select j.run_at from bugle.jobs_live j where j.state in ('scheduled', 'retrying') order by j.run_at limit 1),
+    (select j.deadline from bugle.jobs_live j where j.deadline is not null and j.state <> 'running' order by j.deadline limit 1),
+    (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1)
+  ) - clock_timestamp()), 0)::double precision
+$$;
+comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline or an answer. Null if nothing is.';
+revoke execute on function bugle.next_due_seconds from public;
+
+-- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the answer is overdue.
+create or replace function bugle.expire(p_limit integer default 1000) returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  v_endings bugle.ending[];
+begin
+  v_endings := array(
+    select (j.id, 'failed', 'deadline', null, format('not started before its deadline, %s', j.deadline), 'deadline')::bugle.ending
+    from bugle.jobs_live j
+    where j.deadline is not null
+      and j.state <> 'running'
+      and j.deadline <= now()
+    order by j.deadline
+    limit p_limit
+    for update skip locked);
+  v_endings := v_endings || array(
+    select (j.id, 'failed', 'answer_overdue', null, format('no answer before %s', j.answer_by), 'answer_overdue')::bugle.ending
+    from bugle.jobs_live j
+    where j.state = 'waiting'
+      and j.answer_by <= now()
+      and (j.deadline is null or j.deadline > now())
+    order by j.answer_by
+    limit p_limit
+    for update skip locked);
+  if cardinality(v_endings) > 0 then
+    perform bugle.end_jobs(v_endings);
+  end if;
+  return cardinality(v_endings);
+end
+$$;
+comment on function bugle.expire is 'Fail jobs whose deadline or answer is overdue. Returns how many.';
+revoke execute on function bugle.expire from public;

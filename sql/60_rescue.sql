@@ -1,0 +1,174 @@
+-- rescue: running -> ready, failed. The keeper takes back the jobs of workers that are gone.
+--
+-- Safe with two keepers at once, and safe to repeat. Each statement has a snapshot of its own: a worker's lock and its jobs
+-- must not be judged by one picture of the past.
+
+-- Note which workers are missing. Their proof of life is a lock: whoever can take it knows that nobody holds it. The same
+-- covers a restarted or crashed server, where all locks vanish at once, and everyone gets the grace time to come back.
+create or replace function bugle.note_lost(p_self bigint) returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_worker record;
+  v_lost integer := 0;
+begin
+  for v_worker in
+    select r.id, r.life_key, r.backend_pid, r.queues,
+      r.seen_at < clock_timestamp() - s.lease and k.watching_since < clock_timestamp() - s.lease as is_stale,
+      s.lost_grace
+    from bugle.registrations r
+      cross join bugle.settings s
+      cross join bugle.keeping k
+    where r.stopped_at is null
+      and r.lost_at is null
+      and r.id <> p_self
+      and r.backend_pid <> pg_backend_pid()
+  loop
+    if pg_try_advisory_xact_lock_shared(v_worker.life_key) then
+      update bugle.registrations r
+      set lost_at = clock_timestamp()
+      where r.id = v_worker.id
+        and r.life_key = v_worker.life_key
+        and r.lost_at is null;
+    elsif v_worker.is_stale then
+      -- Frozen, or cut off behind a link that is half open: it had its grace. What it still says will be refused.
+      update bugle.registrations r
+      set lost_at = clock_timestamp() - v_worker.lost_grace
+      where r.id = v_worker.id
+        and r.life_key = v_worker.life_key
+        and r.lost_at is null;
+      perform bugle.try_to_terminate(v_worker.backend_pid);
+    else
+      continue;
+    end if;
+    v_lost := v_lost + 1;
+    -- the lost one may have been the sentinel: somebody else must look
+    perform bugle.pass_on(q.queue) from unnest(v_worker.queues) q (queue);
+  end loop;
+  return v_lost;
+end
+$$;
+comment on function bugle.note_lost is 'Note the workers whose proof of life, or whose heartbeat, is gone. Returns how many.';
+revoke execute on function bugle.note_lost from public;
+
+-- A best effort: it frees the bell a frozen sentinel holds, if the owner of this schema has the right.
+create or replace function bugle.try_to_terminate(p_backend_pid integer) returns boolean
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  return pg_terminate_backend(p_backend_pid);
+exception when insufficient_privilege then
+  return false;
+end
+$$;
+comment on function bugle.try_to_terminate is 'End a session, if the owner of this schema may.';
+revoke execute on function bugle.try_to_terminate from public;
+
+create or replace function bugle.rescue(p_limit integer default 1000) returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_crash_limit constant integer := (select s.crash_limit from bugle.settings s);
+  v_job bugle.jobs_live;
+  v_policy bugle.retry_policies;
+  v_reason text;
+  v_error text;
+  v_endings bugle.ending[] := '{}';
+  v_queues text[] := '{}';
+  v_rescued integer := 0;
+begin
+  for v_job in
+    select j.*
+    from bugle.jobs_live j
+    where j.state = 'running'
+      and j.worker = any (array(select w.worker from bugle.lost_workers() w))
+    order by j.id
+    limit p_limit
+    for update skip locked
+  loop
+    v_rescued := v_rescued + 1;
+    v_policy := bugle.policy_of(v_job.retry_policy, v_job.command);
+    v_error := format('worker %s was lost while it ran this job', v_job.worker);
+    v_reason := case
+      when v_job.crashes + 1 >= v_crash_limit then 'crash_loop'
+      when v_job.attempt >= bugle.max_attempts_of(v_job, v_policy) then 'attempts_exhausted'
+    end;
+    perform bugle.record_attempt(v_job, v_error, 'worker_lost');
+    update bugle.jobs_live j
+    set state = 'ready',
+      crashes = j.crashes + 1,
+      last_error = v_error,
+      last_error_code = 'worker_lost',
+      updated_at = now()
+    where j.id = v_job.id;
+    if v_reason is null then
+      v_queues := v_queues || v_job.queue;
+    else
+      v_endings := v_endings || (v_job.id, 'failed', v_reason, null, v_error, 'worker_lost')::bugle.ending;
+    end if;
+  end loop;
+  if cardinality(v_endings) > 0 then
+    perform bugle.end_jobs(v_endings);
+  end if;
+  perform bugle.ring(q.queue) from (select distinct unnest(v_queues) as queue) q;
+  return v_rescued;
+end
+$$;
+comment on function bugle.rescue is 'Put the jobs of lost workers back: ready, or failed if they crashed too often. Returns how many.';
+revoke execute on function bugle.rescue from public;
+
+-- Workers that hold jobs and are not alive: signed off, unknown, or lost for longer than the grace time. Walks the distinct
+-- workers of running jobs by index, so it costs what the fleet costs, not what the backlog does.
+create or replace function bugle.lost_workers() returns table (worker bigint)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+  with recursive holder (worker) as (
+    (select j.worker from bugle.jobs_live j where j.state = 'running' order by j.worker limit 1)
+    union all
+    select (
+      select j.worker
+      from bugle.jobs_live j
+      where j.state = 'running'
+        and j.worker > h.worker
+      order by j.worker
+      limit 1)
+    from holder h
+    where h.worker is not null
+  )
+  select h.worker
+  from holder h
+  where h.worker is not null
+    and not exists (
+      select
+      from bugle.registrations r
+        cross join bugle.settings s
+      where r.id = h.worker
+        and r.stopped_at is null
+        and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace))
+$$;
+comment on function bugle.lost_workers is 'Workers that hold running jobs and are gone for good.';
+revoke execute on function bugle.lost_workers from public;
+
+create or replace function bugle.next_rescue_seconds() returns double precision
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select extract(epoch from min(r.lost_at + s.lost_grace) - clock_timestamp())::double precision + 0.001
+  from bugle.registrations r
+    cross join bugle.settings s
+  where r.stopped_at is null
+    and r.lost_at > clock_timestamp() - s.lost_grace
+$$;
+comment on function bugle.next_rescue_seconds is 'In how many seconds the grace time of a lost worker is over. Null if none is missing.';
+revoke execute on function bugle.next_rescue_seconds from public;

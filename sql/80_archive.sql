@@ -1,0 +1,169 @@
+-- archive: days of history are made ahead of need, and go when they are past the days kept. Called by the keeper.
+--
+-- Neither may hold anyone up, even while a report has bugle.jobs open for minutes:
+--   A day's leaf is made as a table of its own and then attached, which locks lightly. CREATE TABLE … PARTITION OF, or a
+--   default partition, would wait for the report, and every completion would hang behind it.
+--   A day is retired by TRUNCATE of its leaf, which locks that leaf alone; the empty shell is dropped when nobody looks.
+--   Each call does at most one thing that locks, so that no lock is held longer than a moment, and gives up soon.
+
+create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set lock_timeout = '100ms'
+as $$
+declare
+  v_parent constant text := 'jobs_' || p_kind;
+  v_leaf constant text := format('jobs_%s_%s', p_kind, to_char(p_day, 'YYYYMMDD'));
+begin
+  if exists (
+    select from bugle.history_days d where d.kind = p_kind and d.day = p_day)
+  then
+    return false;
+  end if;
+  execute format('create table bugle.%I (like bugle.%I including defaults including constraints including comments)', v_leaf, v_parent);
+  execute format('alter table bugle.%I add primary key (id)', v_leaf);
+  execute format('create index on bugle.%I using brin (finished_at) with (pages_per_range = 32, autosummarize = on)', v_leaf);
+  execute format('comment on table bugle.%I is %L', v_leaf, format('Jobs %s on %s (UTC).', p_kind, p_day));
+  execute format('alter table bugle.%I attach partition bugle.%I for values in (%L)', v_parent, v_leaf, p_day);
+  insert into bugle.history_days (kind, day, leaf) values (p_kind, p_day, v_leaf);
+  return true;
+exception when lock_not_available or deadlock_detected or unique_violation or duplicate_table then
+  -- the next call tries again; until then the newest day takes what ends
+  return false;
+end
+$$;
+comment on function bugle.add_day is 'Make the leaf of a day of history. False if it was there, or could not be had at once.';
+revoke execute on function bugle.add_day from public;
+
+create or replace function bugle.kept_days(p_kind text) returns integer
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select case p_kind when 'failed' then s.failed_days else s.ended_days end from bugle.settings s
+$$;
+comment on function bugle.kept_days is 'How many full days of history are kept besides today.';
+revoke execute on function bugle.kept_days from public;
+
+-- Empty a leaf whose day is past. Jobs that ended later, for want of a leaf of their own, keep it alive.
+create or replace function bugle.retire_day(p_kind text, p_day date) returns boolean
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set lock_timeout = '100ms'
+as $$
+declare
+  v_leaf name;
+  v_cutoff constant timestamptz := ((now() at time zone 'utc')::date - bugle.kept_days(p_kind)) at time zone 'utc';
+  v_in_use boolean;
+begin
+  select d.leaf into v_leaf from bugle.history_days d where d.kind = p_kind and d.day = p_day and d.retired_at is null;
+  if not found then
+    return false;
+  end if;
+  execute format('select exists (select from bugle.%I l where l.finished_at >= $1)', v_leaf) into v_in_use using v_cutoff;
+  if v_in_use then
+    return false;
+  end if;
+  execute format('truncate bugle.%I', v_leaf);
+  update bugle.history_days d set retired_at = now() where d.kind = p_kind and d.day = p_day;
+  return true;
+exception when lock_not_available or deadlock_detected then
+  return false;
+end
+$$;
+comment on function bugle.retire_day is 'Empty the leaf of a day that is past the days kept. False if it could not be had at once.';
+revoke execute on function bugle.retire_day from public;
+
+create or replace function bugle.drop_day(p_kind text, p_day date) returns boolean
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set lock_timeout = '20ms'
+as $$
+declare
+  v_leaf name;
+begin
+  select d.leaf into v_leaf from bugle.history_days d where d.kind = p_kind and d.day = p_day and d.retired_at is not null;
+  if not found then
+    return false;
+  end if;
+  execute format('drop table bugle.%I', v_leaf);
+  delete from bugle.history_days d where d.kind = p_kind and d.day = p_day;
+  return true;
+exception when lock_not_available or deadlock_detected then
+  return false;
+end
+$$;
+comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if it could not be had at once.';
+revoke execute on function bugle.drop_day from public;
+
+-- Rows about attempts and workers that nobody will ask about any more, a bounded number at a time.
+create or replace function bugle.prune(p_limit integer default 5000) returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_cutoff constant timestamptz := now() - make_interval(days => 1 + greatest(bugle.kept_days('failed'), bugle.kept_days('ended')));
+  v_pruned integer;
+  v_workers integer;
+begin
+  delete from bugle.attempts a
+  where a.ctid = any (array(
+    select o.ctid
+    from bugle.attempts o
+    where o.ended_at < v_cutoff
+      and not exists (select from bugle.jobs_live j where j.id = o.job)
+    limit p_limit));
+  get diagnostics v_pruned = row_count;
+  delete from bugle.registrations r
+  where coalesce(r.stopped_at, r.lost_at) < v_cutoff;
+  get diagnostics v_workers = row_count;
+  return v_pruned + v_workers;
+end
+$$;
+comment on function bugle.prune is 'Delete old rows about attempts and workers. Returns how many.';
+revoke execute on function bugle.prune from public;
+
+-- One step of upkeep. Returns what was done, or null when there is nothing to do: call it until then.
+create or replace function bugle.upkeep() returns text
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_today constant date := (now() at time zone 'utc')::date;
+  v_day record;
+begin
+  for v_day in
+    select k.kind, v_today + n.ahead as day
+    from (values ('ended'), ('failed')) k (kind)
+      cross join generate_series(0, 2) n (ahead)
+    order by n.ahead, k.kind
+  loop
+    if bugle.add_day(v_day.kind, v_day.day) then
+      return format('made %s %s', v_day.kind, v_day.day);
+    end if;
+  end loop;
+  for v_day in
+    select d.kind, d.day, d.retired_at
+    from bugle.history_days d
+    where d.day < v_today - bugle.kept_days(d.kind)
+    order by d.day, d.kind
+  loop
+    if v_day.retired_at is null and bugle.retire_day(v_day.kind, v_day.day) then
+      return format('retired %s %s', v_day.kind, v_day.day);
+    elsif v_day.retired_at is not null and bugle.drop_day(v_day.kind, v_day.day) then
+      return format('dropped %s %s', v_day.kind, v_day.day);
+    end if;
+  end loop;
+  if bugle.prune() > 0 then
+    return 'pruned';
+  end if;
+  return null;
+end
+$$;
+comment on function bugle.upkeep is 'One step of the upkeep of history: make a day, retire one, prune. Null when nothing is left to do.';
+revoke execute on function bugle.upkeep from public;

@@ -1,0 +1,54 @@
+-- Who may do what. Nobody but the owner has a right on a table beyond these; functions do the rest with the owner's.
+
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator'] loop
+    if exists (select from pg_roles r where r.rolname = v_role) then
+      continue;
+    end if;
+    begin
+      execute format('create role %I nologin', v_role);
+    exception
+      when duplicate_object or unique_violation then
+        null; -- another database of this server is being migrated at this moment
+      when insufficient_privilege then
+        raise notice 'role % was not created: % may not create roles. Create it and run "bugle migrate" again, or use the owner.',
+          v_role, current_user;
+    end;
+  end loop;
+end
+$$;
+
+revoke all on all functions in schema bugle from public;
+
+do $$
+begin
+  if exists (select from pg_roles r where r.rolname = 'bugle_enqueuer') then
+    grant usage on schema bugle to bugle_enqueuer;
+    grant usage on sequence bugle.job_ids to bugle_enqueuer;
+    grant select (id) on bugle.jobs to bugle_enqueuer;
+    grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers)
+      on bugle.jobs to bugle_enqueuer;
+    grant execute on function bugle.enqueue, bugle.bell_is_free to bugle_enqueuer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
+    grant usage on schema bugle to bugle_viewer;
+    grant select on bugle.jobs, bugle.jobs_live, bugle.workers, bugle.queue_stats, bugle.unserved, bugle.running_jobs,
+      bugle.dead_letters, bugle.attempts, bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings to bugle_viewer;
+    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol to bugle_viewer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
+    grant usage on schema bugle to bugle_worker;
+    grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.detach, bugle.heartbeat,
+      bugle.look, bugle.arm, bugle.stand_down, bugle.claim, bugle.payloads, bugle.complete, bugle.fail, bugle.give_back, bugle.snooze,
+      bugle.give_up, bugle.wait, bugle.report_progress, bugle.promote, bugle.expire, bugle.upkeep,
+      bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
+    grant usage on schema bugle to bugle_operator;
+    grant execute on function bugle.resolve, bugle.reject, bugle.job to bugle_operator;
+  end if;
+end
+$$;

@@ -1,0 +1,420 @@
+//! All SQL text a worker sends: thin functions that call the schema's, and nothing else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use postgres_types::{FromSql, Json, ToSql};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use crate::connect::Session;
+use crate::error::{Error, Result};
+use crate::job::{ClaimedJob, HeldJob, JobId};
+use crate::worker::Identity;
+
+/// The version of the worker protocol this library speaks: `bugle.protocol()`.
+pub const PROTOCOL: i32 = 1;
+
+/// Who a worker is and what it serves.
+pub struct Registration<'a> {
+    pub name: &'a str,
+    pub host: &'a str,
+    pub queues: &'a [String],
+    pub slots: &'a [i32],
+    pub commands: &'a [String],
+}
+
+pub async fn register(session: &Session, worker: &Registration<'_>) -> Result<Identity> {
+    let rows = session
+        .query(
+            "select worker, nonce from bugle.register($1, $2, $3, $4, $5, $6, $7, $8)",
+            &[
+                &worker.name,
+                &worker.host,
+                &(std::process::id() as i32),
+                &env!("CARGO_PKG_VERSION"),
+                &PROTOCOL,
+                &worker.queues,
+                &worker.slots,
+                &worker.commands,
+            ],
+        )
+        .await?;
+    Ok(Identity {
+        worker: rows[0].get(0),
+        nonce: rows[0].get::<_, Uuid>(1),
+    })
+}
+
+/// What became of a word about a job: `repeated`, `gone` or `fenced`. Nothing is said about those that went well.
+#[derive(Debug, Clone, FromSql)]
+#[postgres(name = "verdict")]
+pub struct Verdict {
+    pub id: JobId,
+    pub claim: i64,
+    pub verdict: String,
+}
+
+impl Verdict {
+    fn from_row(row: &Row) -> Verdict {
+        Verdict {
+            id: row.get(0),
+            claim: row.get(1),
+            verdict: row.get(2),
+        }
+    }
+
+    pub fn held(&self) -> HeldJob {
+        HeldJob {
+            id: self.id,
+            claim: self.claim,
+        }
+    }
+}
+
+fn verdicts(rows: Vec<Row>) -> Vec<Verdict> {
+    rows.iter().map(Verdict::from_row).collect()
+}
+
+pub async fn attach(session: &Session, me: Identity, running: &[HeldJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.attach($1, $2, $3)",
+            &[&me.worker, &me.nonce, &running],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn detach(session: &Session, me: Identity) -> Result<()> {
+    session
+        .query("select bugle.detach($1, $2)", &[&me.worker, &me.nonce])
+        .await
+        .map(drop)
+}
+
+/// The channels of a worker's queues, in their order, and its own.
+pub async fn channels(session: &Session, me: Identity, queues: &[String]) -> Result<(Vec<String>, String)> {
+    let rows = session
+        .query(
+            "select bugle.bell_channel(q.queue), bugle.worker_channel($1) \
+             from unnest($2::text[]) with ordinality q (queue, place) order by q.place",
+            &[&me.worker, &queues],
+        )
+        .await?;
+    Ok((rows.iter().map(|r| r.get(0)).collect(), rows[0].get(1)))
+}
+
+/// Channel names come from the schema and are plain identifiers.
+pub async fn listen(session: &Session, channel: &str) -> Result<()> {
+    Ok(session.client().batch_execute(&format!("listen {channel}")).await?)
+}
+
+pub async fn unlisten(session: &Session, channel: &str) -> Result<()> {
+    Ok(session.client().batch_execute(&format!("unlisten {channel}")).await?)
+}
+
+/// How many jobs a worker wants from a queue, and behind which one to start.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "queue_request")]
+pub struct QueueRequest {
+    pub queue: String,
+    pub slots: i32,
+    pub after_priority: Option<i32>,
+    pub after_id: Option<i64>,
+    pub mode: &'static str,
+}
+
+/// A claimed job, and whether its payload is still to be fetched with [`payloads`].
+pub struct Claimed {
+    pub job: ClaimedJob,
+    pub lacks_payload: bool,
+}
+
+pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<Vec<Claimed>> {
+    let rows = session
+        .query(
+            "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload \
+             from bugle.claim($1, $2, $3)",
+            &[&me.worker, &me.nonce, &requests],
+        )
+        .await?;
+    rows.iter().map(claimed).collect()
+}
+
+fn claimed(row: &Row) -> Result<Claimed> {
+    let payload: Option<Json<Box<RawValue>>> = row.try_get(10)?;
+    let headers: Option<Json<BTreeMap<String, Value>>> = row.try_get(9)?;
+    Ok(Claimed {
+        lacks_payload: payload.is_none(),
+        job: ClaimedJob {
+            held: HeldJob {
+                id: row.try_get(0)?,
+                claim: row.try_get(1)?,
+            },
+            command: row.try_get(2)?,
+            queue: row.try_get(3)?,
+            priority: row.try_get(4)?,
+            attempt: row.try_get(5)?,
+            timeout: row.try_get::<_, Option<f64>>(6)?.map(seconds),
+            created_at: row.try_get(7)?,
+            run_at: row.try_get(8)?,
+            headers: headers.map(|h| h.0).unwrap_or_default(),
+            payload: payload.map_or_else(|| RawValue::NULL.to_owned(), |p| p.0),
+        },
+    })
+}
+
+pub async fn payloads(session: &Session, me: Identity, ids: &[JobId]) -> Result<Vec<(HeldJob, Box<RawValue>)>> {
+    let rows = session
+        .query(
+            "select id, claim, payload from bugle.payloads($1, $2)",
+            &[&me.worker, &ids],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let held = HeldJob {
+                id: row.try_get(0)?,
+                claim: row.try_get(1)?,
+            };
+            Ok((held, row.try_get::<_, Json<Box<RawValue>>>(2)?.0))
+        })
+        .collect()
+}
+
+/// What `bugle.arm` answered for a queue.
+pub struct Armed {
+    pub queue: String,
+    pub mode: String,
+    pub has_work: bool,
+}
+
+pub async fn arm(session: &Session, me: Identity, queues: &[String]) -> Result<Vec<Armed>> {
+    let rows = session
+        .query(
+            "select queue, mode, has_work from bugle.arm($1, $2)",
+            &[&me.worker, &queues],
+        )
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| Armed {
+            queue: row.get(0),
+            mode: row.get(1),
+            has_work: row.get(2),
+        })
+        .collect())
+}
+
+pub async fn stand_down(session: &Session, queues: &[String], modes: &[&str]) -> Result<()> {
+    session
+        .query("select bugle.stand_down($1, $2)", &[&queues, &modes])
+        .await
+        .map(drop)
+}
+
+/// A job that was done, with its result.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "finished_job")]
+pub struct FinishedJob {
+    pub id: JobId,
+    pub claim: i64,
+    pub result: Option<Json<Box<RawValue>>>,
+}
+
+const COMPLETE: &str = "select id, claim, verdict from bugle.complete($1, $2, $3)";
+
+pub async fn complete(session: &Session, me: Identity, jobs: &[FinishedJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(COMPLETE, &[&me.worker, &me.nonce, &jobs])
+        .await
+        .map(verdicts)
+}
+
+pub async fn complete_in(
+    transaction: &impl GenericClient,
+    me: Identity,
+    held: HeldJob,
+    result: Option<Box<RawValue>>,
+) -> Result<()> {
+    let job = FinishedJob {
+        id: held.id,
+        claim: held.claim,
+        result: result.map(Json),
+    };
+    let rows = transaction
+        .query(COMPLETE, &[&me.worker, &me.nonce, &vec![job]])
+        .await?;
+    match verdicts(rows).first() {
+        None => Ok(()),
+        Some(verdict) => Err(Error::new(format!(
+            "job {} is not held under claim {} any more: {}",
+            held.id, held.claim, verdict.verdict
+        ))
+        .hint("Roll back: somebody else runs this job now.")),
+    }
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "failed_job")]
+pub struct FailedJob {
+    pub id: JobId,
+    pub claim: i64,
+    pub error: String,
+    pub code: Option<String>,
+    pub retryable: bool,
+    pub retry_after_seconds: Option<f64>,
+}
+
+pub async fn fail(session: &Session, me: Identity, jobs: &[FailedJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.fail($1, $2, $3)",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn give_back(session: &Session, me: Identity, jobs: &[HeldJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.give_back($1, $2, $3)",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn snooze(session: &Session, me: Identity, job: HeldJob, delay: Duration) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.snooze($1, $2, $3, make_interval(secs => $4))",
+            &[&me.worker, &me.nonce, &job, &delay.as_secs_f64()],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn wait(
+    session: &Session,
+    me: Identity,
+    job: HeldJob,
+    token: Option<&str>,
+    at_most: Option<Duration>,
+) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.wait($1, $2, $3, $4, make_interval(secs => $5))",
+            &[
+                &me.worker,
+                &me.nonce,
+                &job,
+                &token,
+                &at_most.map(|limit| limit.as_secs_f64()),
+            ],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn give_up(session: &Session, me: Identity, job: HeldJob, error: &str) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.give_up($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &job, &error],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn report_progress(
+    client: &tokio_postgres::Client,
+    me: Identity,
+    job: HeldJob,
+    percent: f32,
+    note: &str,
+) -> Result<()> {
+    client
+        .query(
+            "select bugle.report_progress($1, $2, $3, $4, $5)",
+            &[&me.worker, &me.nonce, &job, &percent, &note],
+        )
+        .await?;
+    Ok(())
+}
+
+/// What a worker is told in answer to its heartbeat.
+pub struct Pulse {
+    /// `keeper`, `deputy` or `none`.
+    pub role: String,
+    /// When to send the next one.
+    pub again: Duration,
+    /// When something is due, told to the keeper and the deputy.
+    pub next_due: Option<Duration>,
+    /// Jobs this worker believes to run and does not hold any more.
+    pub fenced: Vec<Verdict>,
+    /// Queues that have a job for it.
+    pub has_work: Vec<String>,
+    /// Whether history needs upkeep.
+    pub upkeep: bool,
+    /// Chores that failed.
+    pub troubles: Vec<String>,
+}
+
+pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], look: bool) -> Result<Pulse> {
+    let rows = session
+        .query(
+            "select role, again_seconds, next_due_seconds, fenced, has_work, upkeep, troubles \
+             from bugle.heartbeat($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &running, &look],
+        )
+        .await?;
+    let row = &rows[0];
+    Ok(Pulse {
+        role: row.get(0),
+        again: seconds(row.get(1)),
+        next_due: row.get::<_, Option<f64>>(2).map(seconds),
+        fenced: row.get(3),
+        has_work: row.get(4),
+        upkeep: row.get(5),
+        troubles: row.get(6),
+    })
+}
+
+/// Make due jobs ready, fail overdue ones. Returns how many became ready, and when the next is due.
+pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
+    session.query("select bugle.expire()", &[]).await?;
+    let rows = session
+        .query("select promoted, next_due_seconds from bugle.promote()", &[])
+        .await?;
+    Ok((rows[0].get(0), rows[0].get::<_, Option<f64>>(1).map(seconds)))
+}
+
+/// One step of the upkeep of history, and what it was.
+pub async fn upkeep(session: &Session) -> Result<Option<String>> {
+    let rows = session.query("select bugle.upkeep()", &[]).await?;
+    Ok(rows[0].get(0))
+}
+
+/// Revision, checksum and protocol of the schema, if there is one.
+pub async fn schema_state(client: &impl GenericClient) -> Result<Option<(i32, String, i32)>> {
+    let exists = client
+        .query_one("select to_regprocedure('bugle.schema_state()') is not null", &[])
+        .await?;
+    if !exists.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let row = client
+        .query_opt("select revision, checksum, protocol from bugle.schema_state()", &[])
+        .await?;
+    Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::from_secs(u32::MAX.into()))
+}

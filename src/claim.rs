@@ -1,0 +1,271 @@
+//! The claimer: takes jobs for free slots, on the one connection that proves the worker's life, listens and holds bells.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::sync::{Notify, mpsc};
+use tokio_postgres::Notification;
+use tokio_util::sync::CancellationToken;
+
+use crate::calls::{self, Claimed};
+use crate::connect::{Notifications, Session};
+use crate::error::Result;
+use crate::execute::Crew;
+use crate::wake::{Lane, Mode};
+use crate::worker::Identity;
+
+/// Where the keeper hears of jobs that are due before it looks again: see `bugle.expect`.
+const KEEPER_CHANNEL: &str = "bugle_keeper";
+
+/// Things said to the claimer from within the worker.
+pub enum Hint {
+    /// These queues have work.
+    Look(Vec<String>),
+    /// This worker became the keeper or its deputy, and must hear what is due soon; or it ceased to be.
+    HearDue(bool),
+}
+
+/// Why the claimer returned.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It was asked to.
+    ByShutdown,
+    /// Nothing is left to run now, and it was told to stop then.
+    Empty,
+    /// The connection is gone.
+    Disconnected,
+}
+
+/// Claims for the crew until it is stopped. Lives longer than a connection; [`Claimer::run`] takes one.
+pub struct Claimer {
+    pub lanes: Vec<Lane>,
+    pub crew: Arc<Crew>,
+    /// Told whenever a slot became free.
+    pub freed: Arc<Notify>,
+    pub hints: mpsc::UnboundedReceiver<Hint>,
+    /// The keeper's chores are due: somebody is expected before the keeper would look.
+    pub keeper_called: Arc<Notify>,
+    pub hears_due: bool,
+    pub until_empty: bool,
+}
+
+impl Claimer {
+    /// Claim on this session until shutdown, or until it breaks.
+    ///
+    /// # Errors
+    /// What the database refused. A lost connection is not an error.
+    pub async fn run(
+        &mut self,
+        session: &Session,
+        me: Identity,
+        notifications: &mut Notifications,
+        shutdown: &CancellationToken,
+    ) -> Result<Stopped> {
+        self.take_up_posts(session, me).await?;
+        loop {
+            if shutdown.is_cancelled() {
+                self.stand_down(session).await?;
+                return Ok(Stopped::ByShutdown);
+            }
+            while let Ok(notification) = notifications.try_recv() {
+                self.heard(&notification);
+            }
+            if self.look(session, me).await? {
+                continue;
+            }
+            if self.until_empty && self.is_empty() {
+                self.stand_down(session).await?;
+                return Ok(Stopped::Empty);
+            }
+            if !self.until_empty && self.fall_asleep(session, me).await? {
+                continue;
+            }
+            let next_look = self.lanes.iter().filter_map(Lane::next_look).min();
+            tokio::select! {
+                notification = notifications.recv() => match notification {
+                    Some(notification) => self.heard(&notification),
+                    None => return Ok(Stopped::Disconnected),
+                },
+                Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
+                () = self.freed.notified() => {}
+                () = sleep_until(next_look) => {}
+                () = shutdown.cancelled() => {}
+            }
+        }
+    }
+
+    async fn take_up_posts(&mut self, session: &Session, me: Identity) -> Result<()> {
+        let queues: Vec<String> = self.lanes.iter().map(|lane| lane.queue.clone()).collect();
+        let (bells, own) = calls::channels(session, me, &queues).await?;
+        for (lane, channel) in self.lanes.iter_mut().zip(bells) {
+            lane.reset(channel, Instant::now());
+        }
+        calls::listen(session, &own).await?;
+        if self.hears_due {
+            calls::listen(session, KEEPER_CHANNEL).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_hint(&mut self, session: &Session, hint: Hint) -> Result<()> {
+        match hint {
+            Hint::Look(queues) => {
+                for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
+                    lane.wake(Instant::now());
+                }
+                Ok(())
+            }
+            Hint::HearDue(true) => {
+                self.hears_due = true;
+                calls::listen(session, KEEPER_CHANNEL).await
+            }
+            Hint::HearDue(false) => {
+                self.hears_due = false;
+                calls::unlisten(session, KEEPER_CHANNEL).await
+            }
+        }
+    }
+
+    async fn stand_down(&mut self, session: &Session) -> Result<()> {
+        let queues: Vec<String> = self.lanes.iter().map(|lane| lane.queue.clone()).collect();
+        let modes: Vec<&str> = self.lanes.iter().map(|lane| lane.mode().as_str()).collect();
+        calls::stand_down(session, &queues, &modes).await
+    }
+
+    /// Claim for every lane whose time it is. False if there was none.
+    async fn look(&mut self, session: &Session, me: Identity) -> Result<bool> {
+        let now = Instant::now();
+        let room = self.crew.room();
+        let requests: Vec<_> = self
+            .lanes
+            .iter_mut()
+            .filter(|_| room > 0)
+            .filter_map(|lane| lane.request(now))
+            .collect();
+        if requests.is_empty() {
+            return Ok(false);
+        }
+        let claimed = calls::claim(session, me, &requests).await?;
+        let answered = Instant::now();
+        for request in &requests {
+            let of_lane = || claimed.iter().filter(|c| c.job.queue == request.queue);
+            let last = of_lane().last().map(|c| (c.job.priority, c.job.held.id));
+            let lane = self.lane_mut(&request.queue);
+            lane.claimed(request, of_lane().count(), last, now, answered);
+            lane.running().fetch_add(of_lane().count(), Ordering::AcqRel);
+        }
+        self.start(session, me, claimed).await?;
+        Ok(true)
+    }
+
+    /// Hand the jobs to the crew, in order; large payloads are fetched first.
+    async fn start(&mut self, session: &Session, me: Identity, claimed: Vec<Claimed>) -> Result<()> {
+        let lacking: Vec<i64> = claimed
+            .iter()
+            .filter(|c| c.lacks_payload)
+            .map(|c| c.job.held.id)
+            .collect();
+        // from here on they are ours to account for, also if fetching fails
+        for job in &claimed {
+            self.crew.take(job.job.held);
+        }
+        let fetched = match lacking.is_empty() {
+            true => Ok(Vec::new()),
+            false => calls::payloads(session, me, &lacking).await,
+        };
+        let mut payloads: HashMap<_, _> = match fetched {
+            Ok(payloads) => payloads.into_iter().collect(),
+            Err(error) => {
+                for claimed in claimed {
+                    let running = self.lane_mut(&claimed.job.queue).running().clone();
+                    self.crew.hand_back(claimed.job.held, &running);
+                }
+                return Err(error);
+            }
+        };
+        for Claimed { mut job, lacks_payload } in claimed {
+            let running = self.lane_mut(&job.queue).running().clone();
+            match payloads.remove(&job.held) {
+                Some(payload) => job.payload = payload,
+                // fenced between claim and fetch
+                None if lacks_payload => {
+                    self.crew.hand_back(job.held, &running);
+                    continue;
+                }
+                None => {}
+            }
+            self.crew.start(job, running, &self.freed);
+        }
+        Ok(())
+    }
+
+    /// Ask for the bells of lanes that found nothing. False if no lane wants to sleep.
+    async fn fall_asleep(&mut self, session: &Session, me: Identity) -> Result<bool> {
+        let queues: Vec<String> = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.wants_to_sleep())
+            .map(|lane| lane.queue.clone())
+            .collect();
+        if queues.is_empty() {
+            return Ok(false);
+        }
+        // Listen first: a bell rung before anyone listens is not heard.
+        for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
+            if !lane.listening {
+                calls::listen(session, &lane.channel).await?;
+                lane.listening = true;
+            }
+        }
+        for answer in calls::arm(session, me, &queues).await? {
+            let now = Instant::now();
+            let lane = self.lane_mut(&answer.queue);
+            lane.armed(&answer.mode, answer.has_work, now);
+            tracing::trace!(event = "arm", queue = lane.queue, mode = answer.mode, answer.has_work);
+            // a follower that listened to the bell would start with all the others for one job
+            if lane.mode() == Mode::Follower {
+                lane.listening = false;
+                calls::unlisten(session, &lane.channel.clone()).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn heard(&mut self, notification: &Notification) {
+        let now = Instant::now();
+        let message = notification.payload();
+        if notification.channel() == KEEPER_CHANNEL {
+            self.keeper_called.notify_one();
+        } else if let Some(lane) = self
+            .lanes
+            .iter_mut()
+            .find(|lane| lane.channel == notification.channel())
+        {
+            lane.wake(now);
+        } else if let Some(queue) = message.strip_prefix("look ") {
+            if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == queue) {
+                lane.wake(now);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lanes.iter().all(Lane::found_nothing) && self.crew.is_idle()
+    }
+
+    fn lane_mut(&mut self, queue: &str) -> &mut Lane {
+        self.lanes
+            .iter_mut()
+            .find(|lane| lane.queue == queue)
+            .expect("claimed from a queue that was asked for")
+    }
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,126 @@
+//! What an executor is given: the job, and the means to work on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use deadpool_postgres::{Object, Pool};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::calls;
+use crate::error::{Error, Result};
+use crate::executor::Failure;
+use crate::job::{ClaimedJob, JobId};
+use crate::worker::Identity;
+use crate::workspace::Workspace;
+
+/// The job an executor carries out, and what it may use while it does. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) job: ClaimedJob,
+    pub(crate) identity: Identity,
+    pub(crate) pool: Pool,
+    /// Fires when the job should stop: its claim was lost, it was cancelled, its time is over, the worker shuts down.
+    pub(crate) cancellation: CancellationToken,
+    /// Where working folders are made.
+    pub(crate) workspaces: PathBuf,
+    pub(crate) workspace: OnceLock<Workspace>,
+}
+
+impl Context {
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.inner.job.held.id
+    }
+
+    /// The job as it was claimed.
+    pub fn job(&self) -> &ClaimedJob {
+        &self.inner.job
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> i32 {
+        self.inner.job.attempt
+    }
+
+    /// A header that was enqueued with the job.
+    pub fn header(&self, name: &str) -> Option<&serde_json::Value> {
+        self.inner.job.headers.get(name)
+    }
+
+    /// The payload, as `T`.
+    ///
+    /// # Errors
+    /// A failure that is not retried, with serde's message and the path of the offending field.
+    pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        let json = &mut serde_json::Deserializer::from_str(self.inner.job.payload.get());
+        serde_path_to_error::deserialize(json).map_err(|error| {
+            Failure::new(format!(
+                "the payload does not fit: {} at {}",
+                error.inner(),
+                error.path()
+            ))
+            .code("bad_payload")
+            .not_retryable()
+        })
+    }
+
+    /// Fires when the job should stop. Executors that take long should watch it.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.inner.cancellation
+    }
+
+    /// A folder for this attempt alone, made when first asked for and removed when the attempt has ended, however it ends.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn workspace(&self) -> std::io::Result<&Path> {
+        if let Some(workspace) = self.inner.workspace.get() {
+            return Ok(workspace.path());
+        }
+        let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)?;
+        // if another clone was faster, the folder is the same: do not remove it
+        if let Err(same) = self.inner.workspace.set(workspace) {
+            same.keep();
+        }
+        Ok(self.inner.workspace.get().expect("just set").path())
+    }
+
+    /// A connection of the worker's pool, for the executor's own statements.
+    ///
+    /// # Errors
+    /// If none can be had.
+    pub async fn database(&self) -> Result<Object> {
+        Ok(self.inner.pool.get().await?)
+    }
+
+    /// Say how far the job is (0 to 100), for people who watch `bugle.running_jobs`.
+    ///
+    /// # Errors
+    /// If the database cannot be reached. Work can go on regardless.
+    pub async fn progress(&self, percent: f32, note: &str) -> Result<()> {
+        let connection = self.database().await?;
+        calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
+    }
+
+    /// Complete the job inside `transaction`, so that the executor's own writes and the job's end commit together.
+    /// Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
+    ///
+    /// # Errors
+    /// If the claim is no longer current: roll back, somebody else runs this job now.
+    pub async fn complete_in<T: Serialize>(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        result: T,
+    ) -> Result<()> {
+        let json = serde_json::value::to_raw_value(&result)
+            .map_err(|error| Error::new(format!("the result cannot be written as JSON: {error}")))?;
+        let result = (json.get() != "null").then_some(json);
+        calls::complete_in(transaction, self.inner.identity, self.inner.job.held, result).await
+    }
+}

@@ -1,0 +1,208 @@
+//! One error for the library. What it is made of stays inside; ask it with predicates.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The private SQLSTATEs of the schema, one for each kind of refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// A column of a new job has a value it may not have.
+    InvalidColumn,
+    /// A new job sets a column that belongs to the engine.
+    ForbiddenColumn,
+    /// A payload or headers over the limit.
+    TooLarge,
+    /// A retry policy that does not exist.
+    UnknownPolicy,
+    /// A worker that is not registered, or not under this nonce.
+    UnknownWorker,
+    /// A claim from another session than the one that attached.
+    WrongSession,
+    /// A claim under another isolation level than read committed.
+    WrongIsolation,
+    /// A worker that speaks another protocol than the schema.
+    WrongProtocol,
+    /// A worker that serves nothing.
+    NothingServed,
+    /// A job that does not exist.
+    UnknownJob,
+    /// A transition that the job's state does not allow.
+    RefusedTransition,
+    /// An answer with a wrong token.
+    WrongToken,
+}
+
+impl Code {
+    /// All of them, in the order of their SQLSTATEs.
+    pub const ALL: [Code; 12] = [
+        Code::InvalidColumn,
+        Code::ForbiddenColumn,
+        Code::TooLarge,
+        Code::UnknownPolicy,
+        Code::UnknownWorker,
+        Code::WrongSession,
+        Code::WrongIsolation,
+        Code::WrongProtocol,
+        Code::NothingServed,
+        Code::UnknownJob,
+        Code::RefusedTransition,
+        Code::WrongToken,
+    ];
+
+    /// The SQLSTATE the schema raises.
+    pub fn sqlstate(self) -> &'static str {
+        match self {
+            Code::InvalidColumn => "JB001",
+            Code::ForbiddenColumn => "JB002",
+            Code::TooLarge => "JB003",
+            Code::UnknownPolicy => "JB004",
+            Code::UnknownWorker => "JB010",
+            Code::WrongSession => "JB011",
+            Code::WrongIsolation => "JB012",
+            Code::WrongProtocol => "JB013",
+            Code::NothingServed => "JB014",
+            Code::UnknownJob => "JB030",
+            Code::RefusedTransition => "JB031",
+            Code::WrongToken => "JB032",
+        }
+    }
+}
+
+/// What went wrong, with a hint where one can be given.
+#[derive(Debug)]
+pub struct Error {
+    message: String,
+    hint: Option<String>,
+    source: Option<tokio_postgres::Error>,
+}
+
+/// Shorthand for results of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Error {
+            message: message.into(),
+            hint: None,
+            source: None,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The private SQLSTATE, if the schema itself refused.
+    pub fn code(&self) -> Option<Code> {
+        let sqlstate = self.source.as_ref()?.code()?.code();
+        Code::ALL.into_iter().find(|c| c.sqlstate() == sqlstate)
+    }
+
+    /// Whether the schema refused this because of what it was given.
+    pub fn is_refused(&self) -> bool {
+        self.code().is_some()
+    }
+
+    /// Whether the worker is not, or no longer, who it says it is.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self.code(), Some(Code::UnknownWorker | Code::WrongSession))
+    }
+
+    /// Whether the same call may succeed later: the connection was lost, the server restarts, a lock was not to be had.
+    pub fn is_transient(&self) -> bool {
+        let Some(source) = &self.source else {
+            return false;
+        };
+        match source.code() {
+            // no answer of the server at all: the link is gone or was never there
+            None => source.as_db_error().is_none() && !source.to_string().contains("error deserializing"),
+            Some(code) => {
+                let code = code.code();
+                // connection, resources, operator intervention, rollback (deadlock, serialization), lock, read-only standby
+                ["08", "53", "57", "40"].contains(&&code[..2]) || code == "55P03" || code == "25006"
+            }
+        }
+    }
+
+    /// A hint that says what to do, if there is one.
+    pub fn what_to_do(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(source: tokio_postgres::Error) -> Self {
+        let (message, hint) = match source.as_db_error() {
+            Some(db) => (
+                format!("{} (SQLSTATE {})", db.message(), db.code().code()),
+                db.hint().map(String::from),
+            ),
+            None => (chain(&source), None),
+        };
+        Error {
+            message,
+            hint,
+            source: Some(source),
+        }
+    }
+}
+
+impl From<deadpool_postgres::PoolError> for Error {
+    fn from(error: deadpool_postgres::PoolError) -> Self {
+        match error {
+            deadpool_postgres::PoolError::Backend(source) => source.into(),
+            other => Error::new(other.to_string()),
+        }
+    }
+}
+
+/// An error and its causes on one line: the outermost alone often says only "error connecting to server".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Waits between tries: doubling from `first` to `most`, each spread by a half so that a fleet does not come back at once.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(first: Duration, most: Duration) -> Self {
+        Backoff { next: first, most }
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let wait = self.next.mul_f64(0.5 + fastrand::f64());
+        self.next = (self.next * 2).min(self.most);
+        wait
+    }
+}

@@ -1,0 +1,294 @@
+//! The crew: runs claimed jobs, and knows at every moment which jobs this worker answers for.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::Pool;
+use futures_util::FutureExt;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::complete::{End, How};
+use crate::context::{Context, Inner};
+use crate::executor::{Failure, Outcome, Registry};
+use crate::job::{ClaimedJob, HeldJob};
+use crate::worker::Identity;
+
+/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors.
+const MOST_UNDELIVERED: usize = 5_000;
+
+/// Everyone who runs jobs in this worker.
+pub struct Crew {
+    registry: Registry,
+    pool: Pool,
+    workspaces: PathBuf,
+    identity: RwLock<Identity>,
+    /// Every job this worker answers for: running, or ended and not yet delivered.
+    held: Mutex<HashMap<HeldJob, Hold>>,
+    ends: mpsc::UnboundedSender<End>,
+    undelivered: AtomicUsize,
+    /// Told whenever a job was let go of.
+    let_go: Notify,
+}
+
+struct Hold {
+    cancellation: CancellationToken,
+    task: Option<AbortHandle>,
+    /// Set when the executor was told to stop because the worker stops: what it then calls a failure is a give-back.
+    stopping: bool,
+}
+
+impl Crew {
+    pub fn new(
+        registry: Registry,
+        pool: Pool,
+        workspaces: PathBuf,
+        identity: Identity,
+        ends: mpsc::UnboundedSender<End>,
+    ) -> Self {
+        Crew {
+            registry,
+            pool,
+            workspaces,
+            identity: RwLock::new(identity),
+            held: Mutex::default(),
+            ends,
+            undelivered: AtomicUsize::new(0),
+            let_go: Notify::new(),
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        *self.identity.read().unwrap()
+    }
+
+    pub fn rename(&self, identity: Identity) {
+        *self.identity.write().unwrap() = identity;
+    }
+
+    /// How many more jobs may be taken before some ends are delivered.
+    pub fn room(&self) -> usize {
+        MOST_UNDELIVERED.saturating_sub(self.undelivered.load(Ordering::Acquire))
+    }
+
+    pub fn held_jobs(&self) -> Vec<HeldJob> {
+        self.held.lock().unwrap().keys().copied().collect()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.held.lock().unwrap().is_empty()
+    }
+
+    /// Whether its executor runs right now.
+    pub fn is_running(&self, held: HeldJob) -> bool {
+        let jobs = self.held.lock().unwrap();
+        let task = jobs.get(&held).and_then(|hold| hold.task.as_ref());
+        task.is_some_and(|task| !task.is_finished())
+    }
+
+    /// Answer for this job from now on.
+    pub fn take(&self, held: HeldJob) {
+        let hold = Hold {
+            cancellation: CancellationToken::new(),
+            task: None,
+            stopping: false,
+        };
+        self.held.lock().unwrap().insert(held, hold);
+    }
+
+    /// Run a job that was taken. The slot is free again when its executor has ended.
+    pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>, freed: &Arc<Notify>) {
+        let crew = self.clone();
+        let held = job.held;
+        let slot = Slot {
+            running,
+            freed: freed.clone(),
+        };
+        let Some(cancellation) = self.held.lock().unwrap().get(&held).map(|h| h.cancellation.clone()) else {
+            return;
+        };
+        let task = tokio::spawn(async move {
+            let started = Instant::now();
+            tracing::debug!(
+                event = "start",
+                job = held.id,
+                claim = held.claim,
+                attempt = job.attempt,
+                command = job.command,
+                queue = job.queue
+            );
+            let about = (job.command.clone(), job.queue.clone(), job.attempt);
+            let outcome = crew.run_one(job, cancellation).await;
+            drop(slot);
+            crew.ended(held, outcome, about, started.elapsed());
+        });
+        if let Some(hold) = self.held.lock().unwrap().get_mut(&held) {
+            hold.task = Some(task.abort_handle());
+        }
+    }
+
+    async fn run_one(&self, job: ClaimedJob, cancellation: CancellationToken) -> Outcome {
+        let Some(executor) = self.registry.executor_for(&job.command) else {
+            let failure = Failure::new(format!("no executor is registered for {:?}", job.command));
+            return Outcome::Fail(failure.code("unknown_command"));
+        };
+        let time_limit = job.timeout.or_else(|| executor.default_timeout());
+        let context = Context {
+            inner: Arc::new(Inner {
+                job,
+                identity: self.identity(),
+                pool: self.pool.clone(),
+                cancellation: cancellation.clone(),
+                workspaces: self.workspaces.clone(),
+                workspace: OnceLock::new(),
+            }),
+        };
+        let execution = async { executor.execute(context).await };
+        let caught = AssertUnwindSafe(execution).catch_unwind();
+        let outcome = match time_limit {
+            None => caught.await,
+            Some(limit) => match tokio::time::timeout(limit, caught).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    cancellation.cancel();
+                    let message = format!("not done within {}", humantime::format_duration(limit));
+                    return Outcome::Fail(Failure::new(message).code("timeout"));
+                }
+            },
+        };
+        outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+    }
+
+    fn ended(&self, held: HeldJob, outcome: Outcome, about: (String, String, i32), took: Duration) {
+        let stopping = match self.held.lock().unwrap().get(&held) {
+            None => return, // fenced: nobody wants to hear of it
+            Some(hold) => hold.stopping,
+        };
+        let how = match outcome {
+            Outcome::Settled => {
+                self.let_go(held);
+                return;
+            }
+            Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => How::GivenBack,
+            outcome => How::Outcome(outcome),
+        };
+        let (command, queue, attempt) = about;
+        self.deliver(End {
+            held,
+            how,
+            command,
+            queue,
+            attempt,
+            took,
+        });
+    }
+
+    fn deliver(&self, end: End) {
+        self.undelivered.fetch_add(1, Ordering::AcqRel);
+        let _ = self.ends.send(end);
+    }
+
+    /// Return a job that was taken and never started.
+    pub fn hand_back(&self, held: HeldJob, running: &AtomicUsize) {
+        running.fetch_sub(1, Ordering::AcqRel);
+        self.deliver(End::given_back(held));
+    }
+
+    /// The end of this job is delivered, or will never be.
+    pub fn delivered(&self, held: HeldJob) {
+        self.undelivered.fetch_sub(1, Ordering::AcqRel);
+        self.let_go(held);
+    }
+
+    fn let_go(&self, held: HeldJob) {
+        self.held.lock().unwrap().remove(&held);
+        self.let_go.notify_waiters();
+    }
+
+    /// The claim of a running job was lost: its executor is told, and stopped if it does not listen.
+    pub fn fence(&self, held: HeldJob, grace: Duration) {
+        let Some(hold) = self.held.lock().unwrap().remove(&held) else {
+            return;
+        };
+        tracing::warn!(
+            event = "fenced",
+            job = held.id,
+            claim = held.claim,
+            "the claim was lost; stopping its executor"
+        );
+        hold.cancellation.cancel();
+        if let Some(task) = hold.task {
+            tokio::spawn(async move {
+                tokio::time::sleep(grace).await;
+                task.abort();
+            });
+        }
+        self.let_go.notify_waiters();
+    }
+
+    /// Tell every running executor that the worker stops.
+    pub fn cancel_all(&self) {
+        for hold in self.held.lock().unwrap().values_mut() {
+            hold.stopping = true;
+            hold.cancellation.cancel();
+        }
+    }
+
+    /// Stop every executor that still runs and give its job back. Returns how many.
+    pub fn abort_all(&self) -> usize {
+        let running: Vec<HeldJob> = {
+            let mut held = self.held.lock().unwrap();
+            held.iter_mut()
+                .filter_map(|(job, hold)| {
+                    let task = hold.task.take()?;
+                    let still_runs = !task.is_finished();
+                    task.abort();
+                    still_runs.then_some(*job)
+                })
+                .collect()
+        };
+        for held in &running {
+            self.deliver(End::given_back(*held));
+        }
+        running.len()
+    }
+
+    /// Wait until this worker answers for no job any more.
+    pub async fn idle(&self) {
+        loop {
+            let changed = self.let_go.notified();
+            if self.is_idle() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Counts its lane down when dropped, also when the task is aborted.
+struct Slot {
+    running: Arc<AtomicUsize>,
+    freed: Arc<Notify>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.freed.notify_one();
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    format!("the executor panicked: {message}")
+}

@@ -1,0 +1,229 @@
+//! Executors: the code that carries out a command, what it is given, and how it ends.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::context::Context;
+
+/// How an attempt ended. Most executors return `Result<T, Failure>` and never name this.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Done, with a result to be kept in `bugle.jobs.result`.
+    Complete(Option<Box<RawValue>>),
+    /// Not done. Retried by the job's policy, unless the failure says otherwise.
+    Fail(Failure),
+    /// Run again after this time; the attempt is not counted.
+    Snooze(Duration),
+    /// Ended without a result: the job waits until somebody calls `bugle.resolve` or `bugle.reject`.
+    Wait {
+        /// Whoever answers must give this, if it is set.
+        token: Option<String>,
+        /// How long to wait for the answer; without end if none.
+        at_most: Option<Duration>,
+    },
+    /// There is nothing to do any more: the job ends as cancelled.
+    Cancelled(String),
+    /// The job's end is already committed, by [`Context::complete_in`].
+    Settled,
+}
+
+impl Outcome {
+    /// Done, with this result. `null` is kept as no result.
+    pub fn complete<T: Serialize>(result: T) -> Outcome {
+        match serde_json::value::to_raw_value(&result) {
+            Ok(json) if json.get() == "null" => Outcome::Complete(None),
+            Ok(json) => Outcome::Complete(Some(json)),
+            Err(error) => Outcome::Fail(
+                Failure::new(format!("the result cannot be written as JSON: {error}"))
+                    .code("bad_result")
+                    .not_retryable(),
+            ),
+        }
+    }
+}
+
+/// Why an attempt failed. Any error becomes one with `?`.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: Option<String>,
+    pub(crate) retryable: bool,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that is retried by the job's policy.
+    pub fn new(message: impl Into<String>) -> Self {
+        Failure {
+            message: message.into(),
+            code: None,
+            retryable: true,
+            retry_after: None,
+        }
+    }
+
+    /// A short name for this kind of failure, kept in `last_error_code`.
+    pub fn code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// Do not try again: the job has failed.
+    pub fn not_retryable(mut self) -> Self {
+        self.retryable = false;
+        self
+    }
+
+    /// Try again after this time, whatever the policy says.
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+}
+
+/// The cause's whole chain is kept, one line each.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            message.push_str("\ncaused by: ");
+            message.push_str(&next.to_string());
+            cause = next.source();
+        }
+        Failure::new(message)
+    }
+}
+
+/// What an executor may return on success: anything that serialises is the result; an [`Outcome`] is itself.
+pub trait IntoOutcome {
+    /// The outcome it stands for.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl<T: Serialize> IntoOutcome for T {
+    fn into_outcome(self) -> Outcome {
+        Outcome::complete(self)
+    }
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+/// A future that borrows nothing, as executors return it.
+pub type Execution = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// Carries out one command. A closure is enough for most: see [`Registry::on`].
+pub trait Executor: Send + Sync + 'static {
+    /// Start one attempt. The future is dropped if its time is over or its claim is lost.
+    fn execute(&self, context: Context) -> Execution;
+
+    /// How long an attempt may take if neither the job nor its command says so.
+    fn default_timeout(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Which executor carries out which command.
+#[derive(Clone, Default)]
+pub struct Registry {
+    executors: BTreeMap<String, Arc<dyn Executor>>,
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new() -> Self {
+        Registry::default()
+    }
+
+    /// Carry out `command` with an async closure over the typed payload.
+    ///
+    /// A payload that does not deserialise fails the job at once, with the message and the path of the field.
+    ///
+    /// ```
+    /// use bugle::{Context, Failure, Registry};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Mail { to: String }
+    ///
+    /// let registry = Registry::new().on("send_mail", async |_context: Context, mail: Mail| {
+    ///     if !mail.to.contains('@') {
+    ///         return Err(Failure::new("no such address").not_retryable());
+    ///     }
+    ///     Ok(serde_json::json!({ "sent": true }))
+    /// });
+    /// assert_eq!(registry.commands(), ["send_mail"]);
+    /// ```
+    pub fn on<P, R, F, Fut>(self, command: &str, run: F) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        R: IntoOutcome + 'static,
+        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'static,
+    {
+        self.register(
+            command,
+            Typed {
+                run: Arc::new(run),
+                payload: std::marker::PhantomData::<fn(P)>,
+            },
+        )
+    }
+
+    /// Carry out `command` with this executor.
+    pub fn register(mut self, command: &str, executor: impl Executor) -> Self {
+        self.executors.insert(command.to_string(), Arc::new(executor));
+        self
+    }
+
+    /// The commands that have an executor, in order.
+    pub fn commands(&self) -> Vec<String> {
+        self.executors.keys().cloned().collect()
+    }
+
+    /// Whether nothing is registered.
+    pub fn is_empty(&self) -> bool {
+        self.executors.is_empty()
+    }
+
+    pub(crate) fn executor_for(&self, command: &str) -> Option<Arc<dyn Executor>> {
+        self.executors.get(command).cloned()
+    }
+}
+
+struct Typed<P, F> {
+    run: Arc<F>,
+    payload: std::marker::PhantomData<fn(P)>,
+}
+
+impl<P, R, F, Fut> Executor for Typed<P, F>
+where
+    P: DeserializeOwned + Send + 'static,
+    R: IntoOutcome + 'static,
+    F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, Failure>> + Send + 'static,
+{
+    fn execute(&self, context: Context) -> Execution {
+        let run = self.run.clone();
+        Box::pin(async move {
+            let payload = match context.payload_as::<P>() {
+                Ok(payload) => payload,
+                Err(failure) => return Outcome::Fail(failure),
+            };
+            match run(context, payload).await {
+                Ok(result) => result.into_outcome(),
+                Err(failure) => Outcome::Fail(failure),
+            }
+        })
+    }
+}

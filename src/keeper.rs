@@ -1,0 +1,119 @@
+//! The heartbeat, and the chores of whoever is keeper: promote what is due, rescue what was lost, keep up history.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+
+use crate::calls::{self, Pulse};
+use crate::claim::Hint;
+use crate::connect::{Link, Session};
+use crate::error::Result;
+use crate::execute::Crew;
+
+/// How long the executor of a lost job may take to notice that it should stop.
+const FENCE_GRACE: Duration = Duration::from_secs(5);
+/// When something is overdue and was not promoted, somebody else has it locked.
+const OVERDUE_PAUSE: Duration = Duration::from_millis(50);
+
+/// One worker's pulse.
+pub struct Keeper {
+    pub crew: Arc<Crew>,
+    pub link: Arc<Link>,
+    pub hints: mpsc::UnboundedSender<Hint>,
+    /// Told by the claimer when a job is due soon.
+    pub called: Arc<Notify>,
+    /// Look for jobs that were left lying, at each heartbeat. Correctness does not depend on it.
+    pub safety_poll: bool,
+}
+
+impl Keeper {
+    /// Beat until dropped.
+    pub async fn run(self) {
+        let mut has_role = false;
+        let mut next_beat = Instant::now();
+        let mut next_due: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(next_beat.into()) => match self.beat().await {
+                    Ok(pulse) => {
+                        let now = Instant::now();
+                        next_beat = now + pulse.again;
+                        next_due = pulse.next_due.map(|due| now + due);
+                        if has_role != (pulse.role != "none") {
+                            has_role = !has_role;
+                            tracing::debug!(event = "role", role = pulse.role);
+                            let _ = self.hints.send(Hint::HearDue(has_role));
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(event = "heartbeat", %error);
+                        next_beat = Instant::now() + Duration::from_millis(500);
+                    }
+                },
+                () = sleep_until(next_due) => next_due = self.promote().await,
+                () = self.called.notified(), if has_role => next_due = self.promote().await,
+            }
+        }
+    }
+
+    async fn beat(&self) -> Result<Pulse> {
+        let session = self.link.session().await?;
+        let running = self.crew.held_jobs();
+        let pulse = calls::heartbeat(&session, self.crew.identity(), &running, self.safety_poll).await?;
+        for verdict in &pulse.fenced {
+            self.fence_if_still_held(verdict.held());
+        }
+        if !pulse.has_work.is_empty() {
+            let _ = self.hints.send(Hint::Look(pulse.has_work.clone()));
+        }
+        for trouble in &pulse.troubles {
+            tracing::error!(event = "chore", trouble);
+        }
+        if pulse.upkeep {
+            upkeep(&session).await?;
+        }
+        Ok(pulse)
+    }
+
+    /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are stopped.
+    fn fence_if_still_held(&self, held: crate::job::HeldJob) {
+        if self.crew.is_running(held) {
+            self.crew.fence(held, FENCE_GRACE);
+        }
+    }
+
+    async fn promote(&self) -> Option<Instant> {
+        loop {
+            let promoted = match self.link.session().await {
+                Ok(session) => calls::promote(&session).await,
+                Err(error) => Err(error),
+            };
+            let now = Instant::now();
+            match promoted {
+                Ok((1000.., _)) => continue,
+                Ok((0, Some(due))) => return Some(now + due.max(if due.is_zero() { OVERDUE_PAUSE } else { due })),
+                Ok((_, due)) => return due.map(|due| now + due),
+                Err(error) => {
+                    tracing::debug!(event = "promote", %error);
+                    return Some(now + Duration::from_millis(500));
+                }
+            }
+        }
+    }
+}
+
+/// Step by step, so that no lock is held longer than a moment.
+pub async fn upkeep(session: &Session) -> Result<()> {
+    while let Some(done) = calls::upkeep(session).await? {
+        tracing::info!(event = "upkeep", done);
+    }
+    Ok(())
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,33 @@
+//! Bugle: a Postgres-native job runner.
+#![forbid(unsafe_code)]
+
+pub mod builtin;
+mod calls;
+mod claim;
+#[doc(hidden)]
+pub mod cli;
+mod complete;
+pub mod config;
+pub mod connect;
+mod context;
+mod enqueue;
+mod error;
+mod execute;
+mod executor;
+mod job;
+mod keeper;
+pub mod private_postgres;
+pub mod schema;
+mod shutdown;
+mod wake;
+mod worker;
+mod workspace;
+
+pub use config::Settings;
+pub use context::Context;
+pub use enqueue::{Bugle, NewJob};
+pub use error::{Code, Error, Result};
+pub use executor::{Execution, Executor, Failure, IntoOutcome, Outcome, Registry};
+pub use job::{Claim, ClaimedJob, HeldJob, JobId, State};
+pub use shutdown::Shutdown;
+pub use worker::{Drained, Worker};

@@ -1,0 +1,282 @@
+//! The owner's end: a handle on a running server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::Options;
+use super::account::{self, Account};
+use super::find::{Binaries, find};
+use super::folder::{self, Folder};
+use super::guard::{Reply, Request};
+use super::processes::end_orphaned_postmaster;
+use super::server::{PASSWORD, Spec};
+
+/// A running private server. Dropping it stops the server and removes everything, except data asked to be kept.
+///
+/// ```no_run
+/// use bugle::private_postgres::{Options, PrivatePostgres};
+///
+/// let server = PrivatePostgres::start(&Options::default())?;
+/// println!("psql '{}'", server.url("postgres"));
+/// # anyhow::Ok(())
+/// ```
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    binaries: Binaries,
+    data: PathBuf,
+    password: String,
+    tcp: bool,
+    port: u16,
+    guardian: Child,
+    /// Closing it is what tells the guardian to end.
+    requests: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
+    /// Held until the very end, so that nobody sweeps it.
+    folder: Folder,
+}
+
+/// The socket's path must stay below 104 bytes, which the temporary folder of some systems does not allow for.
+const PLACE: &str = "/tmp";
+const PREFIX: &str = "bugle-pg-";
+
+impl PrivatePostgres {
+    /// Find or obtain Postgres, start a server and wait until it answers.
+    ///
+    /// # Errors
+    /// When there is no Postgres to be had, or it does not start; then with what it said.
+    pub fn start(options: &Options) -> Result<PrivatePostgres> {
+        let binaries = find(version_wanted(options)?)?;
+        let account = Account::for_servers()?;
+        let bugle = guardian_program(options)?;
+        sweep(account.as_ref());
+
+        let folder = Folder::create(Path::new(PLACE), PREFIX)?;
+        account::give(folder.path(), account.as_ref())?;
+        let data = match &options.keep {
+            None => folder.path().join("data"),
+            Some(place) => kept_at(place, account.as_ref())?,
+        };
+        let password =
+            std::fs::read_to_string(data.join(PASSWORD)).unwrap_or_else(|_| uuid::Uuid::new_v4().simple().to_string());
+        let mut guardian = Command::new(&bugle)
+            .arg("guard-postgres")
+            .arg(folder.path())
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("could not run {}", bugle.display()))?;
+        let (requests, replies) = (guardian.stdin.take(), guardian.stdout.take());
+        let mut server = PrivatePostgres {
+            replies: BufReader::new(replies.context("the guardian has no output")?),
+            requests,
+            guardian,
+            tcp: options.tcp,
+            port: 0,
+            binaries,
+            data,
+            password,
+            folder,
+        };
+        server.ask(&Request::Prepare(server.spec(options, account)))?;
+        server.start_again()?;
+        Ok(server)
+    }
+
+    /// The URL of a database as the superuser `postgres`, through the Unix socket.
+    pub fn url(&self, database: &str) -> String {
+        let host = percent_encoded(&self.folder.path().to_string_lossy());
+        format!(
+            "postgresql://postgres@{host}:{}/{}",
+            self.port,
+            percent_encoded(database)
+        )
+    }
+
+    /// The same through 127.0.0.1, if [`Options::tcp`] was asked for.
+    pub fn tcp_url(&self, database: &str) -> Option<String> {
+        let (port, password) = (self.port, &self.password);
+        self.tcp.then(|| {
+            format!(
+                "postgresql://postgres:{password}@127.0.0.1:{port}/{}",
+                percent_encoded(database)
+            )
+        })
+    }
+
+    /// The folder of the Unix socket, which clients take as the host.
+    pub fn host(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The port: part of the socket's name, and the one on 127.0.0.1 with [`Options::tcp`]. It stays over restarts.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The installation this server runs from.
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    /// Where the data is.
+    pub fn data_dir(&self) -> &Path {
+        &self.data
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    /// Stop in good order: clients are disconnected, the data is written out. It can be started again.
+    ///
+    /// # Errors
+    /// When it cannot be stopped.
+    pub fn stop(&mut self) -> Result<()> {
+        self.ask(&Request::Stop).map(drop)
+    }
+
+    /// Crash: everything ends at once, nothing is written out. It can be started again, and recovers then.
+    ///
+    /// # Errors
+    /// When it cannot be stopped.
+    pub fn kill(&mut self) -> Result<()> {
+        self.ask(&Request::Crash).map(drop)
+    }
+
+    /// Start the stopped or crashed server again, with the same data at the same address.
+    ///
+    /// # Errors
+    /// When it is running, or does not start; then with what it said.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.port = self.ask(&Request::Start)?;
+        Ok(())
+    }
+
+    /// Have a process group ended when this process ends, before the server is. `None` takes that back.
+    ///
+    /// # Errors
+    /// When the guardian is gone.
+    pub fn end_with_owner(&mut self, group: Option<i32>) -> Result<()> {
+        self.ask(&group.map_or(Request::Ended, Request::EndWithOwner)).map(drop)
+    }
+
+    fn spec(&self, options: &Options, account: Option<Account>) -> Spec {
+        let on_off = |on: bool| if on { "on" } else { "off" };
+        let chosen = [
+            ("max_connections", "300"),
+            ("fsync", on_off(options.durable)),
+            ("full_page_writes", on_off(options.durable)),
+        ];
+        let chosen = chosen.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Spec {
+            folder: self.folder.path().to_owned(),
+            data: self.data.clone(),
+            bin_dir: self.binaries.dir.clone(),
+            account,
+            settings: chosen.into_iter().chain(options.settings.iter().cloned()).collect(),
+            tcp: options.tcp,
+            password: self.password.clone(),
+            keep: options.keep.is_some(),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<u16> {
+        let gone = "the server's guardian (bugle guard-postgres) is gone";
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.requests
+            .as_mut()
+            .context(gone)?
+            .write_all(line.as_bytes())
+            .context(gone)?;
+        let mut answer = String::new();
+        if self.replies.read_line(&mut answer)? == 0 {
+            bail!(gone);
+        }
+        serde_json::from_str::<Reply>(&answer)?.map_err(|error| anyhow!(error))
+    }
+}
+
+impl Drop for PrivatePostgres {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        let _ = self.guardian.wait();
+        // Only if the guardian was killed.
+        if self.folder.path().exists() {
+            end_orphaned_postmaster(self.folder.path());
+            let _ = std::fs::remove_dir_all(self.folder.path());
+        }
+    }
+}
+
+/// Kept data can only be read by the version that wrote it.
+fn version_wanted(options: &Options) -> Result<Option<u32>> {
+    let Some(place) = &options.keep else {
+        return Ok(options.version);
+    };
+    let Ok(text) = std::fs::read_to_string(place.join("PG_VERSION")) else {
+        return Ok(options.version);
+    };
+    let kept: u32 = text
+        .trim()
+        .parse()
+        .with_context(|| format!("{}/PG_VERSION is not a version", place.display()))?;
+    match options.version {
+        Some(version) if version != kept => bail!(
+            "{} was made by PostgreSQL {kept}, and {version} was asked for\n\
+             hint: ask for {kept}, or remove that folder to begin anew",
+            place.display()
+        ),
+        _ => Ok(Some(kept)),
+    }
+}
+
+fn guardian_program(options: &Options) -> Result<PathBuf> {
+    if let Some(program) = options
+        .bugle_bin
+        .clone()
+        .or_else(|| std::env::var_os("BUGLE_BIN").map(PathBuf::from))
+    {
+        return Ok(program);
+    }
+    let running = std::env::current_exe().context("could not tell which program is running")?;
+    if running.file_name().is_some_and(|name| name == "bugle") {
+        return Ok(running);
+    }
+    bail!(
+        "{} cannot guard a private server, `bugle` can\nhint: set Options::bugle_bin or BUGLE_BIN to its path",
+        running.display()
+    )
+}
+
+/// What owners left here whose guardians were killed, too.
+fn sweep(account: Option<&Account>) {
+    let ours = rustix::process::geteuid().as_raw();
+    let owners = [ours, account.map_or(ours, |account| account.uid)];
+    folder::sweep(Path::new(PLACE), PREFIX, &owners, end_orphaned_postmaster);
+}
+
+fn kept_at(place: &Path, account: Option<&Account>) -> Result<PathBuf> {
+    std::fs::create_dir_all(place).with_context(|| format!("could not create {}", place.display()))?;
+    let place = place.canonicalize()?;
+    // Postgres wants to own it. What has contents is somebody's, or was given away before.
+    if std::fs::read_dir(&place)?.next().is_none() {
+        account::give(&place, account)?;
+    }
+    Ok(place)
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |encoded, byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded + &char::from(byte).to_string(),
+        _ => encoded + &format!("%{byte:02X}"),
+    })
+}

@@ -1,0 +1,83 @@
+//! Looking at and ending processes by their id.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+
+/// Look every few milliseconds until `done`, at most for `limit`. Says whether it came to pass.
+pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while !done() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Ask a process group to end, then make it.
+pub(super) fn end_group(group: i32) {
+    let Some(group) = Pid::from_raw(group) else {
+        return;
+    };
+    let gone = || test_kill_process_group(group).is_err();
+    for signal in [Signal::TERM, Signal::KILL] {
+        // Refused means that it is gone already.
+        let _ = kill_process_group(group, signal);
+        if wait_until(Duration::from_secs(3), gone) {
+            return;
+        }
+    }
+}
+
+/// End a postmaster that nobody owns any more, if there is one: its id stands in the lock file beside its socket.
+///
+/// That id may long belong to another process, so it is only believed if the command line names the same folder.
+pub(super) fn end_orphaned_postmaster(folder: &Path) {
+    let Some(id) = socket_owner(folder) else {
+        return;
+    };
+    let Some(pid) = Pid::from_raw(id) else { return };
+    let folder = folder.to_string_lossy();
+    let gone = || !command_line(id).is_some_and(|line| line.contains(&*folder));
+    for signal in [Signal::QUIT, Signal::KILL] {
+        if gone() {
+            return;
+        }
+        let _ = kill_process(pid, signal);
+        if wait_until(Duration::from_secs(10), gone) {
+            return;
+        }
+    }
+}
+
+fn socket_owner(folder: &Path) -> Option<i32> {
+    let lock = std::fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(".s.PGSQL.") && name.ends_with(".lock")
+        })?;
+    std::fs::read_to_string(lock).ok()?.lines().next()?.trim().parse().ok()
+}
+
+/// Empty for a zombie, `None` for no process.
+fn command_line(id: i32) -> Option<String> {
+    if Path::new("/proc/self/cmdline").exists() {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).ok()?;
+        return Some(String::from_utf8_lossy(&line).into_owned());
+    }
+    let output = Command::new("ps")
+        .args(["-o", "command=", "-p", &id.to_string()])
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

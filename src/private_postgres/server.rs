@@ -1,0 +1,232 @@
+//! The server itself: making its data folder, starting and stopping the postmaster. Used by the guardian only.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::account::{self, Account};
+use super::processes::wait_until;
+
+/// All a server is made of.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Spec {
+    /// The folder with the socket and the log, and mostly the data.
+    pub folder: PathBuf,
+    pub data: PathBuf,
+    pub bin_dir: PathBuf,
+    pub account: Option<Account>,
+    pub settings: Vec<(String, String)>,
+    pub tcp: bool,
+    /// Needed over TCP only: the socket's folder is open to nobody else, 127.0.0.1 is to every user of the machine.
+    pub password: String,
+    /// Data that stays behind is worth an orderly end.
+    pub keep: bool,
+}
+
+/// The file with the password. It stays with the data: kept data has it in its catalog.
+pub(super) const PASSWORD: &str = "bugle.password";
+
+#[derive(Debug)]
+pub(super) struct Server {
+    spec: Spec,
+    port: Option<u16>,
+    postmaster: Option<Child>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shutdown {
+    /// Clients are disconnected, the data is written out.
+    Fast,
+    /// As in a crash: the next start recovers from the WAL.
+    Immediate,
+}
+
+impl Server {
+    /// Make the data folder, unless it is there already, and write the settings.
+    pub fn prepare(spec: Spec) -> Result<Server> {
+        if !spec.data.join("PG_VERSION").exists() {
+            initdb(&spec)?;
+        }
+        write_settings(&spec)?;
+        Ok(Server {
+            spec,
+            port: None,
+            postmaster: None,
+        })
+    }
+
+    /// Start, wait until it answers, and say on which port.
+    pub fn start(&mut self) -> Result<u16> {
+        if self
+            .postmaster
+            .as_mut()
+            .is_some_and(|postmaster| matches!(postmaster.try_wait(), Ok(None)))
+        {
+            bail!("the server is running already");
+        }
+        // A port stays the same over restarts. Before the first one, somebody may take the free port we saw.
+        for attempt in 0.. {
+            let port = match self.port {
+                Some(port) => port,
+                None if self.spec.tcp => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
+                None => 5432,
+            };
+            match self.start_on(port) {
+                Ok(()) => {
+                    self.port = Some(port);
+                    return Ok(port);
+                }
+                Err(error) if is_port_taken(&error) && self.port.is_none() && attempt < 5 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last attempt returns its error")
+    }
+
+    /// Stop and wait until it has. One that does not is ended by harder means.
+    pub fn stop(&mut self, how: Shutdown) -> Result<()> {
+        let Some(mut postmaster) = self.postmaster.take() else {
+            return Ok(());
+        };
+        let steps = match how {
+            Shutdown::Fast => &[Signal::INT, Signal::QUIT, Signal::KILL][..],
+            Shutdown::Immediate => &[Signal::QUIT, Signal::KILL],
+        };
+        for &signal in steps {
+            if postmaster.try_wait()?.is_some() {
+                return Ok(());
+            }
+            kill_process(Pid::from_child(&postmaster), signal)?;
+            if wait_until(Duration::from_secs(15), || matches!(postmaster.try_wait(), Ok(Some(_)))) {
+                return Ok(());
+            }
+        }
+        bail!("postgres (process {}) cannot be stopped", postmaster.id())
+    }
+
+    /// How to stop it when nobody needs it any more.
+    pub fn last_shutdown(&self) -> Shutdown {
+        if self.spec.keep {
+            Shutdown::Fast
+        } else {
+            Shutdown::Immediate
+        }
+    }
+
+    fn start_on(&mut self, port: u16) -> Result<()> {
+        let spec = &self.spec;
+        let log_path = spec.folder.join("log");
+        let log = File::options().create(true).append(true).open(&log_path)?;
+        let before = log.metadata()?.len();
+        let mut postmaster = account::command(&spec.bin_dir.join("postgres"), spec.account.as_ref())
+            .arg("-D")
+            .arg(&spec.data)
+            .arg("-k")
+            .arg(&spec.folder)
+            .args(["-h", if spec.tcp { "127.0.0.1" } else { "" }])
+            .args(["-p", &port.to_string()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("could not run {}/postgres", spec.bin_dir.display()))?;
+
+        let mut ended = None;
+        let answers = wait_until(Duration::from_secs(120), || {
+            ended = postmaster.try_wait().ok().flatten();
+            ended.is_some() || is_ready(&spec.data, postmaster.id())
+        });
+        if answers && ended.is_none() {
+            self.postmaster = Some(postmaster);
+            return Ok(());
+        }
+        let log = fs::read(&log_path).unwrap_or_default();
+        let said = String::from_utf8_lossy(&log[log.len().min(before as usize)..])
+            .trim()
+            .to_owned();
+        if ended.is_none() {
+            self.postmaster = Some(postmaster);
+            self.stop(Shutdown::Immediate)?;
+            bail!("postgres did not become ready within two minutes:\n{said}");
+        }
+        bail!("postgres did not start:\n{said}")
+    }
+}
+
+fn initdb(spec: &Spec) -> Result<()> {
+    let password = spec.folder.join(PASSWORD);
+    write_private(&password, &spec.password, spec.account.as_ref())?;
+    let output = account::command(&spec.bin_dir.join("initdb"), spec.account.as_ref())
+        .args([
+            "--username=postgres",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "--no-instructions",
+        ])
+        .args(["--auth-local=trust", "--auth-host=scram-sha-256"])
+        .arg("--pwfile")
+        .arg(&password)
+        .arg("--pgdata")
+        .arg(&spec.data)
+        .output()
+        .with_context(|| format!("could not run {}/initdb", spec.bin_dir.display()))?;
+    fs::remove_file(&password)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let hint = spec.account.as_ref().map_or(String::new(), |account| {
+            format!(
+                "\nhint: it ran as the user {0}, as Postgres refuses root; {0} must be able to reach that folder",
+                account.name
+            )
+        });
+        bail!("initdb could not make {}:\n{}{hint}", spec.data.display(), said.trim());
+    }
+    let mut conf = File::options().append(true).open(spec.data.join("postgresql.conf"))?;
+    writeln!(conf, "include_if_exists = 'bugle.conf'")?;
+    write_private(&spec.data.join(PASSWORD), &spec.password, spec.account.as_ref())
+}
+
+/// In a file, not on the command line: `alter system` must be able to change them.
+fn write_settings(spec: &Spec) -> Result<()> {
+    let mut conf = String::from("# Written at each start.\n");
+    for (name, value) in &spec.settings {
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c)) {
+            bail!("`{name}` is not the name of a setting");
+        }
+        conf += &format!("{name} = '{}'\n", value.replace('\'', "''"));
+    }
+    let path = spec.data.join("bugle.conf");
+    write_private(&path, &conf, spec.account.as_ref())
+}
+
+fn write_private(path: &Path, text: &str, account: Option<&Account>) -> Result<()> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("could not write {}", path.display()))?;
+    account::give(path, account)
+}
+
+/// The postmaster writes its state into the eighth line of its lock file; this is also what `pg_ctl --wait` reads.
+fn is_ready(data: &Path, postmaster: u32) -> bool {
+    let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else {
+        return false;
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.first() == Some(&postmaster.to_string().as_str()) && lines.get(7) == Some(&"ready")
+}
+
+fn is_port_taken(error: &anyhow::Error) -> bool {
+    error.to_string().contains("could not create any TCP/IP sockets")
+}

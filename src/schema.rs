@@ -1,0 +1,209 @@
+//! The schema, embedded: `migrations/` (the past, by refinery) and `sql/` (the present, re-applied when it changed).
+
+use std::time::Duration;
+
+use refinery::Runner;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::calls;
+use crate::error::{Backoff, Error, Result};
+
+mod embedded {
+    refinery::embed_migrations!("migrations");
+}
+
+include!(concat!(env!("OUT_DIR"), "/sql.rs"));
+
+/// Rises with every release that changes `sql/` or `migrations/`. An older `migrate` refuses a newer schema by it.
+pub const REVISION: i32 = 1;
+
+/// Where refinery notes what it applied.
+const HISTORY: &str = "bugle.migrations";
+
+/// One lock around everything `migrate` does.
+const MIGRATE_KEY: i64 = 7_126_490_980;
+
+/// What a database has, compared with what this binary brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The same.
+    UpToDate,
+    /// No schema at all.
+    Missing,
+    /// An older one: run `bugle migrate`.
+    Behind,
+    /// A newer one: this binary must not touch it.
+    Ahead,
+}
+
+/// Bring the schema up to date. Any number of processes may do so at once.
+///
+/// # Errors
+/// If the schema is newer than this binary, or the user may not do what is needed.
+pub async fn migrate(config: &Config) -> Result<Status> {
+    let mut client = open(config).await?;
+    client.query_one("select pg_advisory_lock($1)", &[&MIGRATE_KEY]).await?;
+    // the lock goes with the connection
+    let before = status(&client).await?;
+    match before {
+        Status::UpToDate => return Ok(before),
+        Status::Ahead => return Err(too_old()),
+        Status::Missing | Status::Behind => {}
+    }
+    client.batch_execute("create schema if not exists bugle").await?;
+    runner().run_async(&mut client).await.map_err(migration_error)?;
+    apply(&mut client).await?;
+    while let Some(done) = client
+        .query_one("select bugle.upkeep()", &[])
+        .await?
+        .get::<_, Option<String>>(0)
+    {
+        tracing::debug!(event = "upkeep", done);
+    }
+    Ok(before)
+}
+
+/// Compare a database with this binary.
+///
+/// # Errors
+/// If it cannot be asked.
+pub async fn check(config: &Config) -> Result<Status> {
+    status(&open(config).await?).await
+}
+
+/// What a worker asks before it serves: is there a schema that speaks its protocol? An older worker runs on a newer schema
+/// as long as that is so.
+///
+/// # Errors
+/// With what to run, if not.
+pub async fn verify(client: &Client) -> Result<()> {
+    match calls::schema_state(client).await? {
+        None => Err(Error::new("this database has no Bugle schema").hint("Run: bugle migrate")),
+        Some((revision, _, protocol)) if protocol < calls::PROTOCOL => Err(Error::new(format!(
+            "the schema (revision {revision}) speaks protocol {protocol}, this worker {}",
+            calls::PROTOCOL
+        ))
+        .hint("Run: bugle migrate")),
+        Some((revision, _, protocol)) if protocol > calls::PROTOCOL => Err(Error::new(format!(
+            "the schema (revision {revision}) speaks protocol {protocol}, this worker only {}",
+            calls::PROTOCOL
+        ))
+        .hint("Upgrade this worker.")),
+        Some((revision, _, _)) if revision < REVISION => Err(Error::new(format!(
+            "the schema is at revision {revision}, this worker needs {REVISION}"
+        ))
+        .hint("Run: bugle migrate")),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The whole schema as one script, for psql or another migration tool. `bugle migrate` recognises what it made.
+pub fn script() -> String {
+    let runner = runner();
+    let mut script = String::from("begin;\ncreate schema bugle;\n");
+    script.push_str(&format!(
+        "create table {HISTORY} (version integer primary key, name varchar(255), applied_on varchar(255), checksum varchar(255));\n"
+    ));
+    for migration in runner.get_migrations() {
+        script.push_str(&format!(
+            "\n-- migrations/{migration}.sql\n{}",
+            migration.sql().unwrap_or_default()
+        ));
+        script.push_str(&format!(
+            "insert into {HISTORY} values ({}, '{}', to_char(now() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US000\"Z\"'), '{}');\n",
+            migration.version(),
+            migration.name(),
+            migration.checksum()
+        ));
+    }
+    for (name, sql) in SQL {
+        script.push_str(&format!("\n-- sql/{name}\n{sql}"));
+    }
+    script.push_str(&format!(
+        "\n{}\ncommit;\nselect bugle.upkeep() from generate_series(1, 6);\n",
+        note_version()
+    ));
+    script
+}
+
+fn runner() -> Runner {
+    let mut runner = embedded::migrations::runner();
+    runner.set_migration_table_name(HISTORY);
+    runner
+}
+
+async fn open(config: &Config) -> Result<Client> {
+    let mut config = config.clone();
+    config.application_name("bugle migrate");
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    // a role's own timeouts must not cut a migration short
+    client
+        .batch_execute("set statement_timeout = 0; set client_min_messages = warning")
+        .await?;
+    Ok(client)
+}
+
+async fn status(client: &Client) -> Result<Status> {
+    Ok(match calls::schema_state(client).await? {
+        None => Status::Missing,
+        Some((revision, _, _)) if revision > REVISION => Status::Ahead,
+        Some((revision, checksum, _)) if revision < REVISION || checksum != CHECKSUM => Status::Behind,
+        Some(_) => Status::UpToDate,
+    })
+}
+
+/// `sql/` as a whole, in one transaction. It waits for no lock longer than a moment: whoever waits for a lock on the jobs
+/// makes everyone else wait behind it.
+async fn apply(client: &mut Client) -> Result<()> {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    for attempt in 1.. {
+        let transaction = client.transaction().await?;
+        let applied = async {
+            transaction.batch_execute("set local lock_timeout = '500ms'").await?;
+            for (_, sql) in SQL {
+                transaction.batch_execute(sql).await?;
+            }
+            transaction.batch_execute(&note_version()).await?;
+            transaction.commit().await
+        };
+        match applied.await.map_err(Error::from) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_transient() && attempt < 60 && !client.is_closed() => {
+                tracing::debug!(event = "migrate", %error, "will try again");
+                tokio::time::sleep(backoff.next()).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
+
+fn note_version() -> String {
+    format!(
+        "insert into bugle.schema_version (revision, checksum) values ({REVISION}, '{CHECKSUM}') \
+         on conflict (only_row) do update set revision = excluded.revision, checksum = excluded.checksum, migrated_at = now();"
+    )
+}
+
+fn too_old() -> Error {
+    Error::new("the schema of this database is newer than this bugle")
+        .hint("Use the version that migrated it, or a newer one.")
+}
+
+fn migration_error(error: refinery::Error) -> Error {
+    use refinery::error::Kind;
+    match error.kind() {
+        Kind::MissingVersion(_) | Kind::DivergentVersion(..) => too_old(),
+        _ => {
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                text.push_str(": ");
+                text.push_str(&error.to_string());
+                cause = error.source();
+            }
+            Error::new(text).hint("The migrating user needs the right to create a schema in this database.")
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! When to look into a queue, when to sleep: one lane for each queue a worker serves. No I/O here; time is an argument.
+//!
+//! Like a network driver: interrupts when idle, polling under load. A lane that finds work keeps looking in short steps;
+//! one that finds nothing asks for the bell (`bugle.arm`) and sleeps until it is rung, or follows whoever has it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::calls::QueueRequest;
+
+/// The pause between two looks of a lane that is awake.
+const STEP: Duration = Duration::from_millis(2);
+/// The longest pause, when the bell is refused again and again: somebody enqueued and does not commit.
+const LONGEST_STEP: Duration = Duration::from_millis(25);
+/// A bell that rings sooner than this after it was armed was armed too early: work comes fast enough to poll for it.
+const SHORT_SLEEP: Duration = Duration::from_millis(5);
+/// The most empty looks before sleeping.
+const MOST_PATIENCE: u32 = 8;
+/// How often at most a lane with a cursor starts from the beginning again, for urgent and late-committed jobs.
+const RESCAN: Duration = Duration::from_millis(50);
+/// A rescan may take this part of the time: with an old snapshot held open it walks over everything that is dead.
+const RESCAN_SHARE: u32 = 20;
+/// The most jobs in one claim.
+const LARGEST_CLAIM: usize = 500;
+
+/// What a worker holds on a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: it looks.
+    Awake,
+    /// The bell: it is rung for.
+    Sentinel,
+    /// A place behind the sentinel: it is called when there is more than that one can take.
+    Follower,
+}
+
+impl Mode {
+    /// As `bugle.claim` and `bugle.arm` spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Awake => "awake",
+            Mode::Sentinel => "sentinel",
+            Mode::Follower => "follower",
+        }
+    }
+
+    fn parse(mode: &str) -> Mode {
+        match mode {
+            "sentinel" => Mode::Sentinel,
+            "follower" => Mode::Follower,
+            _ => Mode::Awake,
+        }
+    }
+}
+
+/// One queue, as one worker sees it.
+#[derive(Debug)]
+pub struct Lane {
+    pub queue: String,
+    pub channel: String,
+    pub listening: bool,
+    slots: usize,
+    running: Arc<AtomicUsize>,
+    mode: Mode,
+    cursor: Option<(i32, i64)>,
+    /// Looks that found nothing since the last that did.
+    empty_looks: u32,
+    patience: u32,
+    step: Duration,
+    next_look: Instant,
+    asleep_since: Instant,
+    rescanned_at: Instant,
+    rescan_cost: Duration,
+}
+
+impl Lane {
+    pub fn new(queue: &str, slots: u32, now: Instant) -> Self {
+        Lane {
+            queue: queue.to_string(),
+            channel: String::new(),
+            listening: false,
+            slots: slots as usize,
+            running: Arc::default(),
+            mode: Mode::Awake,
+            cursor: None,
+            empty_looks: 0,
+            patience: 1,
+            step: STEP,
+            next_look: now,
+            asleep_since: now,
+            rescanned_at: now,
+            rescan_cost: Duration::ZERO,
+        }
+    }
+
+    /// Counts the jobs of this lane that run. Whoever ends one counts it down.
+    pub fn running(&self) -> &Arc<AtomicUsize> {
+        &self.running
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub fn free_slots(&self) -> usize {
+        self.slots.saturating_sub(self.running.load(Ordering::Acquire))
+    }
+
+    /// On a new session nothing is held any more.
+    pub fn reset(&mut self, channel: String, now: Instant) {
+        self.channel = channel;
+        self.listening = false;
+        self.mode = Mode::Awake;
+        self.cursor = None;
+        self.empty_looks = 0;
+        self.next_look = now;
+    }
+
+    /// What to ask for now, if it is time to look and there is room.
+    pub fn request(&mut self, now: Instant) -> Option<QueueRequest> {
+        let free = self.free_slots();
+        if free == 0 || self.next_look > now {
+            return None;
+        }
+        if self.cursor.is_some() && now >= self.rescanned_at + RESCAN.max(self.rescan_cost * RESCAN_SHARE) {
+            self.cursor = None;
+        }
+        Some(QueueRequest {
+            queue: self.queue.clone(),
+            slots: free.min(LARGEST_CLAIM) as i32,
+            after_priority: self.cursor.map(|c| c.0),
+            after_id: self.cursor.map(|c| c.1),
+            mode: self.mode.as_str(),
+        })
+    }
+
+    /// A claim was answered: `got` jobs, the last at `last`. It took from `asked_at` to `now`.
+    pub fn claimed(
+        &mut self,
+        request: &QueueRequest,
+        got: usize,
+        last: Option<(i32, i64)>,
+        asked_at: Instant,
+        now: Instant,
+    ) {
+        self.mode = Mode::Awake;
+        if request.after_id.is_none() {
+            self.rescanned_at = now;
+            self.rescan_cost = now - asked_at;
+        }
+        if got > 0 {
+            self.empty_looks = 0;
+            self.step = STEP;
+        }
+        if got >= request.slots as usize {
+            self.cursor = last;
+            self.next_look = now;
+        } else if request.after_id.is_some() {
+            // what lies behind the cursor may have grown while we were ahead of it
+            self.cursor = None;
+            self.next_look = now;
+        } else {
+            self.cursor = None;
+            self.empty_looks += 1;
+            self.next_look = now + self.step;
+        }
+    }
+
+    /// Whether it has looked in vain often enough.
+    pub fn wants_to_sleep(&self) -> bool {
+        self.mode == Mode::Awake && self.empty_looks >= self.patience && self.free_slots() > 0
+    }
+
+    /// Whether its last look, from the beginning, found nothing more to take.
+    pub fn found_nothing(&self) -> bool {
+        self.empty_looks > 0 && self.cursor.is_none()
+    }
+
+    /// `bugle.arm` was answered.
+    pub fn armed(&mut self, mode: &str, has_work: bool, now: Instant) {
+        self.mode = Mode::parse(mode);
+        if self.mode == Mode::Awake || has_work {
+            // Not yet: a silent transaction is still open, or a job is there that another claim has locked.
+            self.empty_looks = 0;
+            self.next_look = if has_work { now } else { now + self.step };
+            self.step = (self.step * 2).min(LONGEST_STEP);
+        } else {
+            self.asleep_since = now;
+            self.step = STEP;
+            self.next_look = now + Duration::from_secs(86_400);
+        }
+    }
+
+    /// Rung for, called, or told that there is work.
+    pub fn wake(&mut self, now: Instant) {
+        if self.mode != Mode::Awake {
+            self.patience = if now - self.asleep_since < SHORT_SLEEP {
+                (self.patience * 2).min(MOST_PATIENCE)
+            } else {
+                (self.patience / 2).max(1)
+            };
+        }
+        self.empty_looks = 0;
+        self.next_look = now;
+    }
+
+    /// When this lane wants to look again, if it has room and is not asleep.
+    pub fn next_look(&self) -> Option<Instant> {
+        (self.mode == Mode::Awake && self.free_slots() > 0).then_some(self.next_look)
+    }
+}

@@ -1,0 +1,270 @@
+//! What the tests share: a database of its own for each, workers in it, and waiting for a state instead of sleeping.
+#![allow(dead_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bugle::{Drained, Registry, Settings, Shutdown, Worker};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+/// The binary under test.
+pub const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
+
+/// Generous: bars are judged elsewhere, a test fails by this only when something hangs.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// One database with the schema, dropped at the end, and a login for each role.
+pub struct Database {
+    server: Config,
+    pub name: String,
+}
+
+impl Database {
+    /// A fresh database with the schema in it.
+    pub async fn new() -> Database {
+        let database = Database::empty().await;
+        bugle::schema::migrate(&database.config("owner"))
+            .await
+            .expect("migrates");
+        database.create_logins().await;
+        database
+    }
+
+    /// A fresh database with nothing in it.
+    pub async fn empty() -> Database {
+        let url = bugle::private_postgres::shared(Path::new(BUGLE));
+        Database::empty_on(url.parse().expect("a connection string")).await
+    }
+
+    /// The same on a certain server.
+    pub async fn empty_on(server: Config) -> Database {
+        let name = format!("bugle_test_{:016x}", fastrand::u64(..));
+        let database = Database { server, name };
+        let client = connect(&database.server).await;
+        client
+            .batch_execute(&format!("create database {}", database.name))
+            .await
+            .expect("a database");
+        database
+    }
+
+    pub async fn create_logins(&self) {
+        let client = connect(&self.config("owner")).await;
+        for role in ["worker", "enqueuer", "viewer", "operator"] {
+            let login = self.login(role);
+            client
+                .batch_execute(&format!(
+                    "create role {login} login password '{login}' in role bugle_{role}"
+                ))
+                .await
+                .expect("a login");
+        }
+    }
+
+    fn login(&self, role: &str) -> String {
+        format!("{}_{role}", self.name)
+    }
+
+    /// How to connect as `owner`, `worker`, `enqueuer`, `viewer` or `operator`.
+    pub fn config(&self, role: &str) -> Config {
+        let mut config = self.server.clone();
+        config.dbname(&self.name);
+        if role != "owner" {
+            config.user(self.login(role)).password(self.login(role));
+        }
+        config
+    }
+
+    /// The same as a connection string.
+    pub fn url(&self, role: &str) -> String {
+        let config = self.config(role);
+        let host = match &config.get_hosts()[0] {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let mut url = format!(
+            "host='{host}' user='{}' dbname='{}'",
+            config.get_user().unwrap_or("postgres"),
+            self.name
+        );
+        if let Some(port) = config.get_ports().first() {
+            url.push_str(&format!(" port={port}"));
+        }
+        if let Some(password) = config.get_password() {
+            url.push_str(&format!(" password='{}'", String::from_utf8_lossy(password)));
+        }
+        url
+    }
+
+    pub async fn connect(&self, role: &str) -> Client {
+        connect(&self.config(role)).await
+    }
+
+    pub async fn owner(&self) -> Client {
+        self.connect("owner").await
+    }
+
+    /// Settings of a worker of this database, logged in as a member of `bugle_worker`.
+    pub fn settings(&self, queues: &[(&str, u32)]) -> Settings {
+        Settings {
+            database_url: self.url("worker"),
+            queues: queues
+                .iter()
+                .map(|(queue, slots)| (queue.to_string(), *slots))
+                .collect(),
+            workdir: std::env::temp_dir().join("bugle-test-work"),
+            ..Settings::default()
+        }
+    }
+
+    /// A worker in this process.
+    pub fn worker(&self, queues: &[(&str, u32)], registry: Registry) -> RunningWorker {
+        RunningWorker::start(self.settings(queues), registry)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let mut statements = vec![format!("drop database if exists {} with (force)", self.name)];
+        for role in ["worker", "enqueuer", "viewer", "operator"] {
+            statements.push(format!("drop role if exists {}", self.login(role)));
+        }
+        let server = self.server.clone();
+        // a runtime of its own: the test's may be gone
+        let _ = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let Ok((client, connection)) = server.connect(NoTls).await else {
+                    return;
+                };
+                tokio::spawn(connection);
+                for statement in statements {
+                    let _ = client.batch_execute(&statement).await;
+                }
+            });
+        })
+        .join();
+    }
+}
+
+/// A worker that runs in this process, as the library runs it.
+pub struct RunningWorker {
+    pub shutdown: Shutdown,
+    task: JoinHandle<bugle::Result<Drained>>,
+}
+
+impl RunningWorker {
+    pub fn start(settings: Settings, registry: Registry) -> RunningWorker {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_env("BUGLE_LOG"))
+            .with_test_writer()
+            .try_init();
+        let shutdown = Shutdown::new();
+        let run = Worker::new(settings, registry).run(shutdown.clone());
+        let task = tokio::spawn(async move { run.await.inspect_err(|error| eprintln!("worker: {error}")) });
+        RunningWorker { shutdown, task }
+    }
+
+    /// Ask it to drain and wait for its end.
+    pub async fn stop(self) -> Drained {
+        self.shutdown.request();
+        self.ended().await
+    }
+
+    /// Wait for its end.
+    pub async fn ended(self) -> Drained {
+        tokio::time::timeout(DEADLINE, self.task)
+            .await
+            .expect("the worker ends in time")
+            .expect("it does not panic")
+            .expect("it runs without error")
+    }
+}
+
+/// A registry with one command that does nothing.
+pub fn noop() -> Registry {
+    Registry::new().on("noop", async |_: bugle::Context, _: serde_json::Value| Ok(()))
+}
+
+pub async fn connect(config: &Config) -> Client {
+    let (client, connection) = config.connect(NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    client
+}
+
+/// Ask until the answer is true.
+pub async fn wait_until(client: &Client, question: &str) {
+    let started = Instant::now();
+    loop {
+        let row = client
+            .query_one(question, &[])
+            .await
+            .unwrap_or_else(|e| panic!("{question}: {e:?}"));
+        if row.get::<_, bool>(0) {
+            return;
+        }
+        if started.elapsed() > DEADLINE {
+            let jobs = client
+                .query(
+                    "select id, state, command, attempt, reason, last_error from bugle.jobs order by id limit 20",
+                    &[],
+                )
+                .await
+                .unwrap_or_default();
+            panic!(
+                "not true in time: {question}\njobs: {:#?}",
+                jobs.iter().map(show).collect::<Vec<_>>()
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Wait until a job is in a state.
+pub async fn wait_for_state(client: &Client, id: i64, state: &str) {
+    wait_until(
+        client,
+        &format!("select exists (select from bugle.jobs where id = {id} and state = '{state}')"),
+    )
+    .await;
+}
+
+fn show(row: &Row) -> String {
+    let text = |i| row.get::<_, Option<String>>(i).unwrap_or_default();
+    format!(
+        "{} {} {} attempt {} {} {}",
+        row.get::<_, i64>(0),
+        text(1),
+        text(2),
+        row.get::<_, i32>(3),
+        text(4),
+        text(5)
+    )
+}
+
+/// Enqueue one job of a command and return its id.
+pub async fn enqueue(client: &Client, command: &str) -> i64 {
+    client
+        .query_one("insert into bugle.jobs (command) values ($1) returning id", &[&command])
+        .await
+        .expect("enqueues")
+        .get(0)
+}
+
+/// Wait for a condition in this process.
+pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < DEADLINE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Something several executors write to.
+pub type Shared<T> = Arc<std::sync::Mutex<T>>;
