@@ -66,7 +66,10 @@ create index jobs_live_due on bugle.jobs_live (run_at) where state in ('schedule
 
 create index jobs_live_deadline on bugle.jobs_live (deadline) where deadline is not null and state <> 'running';
 
-create index jobs_live_running on bugle.jobs_live (worker) where state = 'running';
+-- Spelled with "like", so that only queries which mean this index (rescue, attach, running_jobs) enter by it. Statistics taken
+-- while nothing ran promise that it is empty, and a completion that believed them compared every running job with every
+-- finished one: 1,000 jobs/s instead of 20,000.
+create index jobs_live_running on bugle.jobs_live (worker) where state like 'running';
 
 create index jobs_live_answer_due on bugle.jobs_live (answer_by) where state = 'waiting';
 

@@ -98,7 +98,7 @@ begin
     select j.id
     from bugle.jobs_live j
     where j.worker = p_worker
-      and j.state = 'running'
+      and j.state like 'running'
       and not exists (
         select from unnest(p_running) h where h.id = j.id and h.claim = j.claim)
     order by j.id

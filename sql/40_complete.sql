@@ -67,8 +67,7 @@ comment on function bugle.verdicts_on_others is 'For jobs that were not held: re
 revoke execute on function bugle.verdicts_on_others from public;
 
 -- Rows are deleted in id order (the join below is a nested loop over the sorted batch; nothing else is allowed to the
--- planner): two sessions that touch the same rows in different orders would deadlock. The coalesce keeps it from entering
--- by the index on worker, which would compare every running job with every finished one.
+-- planner): two sessions that touch the same rows in different orders would deadlock.
 create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
 returns setof bugle.verdict
 language plpgsql
@@ -98,7 +97,7 @@ begin
       using finished f
       where j.id = f.id
         and j.claim = f.claim
-        and coalesce(j.worker, 0) = p_worker
+        and j.worker = p_worker
         and j.state = 'running'
       returning j.*, f.result as outcome
     ), kept as (
@@ -124,7 +123,7 @@ begin
       using finished f
       where j.id = f.id
         and j.claim = f.claim
-        and coalesce(j.worker, 0) = p_worker
+        and j.worker = p_worker
         and j.state = 'running'
       returning j.id
     )

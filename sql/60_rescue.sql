@@ -86,7 +86,7 @@ begin
   for v_job in
     select j.*
     from bugle.jobs_live j
-    where j.state = 'running'
+    where j.state like 'running'
       and j.worker = any (array(select w.worker from bugle.lost_workers() w))
     order by j.id
     limit p_limit
@@ -133,12 +133,12 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
   with recursive holder (worker) as (
-    (select j.worker from bugle.jobs_live j where j.state = 'running' order by j.worker limit 1)
+    (select j.worker from bugle.jobs_live j where j.state like 'running' order by j.worker limit 1)
     union all
     select (
       select j.worker
       from bugle.jobs_live j
-      where j.state = 'running'
+      where j.state like 'running'
         and j.worker > h.worker
       order by j.worker
       limit 1)

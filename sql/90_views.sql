@@ -115,7 +115,7 @@ select
   j.started_at, now() - j.started_at as running_for, j.timeout, j.progress, j.progress_note
 from bugle.jobs_live j
   left join bugle.registrations r on r.id = j.worker
-where j.state = 'running';
+where j.state like 'running';
 comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
 
 create or replace view bugle.dead_letters as

@@ -1,0 +1,70 @@
+//! `bugle worker`, and the same for a program with executors of its own.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser};
+
+use crate::builtin;
+use crate::config::{Config, Flags, Settings};
+use crate::executor::Registry;
+use crate::log::{self, LogFlags};
+use crate::shutdown::Shutdown;
+use crate::worker::Worker;
+
+/// Serve queues: claim jobs and run them.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
+    log::start(&arguments.log);
+    let file = arguments.flags.config.as_deref().map(Config::from_file).transpose()?;
+    let settings = Settings::resolve(arguments.flags, file)?;
+    serve(settings, registry, Shutdown::on_signals()?).await
+}
+
+/// Serve with the commands of the settings and of the registry, until shutdown. Exit code 0 if every job could finish.
+pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -> Result<ExitCode> {
+    let registry = builtin::register(registry, &settings.commands)?;
+    if registry.is_empty() {
+        anyhow::bail!(
+            "no command is set up, so there is nothing this worker could run\n\
+             hint: add a [commands.NAME] to the file given with --config, for example\n\n    \
+             [commands.greet]\n    program = [\"cat\"]"
+        );
+    }
+    let drained = Worker::new(settings, registry).run(shutdown).await?;
+    Ok(if drained.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A worker of your own, in one call: the same flags, config file, signals and logs as `bugle worker`.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     let registry = bugle::Registry::new()
+///         .on("greet", async |_: bugle::Context, name: String| Ok(format!("hello {name}")));
+///     bugle::worker_main(registry)
+/// }
+/// ```
+pub fn worker_main(registry: Registry) -> ExitCode {
+    #[derive(Parser)]
+    #[command(version, about = "Serve queues: claim jobs and run them.")]
+    struct Standalone {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let arguments = Standalone::parse().arguments;
+    let runtime = tokio::runtime::Runtime::new().expect("an async runtime");
+    let code = runtime.block_on(run(arguments, registry)).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    });
+    // executors that block a thread must not keep the process
+    runtime.shutdown_background();
+    code
+}
