@@ -94,9 +94,9 @@ begin
     select c.id, c.claim, c.command, c.queue, c.priority, c.attempt, c.max_attempts,
       extract(epoch from coalesce(c.timeout, t.timeout))::double precision,
       c.created_at, c.run_at, c.headers,
-      -- Large payloads are fetched afterwards: a worker that stops reading in the middle of them would hold this
-      -- transaction, and all it has locked, open.
-      case when pg_column_size(c.payload) <= 2000 then c.payload end
+      -- Beyond some 64 kB payloads are fetched afterwards: a worker that stops reading in the middle of them would hold
+      -- this transaction, and all it has locked, open.
+      case when sum(pg_column_size(c.payload)) over (order by c.priority, c.id) <= 65536 then c.payload end
     from claimed c
       left join bugle.commands t on t.name = c.command
     order by c.priority, c.id;

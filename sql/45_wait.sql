@@ -9,16 +9,18 @@ set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_held bigint[];
+  -- least() alone would take null for 10 years
+  v_answer_by constant timestamptz := now() + case when p_for is not null then least(p_for, interval '10 years') end;
 begin
   perform bugle.check_worker(p_worker, p_nonce);
   v_held := bugle.lock_held(p_worker, array[p_job]);
   update bugle.jobs_live j
   set state = 'waiting',
     answer_token = p_token,
-    answer_by = now() + least(p_for, interval '10 years'),
+    answer_by = v_answer_by,
     updated_at = now()
   where j.id = any (v_held);
-  perform bugle.expect(now() + p_for);
+  perform bugle.expect(v_answer_by);
   return query
   select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
 end

@@ -5,8 +5,9 @@ language sql immutable parallel safe
 return left(p_text, 10000);
 comment on function bugle.bounded is 'A text as it is kept in a row: at most 10,000 characters.';
 
--- Pure: the clock and the random number (0 to 1) are arguments. The exponent is clamped before power(), because 2^44
--- seconds is already out of an interval's range, and a failure whose delay cannot be computed could not even be recorded.
+-- Pure: the clock and the random number (0 to 1) are arguments. The exponent is clamped before power(), to where the
+-- result is about e^600: beyond the cap of any policy, and within a double's range. A failure whose delay cannot be computed
+-- could not even be recorded.
 create or replace function bugle.backoff(
   p_policy bugle.retry_policies, p_attempt integer, p_first_started_at timestamptz, p_now timestamptz,
   p_random double precision)
@@ -33,7 +34,7 @@ begin
     else
       null;
   end case;
-  v_seconds := v_delay * power(p_policy.factor, least(v_exponent, 64));
+  v_seconds := v_delay * power(p_policy.factor, least(v_exponent, 600 / ln(greatest(p_policy.factor, 1.0000001))));
   if p_policy.kind in ('exponential', 'endless', 'fixed_then_exponential') then
     v_seconds := least(v_seconds, v_cap);
   end if;
@@ -203,11 +204,12 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 as $$
-  select greatest(extract(epoch from least(
+  -- greatest() passes over a null: nothing due must not become due now
+  select case when d.at is not null then greatest(extract(epoch from d.at - clock_timestamp()), 0) end::double precision
+  from (select least(
     (select j.run_at from bugle.jobs_live j where j.state in ('scheduled', 'retrying') order by j.run_at limit 1),
     (select j.deadline from bugle.jobs_live j where j.deadline is not null and j.state <> 'running' order by j.deadline limit 1),
-    (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1)
-  ) - clock_timestamp()), 0)::double precision
+    (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1)) as at) d
 $$;
 comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline or an answer. Null if nothing is.';
 revoke execute on function bugle.next_due_seconds from public;

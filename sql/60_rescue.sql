@@ -103,6 +103,8 @@ begin
     update bugle.jobs_live j
     set state = 'ready',
       crashes = j.crashes + 1,
+      -- nobody's: a word of the lost worker, should it wake up, is not a repeated one but fenced
+      worker = case when v_reason is not null then j.worker end,
       last_error = v_error,
       last_error_code = 'worker_lost',
       updated_at = now()

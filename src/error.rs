@@ -93,6 +93,12 @@ impl Error {
         self
     }
 
+    /// The same error, said to have happened there.
+    pub(crate) fn in_context(mut self, place: &str) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
     /// The private SQLSTATE, if the schema itself refused.
     pub fn code(&self) -> Option<Code> {
         let sqlstate = self.source.as_ref()?.code()?.code();
@@ -115,12 +121,17 @@ impl Error {
             return false;
         };
         match source.code() {
-            // no answer of the server at all: the link is gone or was never there
-            None => source.as_db_error().is_none() && !source.to_string().contains("error deserializing"),
             Some(code) => {
                 let code = code.code();
                 // connection, resources, operator intervention, rollback (deadlock, serialization), lock, read-only standby
                 ["08", "53", "57", "40"].contains(&&code[..2]) || code == "55P03" || code == "25006"
+            }
+            // no answer of the server: the link is gone or was never there. What we sent wrongly ourselves stays wrong.
+            None => {
+                let cause = std::error::Error::source(source);
+                source.is_closed()
+                    || cause.is_some_and(|cause| cause.is::<std::io::Error>())
+                    || source.to_string().contains("timeout")
             }
         }
     }

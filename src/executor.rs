@@ -186,6 +186,12 @@ impl Registry {
         self
     }
 
+    /// Carry out `command` with this executor, which may be shared.
+    pub fn register_arc(mut self, command: &str, executor: Arc<dyn Executor>) -> Self {
+        self.executors.insert(command.to_string(), executor);
+        self
+    }
+
     /// The commands that have an executor, in order.
     pub fn commands(&self) -> Vec<String> {
         self.executors.keys().cloned().collect()

@@ -64,6 +64,8 @@ pub struct Lane {
     running: Arc<AtomicUsize>,
     mode: Mode,
     cursor: Option<(i32, i64)>,
+    /// Claims in a row that got all they asked for.
+    full_claims: u32,
     /// Looks that found nothing since the last that did.
     empty_looks: u32,
     patience: u32,
@@ -84,6 +86,7 @@ impl Lane {
             running: Arc::default(),
             mode: Mode::Awake,
             cursor: None,
+            full_claims: 0,
             empty_looks: 0,
             patience: 1,
             step: STEP,
@@ -154,13 +157,17 @@ impl Lane {
             self.step = STEP;
         }
         if got >= request.slots as usize {
-            self.cursor = last;
+            // one full claim is a trickle's; a cursor for it would cost another look when the next one finds nothing
+            self.cursor = last.filter(|_| self.full_claims > 0);
+            self.full_claims += 1;
             self.next_look = now;
         } else if request.after_id.is_some() {
+            self.full_claims = 0;
             // what lies behind the cursor may have grown while we were ahead of it
             self.cursor = None;
             self.next_look = now;
         } else {
+            self.full_claims = 0;
             self.cursor = None;
             self.empty_looks += 1;
             self.next_look = now + self.step;

@@ -24,6 +24,9 @@ use crate::workspace::Workspaces;
 
 /// How long executors may take to stop by themselves once they are told that the worker stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+/// The longest wait between two tries to connect. Spread by a half, it is still well below the grace time after which the
+/// jobs of a worker that did not come back are given to others (`bugle.settings.lost_grace`).
+const LONGEST_RECONNECT: Duration = Duration::from_millis(400);
 /// How long to try to tell the database about the last jobs before leaving them to be rescued.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -207,7 +210,7 @@ impl Shift {
 
     /// Connect again and take up the identity, naming what still runs. What was lost meanwhile is stopped.
     async fn come_back(&mut self) -> Result<()> {
-        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(3));
+        let mut backoff = Backoff::new(Duration::from_millis(20), LONGEST_RECONNECT);
         loop {
             match self.try_to_come_back().await {
                 Ok(()) => {

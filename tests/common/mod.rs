@@ -1,9 +1,14 @@
 //! What the tests share: a database of its own for each, workers in it, and waiting for a state instead of sleeping.
 #![allow(dead_code)]
 
+mod process;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+#[allow(unused_imports)]
+pub use process::{Folder, WorkerProcess};
 
 use bugle::{Drained, Registry, Settings, Shutdown, Worker};
 use tokio::task::JoinHandle;

@@ -1,0 +1,279 @@
+//! A command carried out by a server: the payload is the body of a request, the answer is the result.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde_json::value::RawValue;
+
+use super::{MOST_RESULT, readable, result_from, retry_after, stopped};
+use crate::config::{Environment, HttpConfig};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::executor::{Execution, Executor, Failure, Outcome};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of a refusal's text is kept.
+const MOST_REASON: usize = 1024;
+/// How long to wait for that text: the refusal itself is already known.
+const REASON_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Sends a request.
+pub struct Http {
+    setup: Arc<Setup>,
+    timeout: Duration,
+}
+
+struct Setup {
+    client: Client,
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+}
+
+impl Http {
+    pub fn new(
+        config: &HttpConfig,
+        timeout: Duration,
+        clients: &mut Clients,
+        environment: Environment,
+    ) -> Result<Http> {
+        let url = url(config, environment)?;
+        let setup = Setup {
+            client: clients.client_for(&url)?,
+            method: method(&config.method)?,
+            headers: headers(config, environment)?,
+            url,
+        };
+        Ok(Http {
+            setup: Arc::new(setup),
+            timeout,
+        })
+    }
+}
+
+impl Executor for Http {
+    fn execute(&self, context: Context) -> Execution {
+        let setup = self.setup.clone();
+        Box::pin(async move {
+            let sent = tokio::select! {
+                sent = setup.send(&context) => sent,
+                () = context.cancellation().cancelled() => Err(stopped()),
+            };
+            match sent {
+                Ok(result) => Outcome::complete(result),
+                Err(failure) => Outcome::Fail(failure),
+            }
+        })
+    }
+
+    fn default_timeout(&self) -> Option<Duration> {
+        Some(self.timeout)
+    }
+}
+
+/// Clients keep connections open, so all commands share them. The one for http alone needs no certificates, which small
+/// images do not have.
+#[derive(Default)]
+pub struct Clients {
+    plain: Option<Client>,
+    secure: Option<Client>,
+}
+
+impl Clients {
+    fn client_for(&mut self, url: &Url) -> Result<Client> {
+        let secure = url.scheme() == "https";
+        let client = if secure { &mut self.secure } else { &mut self.plain };
+        match client {
+            Some(client) => Ok(client.clone()),
+            None => Ok(client.insert(new_client(secure)?).clone()),
+        }
+    }
+}
+
+fn new_client(secure: bool) -> Result<Client> {
+    // if another part of the program has chosen one, that is fine as well
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .user_agent(concat!("bugle/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none());
+    if !secure {
+        builder = builder.tls_certs_only([]);
+    }
+    if cfg!(test) {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| {
+        Error::new(Failure::from(error).message).hint("Are there any certificates? On Debian, install ca-certificates.")
+    })
+}
+
+/// The address may hold a token, so no error shows it.
+fn url(config: &HttpConfig, environment: Environment) -> Result<Url> {
+    let text = config
+        .url
+        .resolve(environment)
+        .map_err(|error| error.in_context("url"))?;
+    let url = Url::parse(&text).map_err(|error| Error::new(format!("url is no address: {error}")))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        _ => Err(Error::new("url must begin with http:// or https://")),
+    }
+}
+
+fn method(name: &str) -> Result<Method> {
+    Method::from_bytes(name.to_uppercase().as_bytes()).map_err(|_| Error::new(format!("{name:?} is no method")))
+}
+
+fn headers(config: &HttpConfig, environment: Environment) -> Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in &config.headers {
+        let refused = |what: &str| Error::new(format!("header {name:?}: {what}"));
+        let value = value
+            .resolve(environment)
+            .map_err(|error| error.in_context(&format!("header {name:?}")))?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused("this is no name of a header"))?;
+        let mut value =
+            HeaderValue::from_str(value.trim()).map_err(|_| refused("its value has characters that cannot be sent"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+impl Setup {
+    async fn send(&self, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
+        let job = context.job();
+        let response = self
+            .client
+            .request(self.method.clone(), self.url.clone())
+            .header("bugle-job-id", job.held.id)
+            .header("bugle-attempt", job.attempt)
+            .header("idempotency-key", format!("bugle-{}", job.held.id))
+            // replaces what is there under the same name: the file has the last word
+            .headers(self.headers.clone())
+            .body(job.payload.get().to_string())
+            .send()
+            .await
+            .map_err(broken)?;
+        if response.status().is_success() {
+            return result(response, context).await;
+        }
+        Err(refusal(response).await)
+    }
+}
+
+/// No answer, or only a part of one.
+fn broken(error: reqwest::Error) -> Failure {
+    let code = match (error.is_timeout(), error.is_connect()) {
+        (true, _) => "timeout",
+        (_, true) => "connect",
+        _ => "network",
+    };
+    Failure::from(error.without_url()).code(code)
+}
+
+/// The answer, if it is JSON and not too large. If not, the server has done its work nevertheless.
+async fn result(mut response: Response, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
+    if !is_json(&response) {
+        return Ok(None);
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if body.len() + chunk.len() > MOST_RESULT {
+            tracing::warn!(
+                event = "result",
+                job = context.id(),
+                "the answer is too large to be kept as a result"
+            );
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(result_from(&body).unwrap_or_else(|error| {
+        tracing::warn!(event = "result", job = context.id(), %error, "the answer cannot be kept as a result");
+        None
+    }))
+}
+
+fn is_json(response: &Response) -> bool {
+    let kind = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || kind.ends_with("+json")
+}
+
+/// Any answer but success, as a failure.
+async fn refusal(response: Response) -> Failure {
+    let status = response.status();
+    let code = format!("http_{}", status.as_u16());
+    if status.is_redirection() {
+        let message = format!(
+            "the server answered {status}, which is not followed; it points to {}\n\
+             hint: Set this as the url, if it is right.",
+            destination(&response)
+        );
+        return Failure::new(message).code(code).not_retryable();
+    }
+    let wait = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let wait = wait.and_then(|value| retry_after::parse(value, SystemTime::now()));
+    let reason = tokio::time::timeout(REASON_TIMEOUT, reason(response))
+        .await
+        .unwrap_or_default();
+    let message = format!("the server answered {status}\n{reason}");
+    let failure = Failure::new(message.trim_end()).code(code);
+    match wait {
+        _ if !may_pass(status) => failure.not_retryable(),
+        Some(wait) => failure.retry_after(wait),
+        None => failure,
+    }
+}
+
+fn may_pass(status: StatusCode) -> bool {
+    let passing = [
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_EARLY,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    status.is_server_error() || passing.contains(&status)
+}
+
+/// Where a redirection points to, without what could be a secret.
+fn destination(response: &Response) -> String {
+    let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    match location.and_then(|location| response.url().join(location).ok()) {
+        None => "nowhere".to_string(),
+        Some(mut url) => {
+            url.set_query(None);
+            url.set_fragment(None);
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            url.to_string()
+        }
+    }
+}
+
+/// The beginning of what the server says about it.
+async fn reason(mut response: Response) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() >= MOST_REASON {
+            body.truncate(MOST_REASON);
+            break;
+        }
+    }
+    readable(&body)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! A command carried out by a program: the payload on its stdin, the result on its stdout, the reason of a failure on its
+//! stderr, and the verdict in its exit code.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStdin, Command};
+
+use super::group::{Group, Pipes};
+use super::output::{self, Tail, TooLarge};
+use super::{MOST_RESULT, result_from, stopped};
+use crate::config::{Cwd, Environment, ProgramConfig, Secret};
+use crate::context::Context;
+use crate::error::Result;
+use crate::executor::{Execution, Executor, Failure, Outcome};
+
+/// How long to read on after the program has ended. Only somebody who left its group can still hold the pipes then.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Runs a program.
+pub struct Program {
+    setup: Arc<Setup>,
+    timeout: Duration,
+}
+
+struct Setup {
+    config: ProgramConfig,
+    env: Vec<(String, String)>,
+}
+
+impl Program {
+    pub fn new(config: &ProgramConfig, timeout: Duration, environment: Environment) -> Result<Program> {
+        let resolved = |(name, value): (&String, &Secret)| match value.resolve(environment) {
+            Ok(value) => Ok((name.clone(), value)),
+            Err(error) => Err(error.in_context(&format!("env {name}"))),
+        };
+        let setup = Setup {
+            config: config.clone(),
+            env: config.env.iter().map(resolved).collect::<Result<_>>()?,
+        };
+        Ok(Program {
+            setup: Arc::new(setup),
+            timeout,
+        })
+    }
+}
+
+impl Executor for Program {
+    fn execute(&self, context: Context) -> Execution {
+        let setup = self.setup.clone();
+        Box::pin(async move {
+            match setup.run(&context).await {
+                Ok(result) => Outcome::complete(result),
+                Err(failure) => Outcome::Fail(failure),
+            }
+        })
+    }
+
+    fn default_timeout(&self) -> Option<Duration> {
+        Some(self.timeout)
+    }
+}
+
+impl Setup {
+    async fn run(&self, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
+        let folder = context.workspace()?.to_path_buf();
+        let mut command = self.command(context, &folder);
+        let (mut group, pipes) = Group::spawn(&mut command).map_err(|error| self.not_started(&error))?;
+        let (mut stdout, mut stderr) = (Vec::new(), Tail::default());
+        match self
+            .attend(context, &mut group, pipes, &mut stdout, &mut stderr)
+            .await?
+        {
+            Ended::ByItself(status) => self.verdict(status, &stdout, &stderr),
+            // it was asked to stop, and was done just then
+            Ended::Stopped(status) if status.success() => self.verdict(status, &stdout, &stderr),
+            Ended::Stopped(_) => Err(stopped()),
+            Ended::Flooded => {
+                let message = format!(
+                    "the program wrote more than {MOST_RESULT} bytes to its stdout, and was killed\n\
+                     hint: Stdout is for the result. Write logs to stderr, and large results elsewhere."
+                );
+                Err(Failure::new(stderr.below(message))
+                    .code("output_too_large")
+                    .not_retryable())
+            }
+        }
+    }
+
+    fn command(&self, context: &Context, folder: &Path) -> Command {
+        let job = context.job();
+        let mut command = Command::new(&self.config.argv[0]);
+        command.args(&self.config.argv[1..]);
+        // what is meant for the worker, its password among it, is none of the program's business
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BUGLE_")) {
+            command.env_remove(name);
+        }
+        command
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .env("BUGLE_JOB_ID", job.held.id.to_string())
+            .env("BUGLE_ATTEMPT", job.attempt.to_string())
+            .env("BUGLE_COMMAND", &job.command)
+            .env("BUGLE_QUEUE", &job.queue)
+            .env("BUGLE_WORKDIR", folder);
+        match &self.config.cwd {
+            Cwd::Worker => {}
+            Cwd::Workspace => drop(command.current_dir(folder)),
+            Cwd::Folder(folder) => drop(command.current_dir(folder)),
+        }
+        command
+    }
+
+    /// Stay with the program until it has ended, by itself or because it was made to.
+    async fn attend(
+        &self,
+        context: &Context,
+        group: &mut Group,
+        pipes: Pipes,
+        stdout: &mut Vec<u8>,
+        stderr: &mut Tail,
+    ) -> io::Result<Ended> {
+        let mut life = pin!(async {
+            tokio::select! {
+                status = group.ended() => status.map(Ended::ByItself),
+                () = context.cancellation().cancelled() => group.stop(self.config.kill_after).await.map(Ended::Stopped),
+            }
+        });
+        let mut feeding = pin!(feed(pipes.stdin, context.job().payload.get().as_bytes()));
+        // a flood ends the reading at once, also if stderr stays open
+        let mut reading = pin!(async {
+            let tail = async {
+                output::read_tail(pipes.stderr, stderr).await;
+                Ok(())
+            };
+            tokio::try_join!(output::read_result(pipes.stdout, stdout), tail).map(drop)
+        });
+        let (mut fed, mut read) = (false, false);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut life => break ended?,
+                () = &mut feeding, if !fed => fed = true,
+                result = &mut reading, if !read => match result {
+                    Ok(()) => read = true,
+                    Err(TooLarge) => return Ok(Ended::Flooded),
+                },
+            }
+        };
+        if !read && let Ok(Err(TooLarge)) = tokio::time::timeout(LAST_WORDS, reading).await {
+            return Ok(Ended::Flooded);
+        }
+        Ok(ended)
+    }
+
+    fn verdict(&self, status: ExitStatus, stdout: &[u8], stderr: &Tail) -> Result<Option<Box<RawValue>>, Failure> {
+        if status.success() {
+            return result_from(stdout).map_err(|error| {
+                let message = format!(
+                    "the program ended well, but its stdout is no result: {error}\n\
+                     hint: Write one JSON value to stdout, or nothing. Logs belong to stderr."
+                );
+                Failure::new(stderr.below(message)).code("bad_result").not_retryable()
+            });
+        }
+        let Some(code) = status.code() else {
+            let signal = status.signal().unwrap_or_default();
+            let message = stderr.below(format!("the program was killed by signal {signal}"));
+            return Err(Failure::new(message).code(format!("signal_{signal}")));
+        };
+        let message = stderr.below(format!("the program exited with code {code}"));
+        let failure = Failure::new(message).code(format!("exit_{code}"));
+        match self.config.no_retry_exit_codes.contains(&code) {
+            true => Err(failure.not_retryable()),
+            false => Err(failure),
+        }
+    }
+
+    fn not_started(&self, error: &io::Error) -> Failure {
+        let program = &self.config.argv[0];
+        match (&self.config.cwd, error.kind()) {
+            (Cwd::Folder(folder), _) if !folder.is_dir() => Failure::new(format!(
+                "the folder {} to start the program in does not exist",
+                folder.display()
+            ))
+            .code("not_found"),
+            // the system also speaks of permission if it may not look into a folder of PATH
+            (_, ErrorKind::NotFound | ErrorKind::PermissionDenied) => Failure::new(format!(
+                "the program {program:?} was not found, or may not be run: {error}\n\
+                 hint: Install it where the worker runs, or give its full path in the worker's file."
+            ))
+            .code("not_found"),
+            _ => Failure::new(format!("the program {program:?} cannot be started: {error}")).code("not_started"),
+        }
+    }
+}
+
+enum Ended {
+    ByItself(ExitStatus),
+    Stopped(ExitStatus),
+    Flooded,
+}
+
+/// A program need not read its stdin.
+async fn feed(mut stdin: ChildStdin, payload: &[u8]) {
+    let _ = stdin.write_all(payload).await;
+}
+
+#[cfg(test)]
+mod tests;

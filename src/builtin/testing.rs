@@ -1,0 +1,77 @@
+//! A job to try executors with. There is no database behind it.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::{Context, Inner};
+use crate::executor::{Failure, Outcome};
+use crate::job::{ClaimedJob, HeldJob};
+use crate::worker::Identity;
+use crate::workspace::Workspaces;
+
+pub struct TestJob {
+    pub context: Context,
+    pub workspaces: Workspaces,
+}
+
+impl TestJob {
+    pub fn new(payload: &str) -> TestJob {
+        let workspaces = Workspaces::open(&Workspaces::default_base().join("tests")).unwrap();
+        let manager = deadpool_postgres::Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
+        let now = SystemTime::now();
+        let inner = Inner {
+            job: ClaimedJob {
+                held: HeldJob { id: 17, claim: 42 },
+                command: "try".into(),
+                queue: "default".into(),
+                priority: 0,
+                attempt: 3,
+                timeout: None,
+                created_at: now,
+                run_at: now,
+                headers: Default::default(),
+                payload: RawValue::from_string(payload.into()).unwrap(),
+            },
+            identity: Identity {
+                worker: 1,
+                nonce: uuid::Uuid::nil(),
+            },
+            pool: deadpool_postgres::Pool::builder(manager).build().unwrap(),
+            cancellation: CancellationToken::new(),
+            workspaces: workspaces.path().to_path_buf(),
+            workspace: OnceLock::new(),
+        };
+        TestJob {
+            context: Context { inner: Arc::new(inner) },
+            workspaces,
+        }
+    }
+}
+
+/// The result of an attempt that went well.
+pub fn completed(outcome: Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Complete(result) => result.map(|json| json.get().to_string()),
+        other => panic!("not completed: {other:?}"),
+    }
+}
+
+/// The failure of one that did not.
+pub fn failed(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Fail(failure) => failure,
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+/// Wait until this holds.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

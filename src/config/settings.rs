@@ -1,0 +1,185 @@
+//! What a worker goes by in the end: flags over the environment over the file over the defaults.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+
+use super::value::{Environment, Secret, environment, parse_duration};
+use super::{CommandConfig, Config, check_name, check_queue};
+use crate::error::{Error, Result};
+use crate::workspace::Workspaces;
+
+/// What is said about a worker on the command line, or in the environment.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Flags {
+    /// The worker's file
+    #[arg(long, short, value_name = "FILE", env = "BUGLE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Where the jobs are [else: the file's database_url, then DATABASE_URL]
+    #[arg(long, value_name = "URL", env = "BUGLE_DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<Secret>,
+    /// A queue to serve and how many jobs of it to run at once; can be repeated, and replaces those of the file
+    #[arg(long = "queue", short, value_name = "NAME=SLOTS", env = "BUGLE_QUEUES", value_delimiter = ',',
+        value_parser = parse_queue)]
+    pub queues: Vec<(String, u32)>,
+    /// What this worker calls itself
+    #[arg(long, env = "BUGLE_NAME")]
+    pub name: Option<String>,
+    /// How long running jobs may go on after the worker was asked to stop [default: 30s]
+    #[arg(long, value_name = "TIME", env = "BUGLE_DRAIN", value_parser = parse_duration)]
+    pub drain: Option<Duration>,
+    /// How often to look for jobs even if no bell rang; 0s for never [default: 10s]
+    #[arg(long, value_name = "TIME", env = "BUGLE_SAFETY_POLL", value_parser = parse_duration)]
+    pub safety_poll: Option<Duration>,
+    /// Where working folders are made [default: in the system's folder for temporary files]
+    #[arg(long, value_name = "FOLDER", env = "BUGLE_WORKDIR")]
+    pub workdir: Option<PathBuf>,
+    /// Bring the schema up to date first
+    #[arg(long, value_name = "BOOL", env = "BUGLE_MIGRATE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    pub migrate: Option<bool>,
+    /// How many connections executors share [default: 8]
+    #[arg(long, value_name = "NUMBER", env = "BUGLE_POOL_SIZE")]
+    pub pool_size: Option<usize>,
+    /// Stop when there is no job left that could run
+    #[arg(long)]
+    pub until_empty: bool,
+}
+
+/// What a worker goes by.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where the jobs are.
+    pub database_url: String,
+    /// What this worker calls itself.
+    pub name: String,
+    /// The queues it serves, and how many jobs of each it runs at once.
+    pub queues: Vec<(String, u32)>,
+    /// The commands it can carry out without any code.
+    pub commands: BTreeMap<String, CommandConfig>,
+    /// How long running jobs may go on after the worker was asked to stop.
+    pub drain: Duration,
+    /// How often to look for jobs even if no bell rang; zero for never.
+    pub safety_poll: Duration,
+    /// Where working folders are made.
+    pub workdir: PathBuf,
+    /// Whether to bring the schema up to date at the start.
+    pub migrate: bool,
+    /// How many connections executors share.
+    pub pool_size: usize,
+    /// Whether to stop when there is no job left that could run.
+    pub until_empty: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            database_url: String::new(),
+            name: "worker".into(),
+            queues: vec![("default".into(), 4)],
+            commands: BTreeMap::new(),
+            drain: Duration::from_secs(30),
+            safety_poll: Duration::from_secs(10),
+            workdir: Workspaces::default_base(),
+            migrate: false,
+            pool_size: 8,
+            until_empty: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Put together what flags, environment and file say.
+    ///
+    /// # Errors
+    /// If no database is named, a variable that is referred to is not set, or a value is out of its range.
+    pub fn resolve(flags: Flags, file: Option<Config>) -> Result<Settings> {
+        Settings::resolve_in(&environment, flags, file)
+    }
+
+    pub(super) fn resolve_in(environment: Environment, flags: Flags, file: Option<Config>) -> Result<Settings> {
+        let file = file.unwrap_or_default();
+        let default = Settings::default();
+        let settings = Settings {
+            database_url: database_url(environment, flags.database_url, file.database_url)?,
+            name: flags.name.or(file.name).unwrap_or(default.name),
+            queues: queues(flags.queues, file.queues)?.unwrap_or(default.queues),
+            commands: file.commands,
+            drain: flags.drain.or(file.drain).unwrap_or(default.drain),
+            safety_poll: flags.safety_poll.or(file.safety_poll).unwrap_or(default.safety_poll),
+            workdir: flags.workdir.or(file.workdir).unwrap_or(default.workdir),
+            migrate: flags.migrate.or(file.migrate).unwrap_or(default.migrate),
+            pool_size: flags.pool_size.or(file.pool_size).unwrap_or(default.pool_size),
+            until_empty: flags.until_empty,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<()> {
+        check_name("worker", &self.name, 200)?;
+        if !(1..=1000).contains(&self.pool_size) {
+            return Err(Error::new(format!(
+                "pool_size is {}; it must be 1 to 1000",
+                self.pool_size
+            )));
+        }
+        if !self.safety_poll.is_zero() && self.safety_poll < Duration::from_millis(100) {
+            return Err(Error::new("safety_poll is shorter than 100ms").hint(
+                "Jobs are announced by a bell; this is only for bells that were not heard. 0s switches it off.",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// All but the address of the database, which may hold a password.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("name", &self.name)
+            .field("queues", &self.queues)
+            .field("commands", &self.commands)
+            .field("drain", &self.drain)
+            .field("safety_poll", &self.safety_poll)
+            .field("workdir", &self.workdir)
+            .field("migrate", &self.migrate)
+            .field("pool_size", &self.pool_size)
+            .field("until_empty", &self.until_empty)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `DATABASE_URL` comes last: it is often set for something else.
+fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Secret>) -> Result<String> {
+    let given = [flag, file, environment("DATABASE_URL").map(Secret::new)];
+    let Some(url) = given.into_iter().flatten().find(|url| !url.expose().is_empty()) else {
+        return Err(Error::new("no database is named")
+            .hint("Give --database-url, or set BUGLE_DATABASE_URL, or database_url in the worker's file."));
+    };
+    url.resolve(environment)
+        .map_err(|error| error.in_context("database_url"))
+}
+
+fn queues(flags: Vec<(String, u32)>, file: BTreeMap<String, u32>) -> Result<Option<Vec<(String, u32)>>> {
+    let named = flags.len();
+    let flags: BTreeMap<String, u32> = flags.into_iter().collect();
+    if flags.len() < named {
+        return Err(Error::new("a queue is named twice"));
+    }
+    let queues = if flags.is_empty() { file } else { flags };
+    Ok((!queues.is_empty()).then(|| queues.into_iter().collect()))
+}
+
+fn parse_queue(text: &str) -> Result<(String, u32), String> {
+    let (queue, slots) = text.rsplit_once('=').ok_or("expected NAME=SLOTS, such as mail=4")?;
+    let slots = slots
+        .trim()
+        .parse()
+        .map_err(|_| format!("{slots:?} is no number of slots"))?;
+    check_queue(queue.trim(), slots).map_err(|error| error.to_string())?;
+    Ok((queue.trim().to_string(), slots))
+}

@@ -1,0 +1,245 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// Variables of the process would show through clap, so tests name everything they rely on.
+fn flags(arguments: &[&str]) -> Flags {
+    Cli::try_parse_from([&["bugle"], arguments].concat()).unwrap().flags
+}
+
+fn resolve(arguments: &[&str], file: &str) -> Result<Settings> {
+    let environment = |name: &str| match name {
+        "DATABASE_URL" => Some("postgres://generic".to_string()),
+        "APP_DATABASE" => Some("postgres://app".to_string()),
+        _ => None,
+    };
+    Settings::resolve_in(&environment, flags(arguments), Some(Config::from_toml(file)?))
+}
+
+fn queue(name: &str, slots: u32) -> (String, u32) {
+    (name.to_string(), slots)
+}
+
+#[test]
+fn a_file_with_everything_is_read() {
+    let config = Config::from_toml(
+        r#"
+        database_url = "env:APP_DATABASE"
+        name = "left"
+        drain = "1m 30s"
+        safety_poll = "0s"
+        workdir = "/var/lib/bugle"
+        migrate = true
+        pool_size = 3
+        [queues]
+        default = 32
+        mail = 4
+        [commands.resize]
+        program = ["resize", "--fast"]
+        timeout = "10s"
+        env = { LEVEL = "9", TOKEN = "env:RESIZE_TOKEN" }
+        cwd = "workdir"
+        no_retry_exit_codes = [65, 78]
+        kill_after = "1s"
+        [commands.refresh]
+        sql = "select app.refresh($1)"
+        [commands.hook]
+        http = { method = "PUT", url = "https://example.org/hook", headers = { authorization = "env:HOOK_TOKEN" } }
+        "#,
+    )
+    .unwrap();
+
+    assert_eq!(config.drain, Some(Duration::from_secs(90)));
+    assert_eq!(config.queues["default"], 32);
+    let resize = &config.commands["resize"];
+    assert_eq!(resize.timeout, Duration::from_secs(10));
+    let Action::Program(program) = &resize.action else {
+        panic!("{resize:?}")
+    };
+    assert_eq!(program.argv, ["resize", "--fast"]);
+    assert_eq!(program.cwd, Cwd::Workspace);
+    assert_eq!(program.no_retry_exit_codes, [65, 78]);
+    assert_eq!(config.commands["refresh"].timeout, Duration::from_secs(300));
+    let Action::Http(hook) = &config.commands["hook"].action else {
+        panic!()
+    };
+    assert_eq!(hook.method, "PUT");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_line_and_key() {
+    let table = [
+        (
+            "databse_url = 'x'",
+            &["line 1", "unknown field `databse_url`", "`database_url`", "`pool_size`"][..],
+        ),
+        (
+            "\n[commands.a]\nprogam = ['x']",
+            &["line 3", "commands.a", "unknown field `progam`", "`program`"],
+        ),
+        (
+            "[commands.a]\ntimeout = '5m'",
+            &["commands.a", "needs one of program, sql and http"],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nsql = 'y'",
+            &["commands.a", "only one of program, sql and http"],
+        ),
+        ("[commands.a]\nprogram = []", &["commands.a", "program is empty"]),
+        ("[commands.a]\nprogram = ['']", &["commands.a", "program is empty"]),
+        ("[commands.a]\nsql = ' '", &["commands.a", "sql is empty"]),
+        ("[commands.a]\nsql = 'x'\ncwd = '/'", &["commands.a", "cwd is only for"]),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = { 'A=B' = 'c' }",
+            &["commands.a", "cannot be named \"A=B\""],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\ntimeout = '0s'",
+            &["commands.a", "longer than nothing"],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\ntimeout = '5 cows'",
+            &["line 3", "commands.a.timeout", "\"30s\""],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\ntimeout = 5",
+            &["line 3", "a duration such as \"30s\""],
+        ),
+        (
+            "[commands.a]\nhttp = { uri = 'x' }",
+            &["line 2", "commands.a.http", "unknown field `uri`", "`url`"],
+        ),
+        (
+            "[commands.a]\nhttp = { method = 'GET' }",
+            &["commands.a.http", "missing field `url`"],
+        ),
+        ("[commands.'']\nprogram = ['x']", &["the command name \"\""]),
+        ("[queues]\n'' = 1", &["the queue name \"\""]),
+        ("[queues]\nmail = 0", &["\"mail\" has 0 slots", "1 to 10000"]),
+        ("[queues]\nmail = 10001", &["\"mail\" has 10001 slots"]),
+        ("[queues]\nmail = -1", &["line 2", "queues.mail"]),
+        ("name = ", &["line 1"]),
+    ];
+
+    for (text, expected) in table {
+        let error = Config::from_toml(text).expect_err(text).to_string();
+        for part in expected {
+            assert!(error.contains(part), "{text:?} gave {error:?}, which lacks {part:?}");
+        }
+    }
+}
+
+#[test]
+fn secrets_are_shown_neither_by_errors_nor_by_debug() {
+    let broken = [
+        "database_url = 'postgres://u:hunter2@h/d' x",
+        "database_url = ['hunter2']",
+        "[commands.a]\nhttp = { url = 'x', headers = { token = ['hunter2'] } }",
+        "[commands.a]\nhttp = { url = 'hunter2', uri = 1 }",
+    ];
+    for text in broken {
+        let error = Config::from_toml(text).expect_err(text);
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    }
+    let settings = resolve(&["--database-url", "postgres://u:hunter2@h/d"], "").unwrap();
+    assert!(!format!("{settings:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::from_file(Path::new("/nowhere/worker.toml")).unwrap_err();
+
+    assert!(error.to_string().contains("/nowhere/worker.toml"), "{error}");
+}
+
+#[test]
+fn without_flags_and_file_there_are_defaults() {
+    let settings = Settings::resolve_in(&|_| Some("postgres://x".into()), flags(&[]), None).unwrap();
+
+    assert_eq!(settings.queues, [queue("default", 4)]);
+    assert_eq!(settings.drain, Duration::from_secs(30));
+    assert_eq!(settings.safety_poll, Duration::from_secs(10));
+    assert_eq!(settings.pool_size, 8);
+    assert!(!settings.migrate && !settings.until_empty);
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let file = "database_url = 'postgres://file'\nname = 'file'\ndrain = '1s'\nmigrate = true\n[queues]\na = 1";
+    let arguments = [
+        "--database-url",
+        "postgres://flag",
+        "--name",
+        "flag",
+        "--drain",
+        "2s",
+        "--migrate=false",
+    ];
+
+    let settings = resolve(&[&arguments[..], &["--queue", "b=2", "-q", "c=3,d=4"]].concat(), file).unwrap();
+
+    assert_eq!(settings.database_url, "postgres://flag");
+    assert_eq!(settings.name, "flag");
+    assert_eq!(settings.drain, Duration::from_secs(2));
+    assert!(!settings.migrate);
+    assert_eq!(settings.queues, [queue("b", 2), queue("c", 3), queue("d", 4)]);
+}
+
+#[test]
+fn the_database_is_the_files_before_it_is_that_of_the_surroundings() {
+    let named = |file| resolve(&[], file).map(|settings| settings.database_url);
+
+    assert_eq!(named("").unwrap(), "postgres://generic");
+    assert_eq!(named("database_url = 'postgres://file'").unwrap(), "postgres://file");
+    assert_eq!(named("database_url = 'env:APP_DATABASE'").unwrap(), "postgres://app");
+    let error = named("database_url = 'env:MISSING'").unwrap_err().to_string();
+    assert!(
+        error.contains("database_url") && error.contains("\"MISSING\" is not set"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_database_at_all_is_an_error_with_a_hint() {
+    let error = Settings::resolve_in(&|_| None, flags(&[]), None).unwrap_err();
+
+    assert!(error.what_to_do().unwrap().contains("BUGLE_DATABASE_URL"), "{error}");
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    for (arguments, part) in [
+        (["--pool-size", "0"], "1 to 1000"),
+        (["--safety-poll", "5ms"], "shorter than 100ms"),
+        (["--queue", "a=1,a=2"], "named twice"),
+    ] {
+        let error = resolve(&arguments, "").expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    for argument in ["mail", "mail=0", "mail=many", "=4"] {
+        assert!(
+            Cli::try_parse_from(["bugle", "--queue", argument]).is_err(),
+            "{argument}"
+        );
+    }
+}
+
+#[test]
+fn zero_switches_the_safety_poll_off() {
+    assert_eq!(
+        resolve(&["--safety-poll", "0s"], "").unwrap().safety_poll,
+        Duration::ZERO
+    );
+}
+
+#[test]
+fn a_flag_alone_means_yes() {
+    assert_eq!(flags(&["--migrate"]).migrate, Some(true));
+    assert!(flags(&["--until-empty"]).until_empty);
+}

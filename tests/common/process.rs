@@ -1,0 +1,125 @@
+//! Real worker processes, to be killed, frozen and asked to stop.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{BUGLE, DEADLINE, Database};
+
+/// A folder that is gone with the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        let path = std::env::temp_dir().join(format!("bugle-test-{:016x}", fastrand::u64(..)));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+
+    /// The lines programs appended to a file so far.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.join(name)).unwrap_or_default();
+        text.lines().map(String::from).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // lets go of every program that still waits for it
+        let _ = std::fs::write(self.join("release"), "");
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `bugle worker` as a process of its own.
+pub struct WorkerProcess {
+    child: Child,
+    log: PathBuf,
+}
+
+impl WorkerProcess {
+    /// Start one with this file, logged in as a member of `bugle_worker`.
+    pub fn start(database: &Database, folder: &Folder, name: &str, config: &str, arguments: &[&str]) -> WorkerProcess {
+        let file = folder.write(&format!("{name}.toml"), config);
+        let log = folder.join(&format!("{name}.log"));
+        let child = Command::new(BUGLE)
+            .args(["worker", "--name", name, "--log", "debug", "--config"])
+            .arg(file)
+            .args(["--workdir".as_ref(), folder.join("work").as_os_str()])
+            .args(arguments)
+            .env("BUGLE_DATABASE_URL", database.url("worker"))
+            .env_remove("DATABASE_URL")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::options().create(true).append(true).open(&log).expect("a log"))
+            .spawn()
+            .expect("bugle starts");
+        WorkerProcess { child, log }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a pid");
+        kill_process(pid, signal).expect("a living process");
+    }
+
+    /// kill -9.
+    pub fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("it is gone");
+    }
+
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Wait for its end.
+    pub async fn ended(mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(started.elapsed() < DEADLINE, "the worker does not end\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,177 @@
+//! Workers that die, freeze or lose their connection: their jobs go on elsewhere, and only once at a time.
+
+mod common;
+
+use common::{Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state, wait_until};
+
+/// `hold` notes its start and waits until the folder has a file "release"; `suicide` kills its own worker.
+fn config(folder: &Folder) -> String {
+    let folder = folder.path().display();
+    format!(
+        r#"
+        [queues]
+        default = 4
+
+        [commands.hold]
+        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/started; while [ ! -e {folder}/release ]; do sleep 0.02; done"]
+
+        [commands.suicide]
+        program = ["sh", "-c", "kill -9 $PPID; sleep 1"]
+        "#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_killed_worker_are_finished_by_another() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let first = WorkerProcess::start(&database, &folder, "first", &config(&folder), &[]);
+    let id = enqueue(&owner, "hold").await;
+    wait_for_state(&owner, id, "running").await;
+    eventually("the first attempt starts", || folder.lines("started").len() == 1).await;
+    let second = WorkerProcess::start(&database, &folder, "second", &config(&folder), &[]);
+    wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
+
+    first.kill();
+    eventually("another worker starts it", || folder.lines("started").len() == 2).await;
+    folder.write("release", "");
+    wait_for_state(&owner, id, "completed").await;
+
+    assert_eq!(folder.lines("started"), [format!("{id} 1"), format!("{id} 2")]);
+    let row = owner
+        .query_one(
+            "select j.attempt, j.crashes, w.name, a.code, (select state from bugle.workers where name = 'first') \
+             from bugle.jobs j join bugle.workers w on w.id = j.worker join bugle.attempts a on a.job = j.id",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (2, 1));
+    assert_eq!(row.get::<_, String>(2), "second");
+    assert_eq!(row.get::<_, String>(3), "worker_lost");
+    assert_eq!(row.get::<_, String>(4), "lost");
+    drop(second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_kills_its_worker_three_times_has_failed() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let id = enqueue(&owner, "suicide").await;
+
+    for life in 1..=3 {
+        let victim = WorkerProcess::start(&database, &folder, &format!("victim{life}"), &config(&folder), &[]);
+        victim.ended().await;
+    }
+    let keeper = WorkerProcess::start(&database, &folder, "keeper", &config(&folder), &[]);
+    wait_for_state(&owner, id, "failed").await;
+
+    let row = owner
+        .query_one("select reason, crashes, attempt from bugle.dead_letters", &[])
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, String>(0), "crash_loop");
+    assert_eq!((row.get::<_, i32>(1), row.get::<_, i32>(2)), (3, 3));
+    let attempts: i64 = owner
+        .query_one("select count(*) from bugle.attempts", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(attempts, 3);
+    drop(keeper);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_worker_is_fenced_and_cannot_complete_when_it_wakes() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    owner
+        .batch_execute("update bugle.settings set lease = '2 seconds'")
+        .await
+        .unwrap();
+    let folder = Folder::new();
+    let frozen = WorkerProcess::start(&database, &folder, "frozen", &config(&folder), &[]);
+    let id = enqueue(&owner, "hold").await;
+    eventually("the first attempt starts", || folder.lines("started").len() == 1).await;
+    let other = WorkerProcess::start(&database, &folder, "other", &config(&folder), &[]);
+    wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
+
+    frozen.freeze();
+    eventually("another worker starts it", || folder.lines("started").len() == 2).await;
+    frozen.thaw();
+    eventually("the frozen worker stops its executor", || {
+        folder.lines("stopped").len() == 1
+    })
+    .await;
+    assert!(
+        owner
+            .query_one("select state = 'running' from bugle.job($1)", &[&id])
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
+    folder.write("release", "");
+    wait_for_state(&owner, id, "completed").await;
+
+    let row = owner
+        .query_one(
+            "select j.claim, w.name from bugle.jobs j join bugle.workers w on w.id = j.worker",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, i64>(0), 2);
+    assert_eq!(row.get::<_, String>(1), "other");
+    wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
+    drop((frozen, other));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let blinking = WorkerProcess::start(&database, &folder, "blinking", &config(&folder), &[]);
+    let watching = WorkerProcess::start(&database, &folder, "watching", &config(&folder), &[]);
+    wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
+    let ids = [
+        enqueue(&owner, "hold").await,
+        enqueue(&owner, "hold").await,
+        enqueue(&owner, "hold").await,
+    ];
+    eventually("all start", || folder.lines("started").len() == 3).await;
+
+    for _ in 0..5 {
+        let cut: i64 = owner
+            .query_one(
+                "select count(*) from pg_stat_activity a where a.datname = current_database() \
+                 and a.application_name like 'bugle %' and pg_terminate_backend(a.pid)",
+                &[],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        assert!(cut > 0);
+        wait_until(
+            &owner,
+            "select count(*) = 2 from bugle.registrations r join pg_stat_activity a on a.pid = r.backend_pid \
+             where r.lost_at is null and a.datname = current_database()",
+        )
+        .await;
+    }
+    folder.write("release", "");
+    for id in ids {
+        wait_for_state(&owner, id, "completed").await;
+    }
+
+    assert_eq!(folder.lines("started").len(), 3, "nothing ran twice");
+    let attempts: i32 = owner
+        .query_one("select max(attempt) from bugle.jobs", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(attempts, 1);
+    drop((blinking, watching));
+}

@@ -1,0 +1,17 @@
+begin;
+
+do $$
+declare
+  v_worker constant bigint := test.register();
+  v_state text;
+begin
+  set local bugle.admit = 'as told';
+  foreach v_state in array array['scheduled', 'retrying', 'paused', 'waiting'] loop
+    insert into bugle.jobs (command, state) values ('noop', v_state);
+  end loop;
+
+  perform test.equal((select count(*) from test.claim(v_worker, 10)), 0::bigint, 'claimed');
+end
+$$;
+
+rollback;

@@ -1,0 +1,8 @@
+begin;
+
+set local role bugle_enqueuer;
+set local bugle.admit = 'as told';
+
+select test.refused($$insert into bugle.jobs (command, max_attempts) values ('', -1)$$, 'JB001');
+
+rollback;

@@ -1,0 +1,21 @@
+begin;
+
+do $$
+declare
+  v_worker constant bigint := test.register('{noop}', '{default}');
+  v_first bigint;
+begin
+  v_first := bugle.enqueue('noop', p_queue => 'other');
+  perform bugle.enqueue('noop', p_queue => 'other'), bugle.enqueue('noop'), bugle.enqueue('unknown'),
+    bugle.enqueue('later', p_run_at => now() + interval '1 day');
+
+  perform test.equal((select string_agg(concat_ws(' ', u.queue, u.command), ', ' order by u.queue, u.command) from bugle.unserved u),
+    'default unknown, other noop', 'unserved');
+  perform test.equal((select u.first_job from bugle.unserved u where u.queue = 'other'), v_first, 'the first of them');
+
+  perform bugle.detach(v_worker, test.nonce(v_worker));
+  perform test.equal((select count(*) from bugle.unserved), 3::bigint, 'when the worker has left');
+end
+$$;
+
+rollback;
