@@ -66,12 +66,21 @@ $$;
 comment on function bugle.keep_trigger is 'Create or replace a trigger, unless it is there with the same definition. For migrations.';
 revoke execute on function bugle.keep_trigger from public;
 
+-- Where a role came into being after the migration, the checksum is another: the next one grants it what it needs.
 create or replace function bugle.schema_state() returns table (revision integer, checksum text, protocol integer)
 language sql stable
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
-  select v.revision, v.checksum, bugle.protocol() from bugle.schema_version v
+  select v.revision,
+    case when exists (
+      select
+      from pg_roles r
+      where r.rolname in ('bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator')
+        and not has_schema_privilege(r.oid, 'bugle', 'usage'))
+      then v.checksum || ' without grants' else v.checksum end,
+    bugle.protocol()
+  from bugle.schema_version v
 $$;
 comment on function bugle.schema_state is 'What this database was migrated to, and which worker protocol it speaks.';
 revoke execute on function bugle.schema_state from public;

@@ -23,6 +23,9 @@ use crate::worker::Identity;
 /// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors.
 const MOST_UNDELIVERED: usize = 5_000;
 
+/// How long an executor may take to stop by itself when its time is over.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
+
 /// Everyone who runs jobs in this worker.
 pub struct Crew {
     registry: Registry,
@@ -33,6 +36,8 @@ pub struct Crew {
     held: Mutex<HashMap<HeldJob, Hold>>,
     ends: mpsc::UnboundedSender<End>,
     undelivered: AtomicUsize,
+    /// Jobs that did not finish because the worker stops.
+    interrupted: AtomicUsize,
     /// Told whenever a job was let go of.
     let_go: Notify,
 }
@@ -60,6 +65,7 @@ impl Crew {
             held: Mutex::default(),
             ends,
             undelivered: AtomicUsize::new(0),
+            interrupted: AtomicUsize::new(0),
             let_go: Notify::new(),
         }
     }
@@ -150,15 +156,15 @@ impl Crew {
             }),
         };
         let execution = async { executor.execute(context).await };
-        let caught = AssertUnwindSafe(execution).catch_unwind();
+        let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
         let outcome = match time_limit {
             None => caught.await,
-            Some(limit) => match tokio::time::timeout(limit, caught).await {
+            Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     cancellation.cancel();
-                    let message = format!("not done within {}", humantime::format_duration(limit));
-                    return Outcome::Fail(Failure::new(message).code("timeout"));
+                    let last_words = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
+                    return timed_out(limit, last_words.ok().and_then(Result::ok));
                 }
             },
         };
@@ -175,7 +181,10 @@ impl Crew {
                 self.let_go(held);
                 return;
             }
-            Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => How::GivenBack,
+            Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => {
+                self.interrupted.fetch_add(1, Ordering::AcqRel);
+                How::GivenBack
+            }
             outcome => How::Outcome(outcome),
         };
         let (command, queue, attempt) = about;
@@ -240,7 +249,7 @@ impl Crew {
         }
     }
 
-    /// Stop every executor that still runs and give its job back. Returns how many.
+    /// Stop every executor that still runs and give its job back. Returns how many were interrupted, these and before.
     pub fn abort_all(&self) -> usize {
         let running: Vec<HeldJob> = {
             let mut held = self.held.lock().unwrap();
@@ -256,7 +265,7 @@ impl Crew {
         for held in &running {
             self.deliver(End::given_back(*held));
         }
-        running.len()
+        self.interrupted.fetch_add(running.len(), Ordering::AcqRel) + running.len()
     }
 
     /// Wait until this worker answers for no job any more.
@@ -282,6 +291,19 @@ impl Drop for Slot {
         self.running.fetch_sub(1, Ordering::AcqRel);
         self.freed.notify_one();
     }
+}
+
+/// Too late is too late, but what the executor said when it was told to stop may explain why.
+fn timed_out(limit: Duration, last_words: Option<Outcome>) -> Outcome {
+    let mut message = format!("not done within {}", humantime::format_duration(limit));
+    if let Some(Outcome::Settled) = last_words {
+        return Outcome::Settled;
+    }
+    if let Some(Outcome::Fail(failure)) = last_words {
+        message.push('\n');
+        message.push_str(&failure.message);
+    }
+    Outcome::Fail(Failure::new(message).code("timeout"))
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

@@ -16,6 +16,7 @@ mod execute;
 mod executor;
 mod job;
 mod keeper;
+mod log;
 pub mod private_postgres;
 pub mod schema;
 mod shutdown;

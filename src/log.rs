@@ -19,14 +19,22 @@ pub struct LogFlags {
 pub fn start(flags: &LogFlags) {
     let filter = EnvFilter::try_new(&flags.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let to_terminal = std::io::stderr().is_terminal();
-    let human = flags.log_format.as_deref().map_or(to_terminal, |format| format == "human");
+    let human = flags
+        .log_format
+        .as_deref()
+        .map_or(to_terminal, |format| format == "human");
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false);
     let _ = if human {
-        log.with_ansi(to_terminal && std::env::var_os("NO_COLOR").is_none()).try_init()
+        log.with_ansi(to_terminal && std::env::var_os("NO_COLOR").is_none())
+            .try_init()
     } else {
-        log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+        log.json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init()
     };
 }

@@ -23,7 +23,7 @@ use crate::wake::Lane;
 use crate::workspace::Workspaces;
 
 /// How long executors may take to stop by themselves once they are told that the worker stops.
-const STOP_GRACE: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(3);
 /// The longest wait between two tries to connect. Spread by a half, it is still well below the grace time after which the
 /// jobs of a worker that did not come back are given to others (`bugle.settings.lost_grace`).
 const LONGEST_RECONNECT: Duration = Duration::from_millis(400);

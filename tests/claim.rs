@@ -1,0 +1,256 @@
+//! Claiming: each job by one worker at a time, in order, none skipped.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bugle::{Context, Registry};
+use common::{Database, RunningWorker, Shared, wait_until};
+use serde_json::Value;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_never_hold_one_job() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    owner
+        .batch_execute("insert into bugle.jobs (command) select 'count' from generate_series(1, 3000)")
+        .await
+        .unwrap();
+    let runs: Shared<HashMap<i64, u32>> = Shared::default();
+    let registry = Registry::new().on("count", {
+        let runs = runs.clone();
+        move |context: Context, _: Value| {
+            let runs = runs.clone();
+            async move {
+                *runs.lock().unwrap().entry(context.id()).or_default() += 1;
+                Ok(())
+            }
+        }
+    });
+
+    let workers: Vec<_> = (0..4)
+        .map(|_| database.worker(&[("default", 8)], registry.clone()))
+        .collect();
+    wait_until(
+        &owner,
+        "select count(*) = 3000 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    for worker in workers {
+        assert!(worker.stop().await.is_clean());
+    }
+
+    let runs = runs.lock().unwrap();
+    assert_eq!(runs.len(), 3000);
+    assert!(runs.values().all(|times| *times == 1), "no job ran twice");
+    let row = owner
+        .query_one(
+            "select count(distinct worker), max(attempt), max(claim) from bugle.jobs",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert!(row.get::<_, i64>(0) > 1, "several workers took part");
+    assert_eq!((row.get::<_, i32>(1), row.get::<_, i64>(2)), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_start_by_priority_and_then_in_the_order_they_came() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command, priority) select 'note', p from unnest(array[5, 0, -3, 5, 0, -3]) p",
+        )
+        .await
+        .unwrap();
+    let order: Shared<Vec<i64>> = Shared::default();
+    let registry = Registry::new().on("note", {
+        let order = order.clone();
+        move |context: Context, _: Value| {
+            let order = order.clone();
+            async move {
+                order.lock().unwrap().push(context.id());
+                Ok(())
+            }
+        }
+    });
+
+    let worker = database.worker(&[("default", 1)], registry);
+    wait_until(&owner, "select count(*) = 6 from bugle.jobs where state = 'completed'").await;
+    worker.stop().await;
+
+    assert_eq!(*order.lock().unwrap(), [3, 6, 2, 5, 1, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_skipped_when_commits_arrive_out_of_order() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let mut settings = database.settings(&[("default", 4)]);
+    settings.safety_poll = Duration::ZERO;
+    let worker = RunningWorker::start(settings, common::noop());
+
+    // Transactions take their ids first and commit late, in no order, while a stream of others goes by.
+    let mut enqueuers = Vec::new();
+    for lane in 0..6 {
+        let mut client = database.connect("enqueuer").await;
+        enqueuers.push(tokio::spawn(async move {
+            for _ in 0..60 {
+                let transaction = client.transaction().await.unwrap();
+                transaction
+                    .execute(
+                        "insert into bugle.jobs (command, priority) select 'noop', (random() * 3)::int from generate_series(1, 5)",
+                        &[],
+                    )
+                    .await
+                    .unwrap();
+                if lane < 3 {
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(1..20))).await;
+                }
+                transaction.commit().await.unwrap();
+            }
+        }));
+    }
+    for enqueuer in enqueuers {
+        enqueuer.await.unwrap();
+    }
+
+    wait_until(
+        &owner,
+        "select count(*) = 1800 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_claims_only_commands_it_has_an_executor_for() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command) select 'unknown' from generate_series(1, 2000);
+             insert into bugle.jobs (command) values ('noop')",
+        )
+        .await
+        .unwrap();
+
+    let worker = database.worker(&[("default", 4)], common::noop());
+    wait_until(&owner, "select count(*) = 1 from bugle.jobs where state = 'completed'").await;
+    let unserved = owner
+        .query("select queue, command from bugle.unserved", &[])
+        .await
+        .unwrap();
+    assert_eq!(unserved.len(), 1);
+    assert_eq!(unserved[0].get::<_, String>(1), "unknown");
+    let untouched: i64 = owner
+        .query_one(
+            "select count(*) from bugle.jobs where state = 'ready' and attempt = 0",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(untouched, 2000);
+
+    let registry = Registry::new().on("unknown", async |_: Context, _: Value| Ok(()));
+    let newcomer = database.worker(&[("default", 100)], registry);
+    wait_until(
+        &owner,
+        "select count(*) = 2001 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    worker.stop().await;
+    newcomer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_zombie_cannot_complete_a_job_that_was_given_to_another() {
+    let database = Database::new().await;
+    let (owner, zombie, other) = (
+        database.owner().await,
+        database.connect("worker").await,
+        database.connect("worker").await,
+    );
+    let id = common::enqueue(&owner, "noop").await;
+    let register = "select worker, nonce::text from bugle.register('w', 'h', 1, '0', bugle.protocol(), array['default'], array[1], array['noop'])";
+    let (a, b) = (
+        zombie.query_one(register, &[]).await.unwrap(),
+        other.query_one(register, &[]).await.unwrap(),
+    );
+    let claim = "select claim from bugle.claim($1, $2::text::uuid, array[('default', 1, null, null, 'awake')::bugle.queue_request])";
+    let first: i64 = zombie
+        .query_one(claim, &[&a.get::<_, i64>(0), &a.get::<_, String>(1)])
+        .await
+        .unwrap()
+        .get(0);
+
+    // its connection breaks, the keeper takes the job away, another worker claims it
+    owner
+        .batch_execute("update bugle.registrations set life_key = 1, backend_pid = 0, lost_at = now() - interval '1 minute' where id = 1; select bugle.rescue()")
+        .await
+        .unwrap();
+    let second: i64 = other
+        .query_one(claim, &[&b.get::<_, i64>(0), &b.get::<_, String>(1)])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!((first, second), (1, 2));
+
+    let complete = "select verdict from bugle.complete($1, $2::text::uuid, array[($3::bigint, $4::bigint, '1')::bugle.finished_job])";
+    let say = async |client: &tokio_postgres::Client, who: &tokio_postgres::Row, claim: i64| {
+        let rows = client
+            .query(
+                complete,
+                &[&who.get::<_, i64>(0), &who.get::<_, String>(1), &id, &claim],
+            )
+            .await
+            .unwrap();
+        rows.first().map(|row| row.get::<_, String>(0))
+    };
+    assert_eq!(say(&zombie, &a, first).await.as_deref(), Some("fenced"));
+    assert_eq!(
+        say(&zombie, &a, second).await.as_deref(),
+        Some("fenced"),
+        "not under the other's claim either"
+    );
+    assert_eq!(say(&other, &b, second).await, None);
+    assert_eq!(say(&other, &b, second).await.as_deref(), Some("repeated"));
+    assert_eq!(
+        say(&zombie, &a, first).await.as_deref(),
+        Some("fenced"),
+        "nor after it is done"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_payload_reaches_its_executor_whole() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let lengths: Shared<Vec<usize>> = Arc::new(Mutex::new(Vec::new()));
+    let registry = Registry::new().on("measure", {
+        let lengths = lengths.clone();
+        move |_: Context, payload: Vec<String>| {
+            let lengths = lengths.clone();
+            async move {
+                lengths.lock().unwrap().push(payload.iter().map(String::len).sum());
+                Ok(())
+            }
+        }
+    });
+    owner
+        .batch_execute("insert into bugle.jobs (command, payload) select 'measure', jsonb_build_array(repeat('x', n)) from unnest(array[10, 100000, 900000, 20, 700000]) n")
+        .await
+        .unwrap();
+
+    let worker = database.worker(&[("default", 5)], registry);
+    wait_until(&owner, "select count(*) = 5 from bugle.jobs where state = 'completed'").await;
+    worker.stop().await;
+
+    let mut lengths = lengths.lock().unwrap().clone();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [10, 20, 100_000, 700_000, 900_000]);
+}

@@ -1,0 +1,87 @@
+//! A PgBouncer of one's own in transaction mode, where the machine has one.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::common::{DEADLINE, Folder, connect};
+
+/// Stopped when it is dropped.
+pub struct PgBouncer {
+    process: Child,
+    config: Config,
+    _folder: Folder,
+}
+
+/// Start one in front of the database and for the login that `config` names, with two connections for all its clients.
+/// None if there is no pgbouncer to be found.
+pub fn start(config: &Config) -> Option<PgBouncer> {
+    let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
+        .into_iter()
+        .find(|path| std::path::Path::new(path).exists())?;
+    let user = config.get_user().expect("a login");
+    let password = String::from_utf8_lossy(config.get_password().unwrap_or_default()).into_owned();
+    let host = match &config.get_hosts()[0] {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    let server_port = config.get_ports().first().copied().unwrap_or(5432);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+
+    let folder = Folder::new();
+    let users = folder.write("users.txt", &format!("\"{user}\" \"{password}\"\n"));
+    let settings = folder.write(
+        "pgbouncer.ini",
+        &format!(
+            "[databases]\n* = host={host} port={server_port}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n\
+             auth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\nlogfile =\npidfile =\n",
+            users.display()
+        ),
+    );
+    let mut command = Command::new(program);
+    if rustix::process::getuid().is_root() {
+        // it refuses to run as root
+        command.args(["-u", "postgres"]);
+    }
+    let process = command
+        .arg(&settings)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("pgbouncer starts");
+    let mut through = Config::new();
+    through
+        .host("127.0.0.1")
+        .port(port)
+        .user(user)
+        .password(password)
+        .dbname(config.get_dbname().expect("a database"));
+    Some(PgBouncer {
+        process,
+        config: through,
+        _folder: folder,
+    })
+}
+
+impl PgBouncer {
+    /// Wait until it listens, and connect.
+    pub async fn connect(&self) -> Client {
+        let started = Instant::now();
+        while self.config.connect(NoTls).await.is_err() && started.elapsed() < DEADLINE {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        connect(&self.config).await
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,317 @@
+//! Migrating: at once, again, by a newer or a weaker hand; and the rules that hold for the schema as a whole.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use bugle::private_postgres::{Options, PrivatePostgres};
+use bugle::schema::{self, Status};
+use bugle::{Code, State};
+use common::{BUGLE, Database, connect};
+use futures_util::future::join_all;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_sessions_migrate_an_empty_database_at_once() {
+    let database = Database::empty().await;
+    let config = database.config("owner");
+
+    let found = join_all((0..10).map(|_| schema::migrate(&config))).await;
+
+    let found: Vec<Status> = found.into_iter().map(|status| status.expect("migrates")).collect();
+    assert_eq!(found.iter().filter(|status| **status == Status::Missing).count(), 1);
+    assert_eq!(found.iter().filter(|status| **status == Status::UpToDate).count(), 9);
+    assert_eq!(schema::check(&config).await.unwrap(), Status::UpToDate);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_processes_migrate_an_empty_database_at_once() {
+    let help = Command::new(BUGLE)
+        .args(["migrate", "--help"])
+        .output()
+        .expect("bugle runs");
+    if !help.status.success() {
+        eprintln!("skipped: bugle has no migrate");
+        return;
+    }
+    let database = Database::empty().await;
+
+    let processes: Vec<_> = (0..10)
+        .map(|_| {
+            Command::new(BUGLE)
+                .args(["migrate", "--database-url", &database.url("owner")])
+                .spawn()
+                .expect("bugle runs")
+        })
+        .collect();
+
+    for mut process in processes {
+        assert!(process.wait().unwrap().success());
+    }
+    let status = schema::check(&database.config("owner")).await.unwrap();
+    assert_eq!(status, Status::UpToDate);
+}
+
+#[tokio::test]
+async fn migrating_again_changes_nothing() {
+    let database = Database::new().await;
+    let before = catalog(&database).await;
+
+    let found = schema::migrate(&database.config("owner")).await.unwrap();
+
+    assert_eq!(found, Status::UpToDate);
+    assert_same(&before, &catalog(&database).await);
+}
+
+#[tokio::test]
+async fn functions_that_changed_are_put_right_and_jobs_stay() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let before = catalog(&database).await;
+    let id = common::enqueue(&owner, "noop").await;
+    owner
+        .batch_execute(
+            "create or replace function bugle.protocol() returns integer language sql as 'select 99'; \
+             drop view bugle.dead_letters; update bugle.schema_version set checksum = 'of another version'",
+        )
+        .await
+        .unwrap();
+
+    let found = schema::migrate(&database.config("owner")).await.unwrap();
+
+    assert_eq!(found, Status::Behind);
+    assert_same(&before, &catalog(&database).await);
+    common::wait_for_state(&owner, id, "ready").await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_left_alone() {
+    let database = Database::new().await;
+    let (owner, config) = (database.owner().await, database.config("owner"));
+    let newer = format!(
+        "update bugle.schema_version set revision = {}, checksum = 'newer'",
+        schema::REVISION + 1
+    );
+    owner.batch_execute(&newer).await.unwrap();
+    let before = catalog(&database).await;
+
+    let refused = schema::migrate(&config).await.expect_err("it is refused");
+
+    assert!(refused.to_string().contains("newer"), "{refused}");
+    assert!(refused.what_to_do().is_some());
+    assert_eq!(schema::check(&config).await.unwrap(), Status::Ahead);
+    assert_same(&before, &catalog(&database).await);
+}
+
+#[tokio::test]
+async fn the_script_makes_the_same_schema() {
+    let (migrated, scripted) = (Database::new().await, Database::empty().await);
+
+    let owner = scripted.owner().await;
+    owner.batch_execute(&schema::script()).await.expect("the script runs");
+
+    assert_same(&catalog(&migrated).await, &catalog(&scripted).await);
+    let found = schema::migrate(&scripted.config("owner")).await.unwrap();
+    assert_eq!(found, Status::UpToDate);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_not_create_roles_can_migrate() {
+    let options = Options {
+        bugle_bin: Some(BUGLE.into()),
+        ..Options::default()
+    };
+    // a server where nobody has created them yet
+    let server = tokio::task::spawn_blocking(move || PrivatePostgres::start(&options))
+        .await
+        .unwrap()
+        .expect("a server");
+    let superuser: Config = server.url("postgres").parse().unwrap();
+    let (migrated, scripted) = (
+        Database::empty_on(superuser.clone()).await,
+        Database::empty_on(superuser.clone()).await,
+    );
+    let owner = connect(&superuser).await;
+    owner
+        .batch_execute(&format!(
+            "create role app login; grant create on database {}, {} to app",
+            migrated.name, scripted.name
+        ))
+        .await
+        .unwrap();
+    let as_app = |database: &Database| {
+        let mut config = database.config("owner");
+        config.user("app");
+        config
+    };
+
+    let found = schema::migrate(&as_app(&migrated)).await.expect("migrates");
+    let notices = run_with_notices(&as_app(&scripted), &schema::script()).await;
+
+    assert_eq!(found, Status::Missing);
+    assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Status::UpToDate);
+    for role in ["bugle_enqueuer", "bugle_worker", "bugle_viewer", "bugle_operator"] {
+        let told = notices
+            .iter()
+            .any(|notice| notice.contains(role) && notice.contains("app"));
+        assert!(told, "no notice about {role} in {notices:?}");
+    }
+    common::enqueue(&connect(&as_app(&migrated)).await, "noop").await;
+
+    // what the notice says: create them, and migrate again
+    owner
+        .batch_execute("create role bugle_enqueuer; create role bugle_worker; create role bugle_viewer; create role bugle_operator")
+        .await
+        .unwrap();
+    schema::migrate(&as_app(&migrated)).await.expect("migrates again");
+    migrated.create_logins().await;
+    common::enqueue(&migrated.connect("enqueuer").await, "noop").await;
+    assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Status::UpToDate);
+}
+
+async fn run_with_notices(config: &Config, sql: &str) -> Vec<String> {
+    let (client, mut connection) = config.connect(NoTls).await.unwrap();
+    let messages = tokio::spawn(async move {
+        let mut notices = vec![];
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notice(notice) = message {
+                notices.push(notice.message().to_owned());
+            }
+        }
+        notices
+    });
+    client.batch_execute(sql).await.expect("the script runs");
+    drop(client);
+    messages.await.unwrap()
+}
+
+#[tokio::test]
+async fn both_sides_know_the_same_states() {
+    let owner = Database::new().await;
+    let owner = owner.owner().await;
+    let states_in = async |definition: &str| -> Vec<String> {
+        let query = format!("select (regexp_matches({definition}, '''([a-z]+)''', 'g'))[1]");
+        let rows = owner.query(&query, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    let known = |live: bool| State::ALL.into_iter().filter(move |state| live != state.is_final());
+
+    let all = states_in(
+        "(select pg_get_constraintdef(oid) from pg_constraint where conrelid = 'bugle.jobs'::regclass and conname = 'state_is_known')",
+    );
+    let live =
+        states_in("(select pg_get_expr(relpartbound, oid) from pg_class where oid = 'bugle.jobs_live'::regclass)");
+
+    assert_eq!(all.await, State::ALL.map(State::as_str));
+    assert_eq!(live.await, known(true).map(State::as_str).collect::<Vec<_>>());
+    assert_eq!(known(false).count(), 3);
+}
+
+#[tokio::test]
+async fn both_sides_know_the_same_errors() {
+    let database = Database::new().await;
+    let query = "select distinct (regexp_matches(p.prosrc, 'JB[0-9]{3}', 'g'))[1] \
+        from pg_proc p where p.pronamespace = 'bugle'::regnamespace";
+
+    let rows = database.owner().await.query(query, &[]).await.unwrap();
+
+    let raised: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    let known: BTreeSet<String> = Code::ALL.iter().map(|code| code.sqlstate().to_owned()).collect();
+    assert_eq!(raised, known);
+    assert!(Code::ALL.is_sorted_by_key(|code| code.sqlstate()), "in their order");
+}
+
+#[tokio::test]
+async fn functions_with_the_owners_rights_are_closed_to_the_public_and_pin_their_path() {
+    let database = Database::new().await;
+    let query = "select p.oid::regprocedure::text, \
+            'search_path=pg_catalog, bugle, pg_temp' = any (coalesce(p.proconfig, '{}')), \
+            exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee = 0) \
+        from pg_proc p where p.pronamespace = 'bugle'::regnamespace and p.prosecdef";
+
+    let rows = database.owner().await.query(query, &[]).await.unwrap();
+
+    assert!(rows.len() > 30);
+    for row in rows {
+        let name: String = row.get(0);
+        assert!(row.get::<_, bool>(1), "{name} does not pin its search_path");
+        assert!(!row.get::<_, bool>(2), "{name} can be called by everybody");
+    }
+}
+
+/// How often an index of, or all of, the live table was read in this transaction.
+const SCANS: &str = "select pg_stat_get_xact_numscans($1::text::regclass)";
+
+#[tokio::test]
+async fn the_engine_enters_a_large_table_by_its_indexes() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    // statistics of an empty table, then of a full one
+    owner.batch_execute("analyze bugle.jobs_live").await.unwrap();
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command, queue, priority, run_at) \
+             select 'c' || n % 5, 'q' || n % 3, n % 7, now() + case when n % 2 = 0 then interval '1 day' else '0' end \
+             from generate_series(1, 50000) n",
+        )
+        .await
+        .unwrap();
+    let worker: String = owner
+        .query_one(
+            "select format('%s, %L', worker, nonce) from bugle.register('w', 'h', 1, '0', bugle.protocol(), '{q0,q1,q2}', '{9,9,9}', '{c1,c3}')",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    let claim = format!(
+        "select from bugle.claim({worker}, array[('q0', 9, null, null, 'awake'), ('q1', 9, null, null, 'awake')]::bugle.queue_request[])"
+    );
+    let complete = format!(
+        "select from bugle.complete({worker}, array(select (r.id, r.claim, null)::bugle.finished_job from bugle.running_jobs r))"
+    );
+    let calls = [
+        (claim.as_str(), "bugle.jobs_live_claimable"),
+        (complete.as_str(), "bugle.jobs_live_pkey"),
+        ("select from bugle.promote()", "bugle.jobs_live_due"),
+        ("select bugle.expire()", "bugle.jobs_live_deadline"),
+        ("select bugle.rescue()", "bugle.jobs_live_running"),
+        ("select from bugle.unserved", "bugle.jobs_live_claimable"),
+    ];
+
+    for statistics in ["of an empty table", "of a full one"] {
+        for (call, index) in calls {
+            owner.batch_execute("begin").await.unwrap();
+            owner.batch_execute(call).await.unwrap();
+            let by_index: i64 = owner.query_one(SCANS, &[&index]).await.unwrap().get(0);
+            let whole: i64 = owner.query_one(SCANS, &[&"bugle.jobs_live"]).await.unwrap().get(0);
+            owner.batch_execute("commit").await.unwrap();
+
+            assert!(
+                by_index > 0,
+                "{call} does not use {index}, with statistics {statistics}"
+            );
+            assert_eq!(whole, 0, "{call} reads the whole table, with statistics {statistics}");
+        }
+        owner.batch_execute("analyze bugle.jobs_live").await.unwrap();
+    }
+}
+
+/// Everything that makes the schema, a line for each thing.
+async fn catalog(database: &Database) -> Vec<String> {
+    let owner: Client = database.owner().await;
+    let rows = owner.query(include_str!("schema/catalog.sql"), &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+fn assert_same(one: &[String], other: &[String]) {
+    assert!(one.len() > 500, "only {} things were found", one.len());
+    let (left, right): (BTreeSet<_>, BTreeSet<_>) = (one.iter().collect(), other.iter().collect());
+    let only_left: Vec<_> = left.difference(&right).collect();
+    let only_right: Vec<_> = right.difference(&left).collect();
+    assert!(
+        only_left.is_empty() && only_right.is_empty(),
+        "only in the first: {only_left:#?}\nonly in the second: {only_right:#?}"
+    );
+}
