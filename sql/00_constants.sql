@@ -1,5 +1,9 @@
 -- The numbers both sides must agree on, each in one place.
 --
+-- A habit of all files: functions that roles may call are security definer and pin their search_path; helpers that only such
+-- functions call are neither, they inherit both, and setting them again for each call would cost more than most helpers do.
+-- What runs often is plpgsql, which keeps its plans; functions in plain SQL are planned anew each time before PostgreSQL 18.
+--
 -- Advisory lock keys are 64 bits wide. Where one belongs to a queue it is a 64-bit hash of the queue's name, seeded apart
 -- for each use: no lookup is needed while a job is being inserted, and two queues would have to be found that collide in
 -- all 64 bits before one could take the other's wake-ups.

@@ -80,10 +80,9 @@ comment on function bugle.expect is 'Tell the keeper of a job that is due before
 -- claim has locked and then rolls back would be left lying.
 create or replace function bugle.look(p_worker bigint, p_queues text[]) returns setof text
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query
@@ -155,8 +154,6 @@ revoke execute on function bugle.arm from public;
 -- would start for one job.
 create or replace function bugle.pass_on(p_queue text) returns void
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_worker bigint;

@@ -6,8 +6,6 @@
 
 create or replace function bugle.prove_life(p_worker bigint) returns void
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_key constant bigint := hashtextextended(gen_random_uuid()::text, 7126490985);
@@ -121,8 +119,6 @@ revoke execute on function bugle.attach from public;
 
 create or replace function bugle.not_held(p_worker bigint, p_running bugle.held_job[]) returns setof bugle.verdict
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   select h.id, h.claim, 'fenced'
   from unnest(p_running) h

@@ -113,8 +113,6 @@ revoke execute on function bugle.claim from public;
 
 create or replace function bugle.refuse_claim(p_worker bigint, p_nonce uuid) returns void
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if exists (

@@ -6,8 +6,6 @@
 
 create or replace function bugle.check_worker(p_worker bigint, p_nonce uuid) returns void
 language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if not exists (
@@ -23,16 +21,17 @@ revoke execute on function bugle.check_worker from public;
 
 -- Where a job that ends now is kept. Today's leaf if it exists, else the newest one: never nowhere.
 create or replace function bugle.history_day(p_kind text) returns date
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable
 as $$
-  select d.day
-  from bugle.history_days d
-  where d.kind = p_kind
-    and d.retired_at is null
-  order by d.day <= (now() at time zone 'utc')::date desc, d.day desc
-  limit 1
+begin
+  return (
+    select d.day
+    from bugle.history_days d
+    where d.kind = p_kind
+      and d.retired_at is null
+    order by d.day <= (now() at time zone 'utc')::date desc, d.day desc
+    limit 1);
+end
 $$;
 comment on function bugle.history_day is 'The day whose leaf takes jobs that end now.';
 revoke execute on function bugle.history_day from public;
@@ -41,8 +40,6 @@ revoke execute on function bugle.history_day from public;
 create or replace function bugle.verdicts_on_others(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
 returns setof bugle.verdict
 language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return query
@@ -144,8 +141,6 @@ revoke execute on function bugle.complete from public;
 -- The engine's way out of the live table for everything but completion: the rows are locked and the decision is made.
 create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
 language sql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   with gone as (
     delete from bugle.jobs_live j
@@ -172,8 +167,6 @@ revoke execute on function bugle.end_jobs from public;
 -- Lock those of these jobs that the worker holds under the given claims, in id order.
 create or replace function bugle.lock_held(p_worker bigint, p_jobs bugle.held_job[]) returns bigint[]
 language sql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   select coalesce(array_agg(l.id), '{}')
   from (

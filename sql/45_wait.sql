@@ -31,8 +31,6 @@ revoke execute on function bugle.wait from public;
 -- Lock a job that waits for an answer, or say why it cannot be answered. False: the same answer was given before.
 create or replace function bugle.lock_waiting(p_id bigint, p_token text, p_answer text) returns boolean
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job bugle.jobs;

@@ -56,8 +56,6 @@ comment on function bugle.attempts_allowed is 'How often a job is tried under a 
 -- The policy that holds for a job: its own, its command's, the default.
 create or replace function bugle.policy_of(p_policy text, p_command text) returns bugle.retry_policies
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   select p
   from bugle.retry_policies p
@@ -70,8 +68,6 @@ revoke execute on function bugle.policy_of from public;
 
 create or replace function bugle.max_attempts_of(p_job bugle.jobs_live, p_policy bugle.retry_policies) returns integer
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   select coalesce(
     p_job.max_attempts,
@@ -83,8 +79,6 @@ revoke execute on function bugle.max_attempts_of from public;
 
 create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language sql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, code, error)
   values (p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), left(p_code, 100), bugle.bounded(p_error))
@@ -200,8 +194,6 @@ revoke execute on function bugle.promote from public;
 
 create or replace function bugle.next_due_seconds() returns double precision
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 as $$
   -- greatest() passes over a null: nothing due must not become due now

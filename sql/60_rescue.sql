@@ -7,8 +7,6 @@
 -- covers a restarted or crashed server, where all locks vanish at once, and everyone gets the grace time to come back.
 create or replace function bugle.note_lost(p_self bigint) returns integer
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_worker record;
@@ -56,8 +54,6 @@ revoke execute on function bugle.note_lost from public;
 -- A best effort: it frees the bell a frozen sentinel holds, if the owner of this schema has the right.
 create or replace function bugle.try_to_terminate(p_backend_pid integer) returns boolean
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return pg_terminate_backend(p_backend_pid);
@@ -70,8 +66,6 @@ revoke execute on function bugle.try_to_terminate from public;
 
 create or replace function bugle.rescue(p_limit integer default 1000) returns integer
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_crash_limit constant integer := (select s.crash_limit from bugle.settings s);
@@ -129,8 +123,6 @@ revoke execute on function bugle.rescue from public;
 -- workers of running jobs by index, so it costs what the fleet costs, not what the backlog does.
 create or replace function bugle.lost_workers() returns table (worker bigint)
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
@@ -163,8 +155,6 @@ revoke execute on function bugle.lost_workers from public;
 
 create or replace function bugle.next_rescue_seconds() returns double precision
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   select extract(epoch from min(r.lost_at + s.lost_grace) - clock_timestamp())::double precision + 0.001
   from bugle.registrations r

@@ -85,8 +85,6 @@ comment on function bugle.hold_once is 'Take an advisory lock for the session, o
 create or replace function bugle.do_chores(p_worker bigint, p_look boolean)
 returns table (troubles text[], upkeep boolean)
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_troubles text[] := '{}';
@@ -134,8 +132,6 @@ revoke execute on function bugle.do_chores from public;
 -- follows, call a follower. Correctness never depends on this; it bounds the wait.
 create or replace function bugle.watch_bells() returns void
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.pass_on(w.queue)

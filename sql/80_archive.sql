@@ -8,8 +8,6 @@
 
 create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
@@ -38,8 +36,6 @@ revoke execute on function bugle.add_day from public;
 
 create or replace function bugle.kept_days(p_kind text) returns integer
 language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
   select case p_kind when 'failed' then s.failed_days else s.ended_days end from bugle.settings s
 $$;
@@ -49,8 +45,6 @@ revoke execute on function bugle.kept_days from public;
 -- Empty a leaf whose day is past. Jobs that ended later, for want of a leaf of their own, keep it alive.
 create or replace function bugle.retire_day(p_kind text, p_day date) returns boolean
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
@@ -78,8 +72,6 @@ revoke execute on function bugle.retire_day from public;
 
 create or replace function bugle.drop_day(p_kind text, p_day date) returns boolean
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 set lock_timeout = '20ms'
 as $$
 declare
@@ -102,8 +94,6 @@ revoke execute on function bugle.drop_day from public;
 -- Rows about attempts and workers that nobody will ask about any more, a bounded number at a time.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
 language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_cutoff constant timestamptz := now() - make_interval(days => 1 + greatest(bugle.kept_days('failed'), bugle.kept_days('ended')));

@@ -18,12 +18,14 @@ mod job;
 mod keeper;
 mod log;
 pub mod private_postgres;
+pub mod read;
 pub mod schema;
 mod shutdown;
 mod wake;
 mod worker;
 mod workspace;
 
+pub use cli::worker::worker_main;
 pub use config::Settings;
 pub use context::Context;
 pub use enqueue::{Bugle, NewJob};

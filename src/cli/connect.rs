@@ -2,20 +2,34 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use tokio_postgres::Config;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::error::Error;
 
 /// Which database to speak to.
 #[derive(Debug, Clone, Args)]
 pub struct Connect {
     /// Where the jobs are: postgres://user@host/database [else: DATABASE_URL]
-    #[arg(long, global = true, value_name = "URL", env = "BUGLE_DATABASE_URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "BUGLE_DATABASE_URL",
+        hide_env_values = true
+    )]
     database_url: Option<String>,
 }
 
 impl Connect {
+    /// The connection string, if one is given.
+    pub fn given(&self) -> Option<String> {
+        let given = self.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
+        given.filter(|url| !url.is_empty())
+    }
+
     /// The connection string, or what to do without one.
     pub fn url(&self) -> Result<String> {
-        match self.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok()) {
+        match self.given() {
             Some(url) => Ok(url),
             None => bail!(
                 "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL; \
@@ -27,5 +41,29 @@ impl Connect {
     /// How to connect.
     pub fn config(&self) -> Result<Config> {
         Ok(crate::connect::parse(&self.url()?)?)
+    }
+
+    /// A connection for one question.
+    pub async fn client(&self) -> Result<Client> {
+        let mut config = self.config()?;
+        config.application_name("bugle");
+        let (client, connection) = config.connect(NoTls).await.map_err(Error::from)?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+/// An error of a question, with what to do about those that the database cannot know the cure for.
+pub fn explained(error: Error) -> Error {
+    let cause = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    match cause.and_then(|cause| cause.code()).map(|state| state.code()) {
+        // no such schema, table, function
+        Some("3F000" | "42P01" | "42883") => {
+            error.hint("This database has no Bugle schema, or an old one. Run: bugle migrate")
+        }
+        Some("42501") => error.hint(
+            "Connect as a member of bugle_viewer to read, of bugle_enqueuer to enqueue, or as the owner of the schema.",
+        ),
+        _ => error,
     }
 }

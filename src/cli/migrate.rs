@@ -32,7 +32,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.what.unwrap_or(What::Up) {
         What::Up => {
             let before = schema::migrate(&arguments.connect.config()?).await?;
-            println!("{}", if before == Status::UpToDate { "already up to date" } else { "migrated" });
+            println!(
+                "{}",
+                if before == Status::UpToDate {
+                    "already up to date"
+                } else {
+                    "migrated"
+                }
+            );
             Ok(ExitCode::SUCCESS)
         }
         What::Status => {
@@ -46,7 +53,11 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                     Status::Ahead => "ahead: this bugle is older than the schema",
                 }
             );
-            Ok(if status == Status::UpToDate { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(if status == Status::UpToDate {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
         What::Sql => {
             print!("{}", schema::script());

@@ -1,12 +1,24 @@
 //! What the `bugle` command understands. Each subcommand is a file; the binary parses, calls and prints.
 
+mod connect;
+mod demo;
+mod dev;
+mod enqueue;
+mod jobs;
+mod migrate;
+mod output;
+mod queues;
 mod with_postgres;
+pub mod worker;
+mod workers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+use crate::executor::Registry;
 
 /// Bugle: a Postgres-native job runner.
 #[derive(Debug, Parser)]
@@ -18,6 +30,34 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve queues: claim jobs and run them.
+    Worker(worker::Arguments),
+
+    /// Bring the schema of a database up to date.
+    Migrate(migrate::Arguments),
+
+    /// Enqueue a job and print its id.
+    Enqueue(enqueue::Arguments),
+
+    /// Look at jobs.
+    Jobs(jobs::Arguments),
+
+    /// Show how each queue is doing.
+    Queues(queues::Arguments),
+
+    /// Show which worker processes there are.
+    Workers(workers::Arguments),
+
+    /// Have a database to play with and a worker beside it, until Ctrl-C.
+    Dev(dev::Arguments),
+
+    /// Watch it all happen: enqueue, retry, a killed worker, on a private Postgres that is gone afterwards.
+    Demo(demo::Arguments),
+
+    /// The story of the demo, on the server it started.
+    #[command(hide = true)]
+    DemoStory,
+
     /// Run a command with a private Postgres server, which is gone afterwards.
     #[command(hide = true)]
     WithPostgres(with_postgres::Arguments),
@@ -33,10 +73,49 @@ enum Command {
 /// When it could not be done. The message is for the person at the terminal.
 pub fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
+        Command::Worker(arguments) => {
+            let runtime = tokio::runtime::Runtime::new()?;
+            let code = runtime.block_on(worker::run(arguments, Registry::new()));
+            // executors that block a thread must not keep the process
+            runtime.shutdown_background();
+            code
+        }
+        Command::Migrate(arguments) => wait_for(migrate::run(arguments)),
+        Command::Enqueue(arguments) => wait_for(enqueue::run(arguments)),
+        Command::Jobs(arguments) => wait_for(jobs::run(arguments)),
+        Command::Queues(arguments) => wait_for(queues::run(arguments)),
+        Command::Workers(arguments) => wait_for(workers::run(arguments)),
+        Command::Dev(arguments) => dev::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::DemoStory => wait_for(demo::story()),
         Command::WithPostgres(arguments) => with_postgres::run(arguments),
         Command::GuardPostgres { folder } => {
             crate::private_postgres::guard(&folder)?;
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// What went wrong, for the person at the terminal: with its causes, and with a hint if there is one.
+pub fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause.to_string());
+        // it has told its own causes already
+        if cause.is::<crate::Error>() {
+            break;
+        }
+    }
+    text
+}
+
+/// One thread is enough for a question or two.
+fn wait_for(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }

@@ -15,11 +15,11 @@ use crate::private_postgres::{Options, PrivatePostgres};
 pub(super) struct Arguments {
     /// Take this major version of Postgres.
     #[arg(long, value_name = "MAJOR")]
-    pg: Option<u32>,
+    pub(super) pg: Option<u32>,
 
     /// Have the server wait for the disk, as one in production does.
     #[arg(long)]
-    durable: bool,
+    pub(super) durable: bool,
 
     /// The command; it finds the server's URL in BUGLE_SERVER_URL.
     #[arg(
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
         allow_hyphen_values = true,
         value_name = "COMMAND"
     )]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {

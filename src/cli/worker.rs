@@ -39,7 +39,11 @@ pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -
         );
     }
     let drained = Worker::new(settings, registry).run(shutdown).await?;
-    Ok(if drained.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if drained.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// A worker of your own, in one call: the same flags, config file, signals and logs as `bugle worker`.

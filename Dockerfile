@@ -1,0 +1,20 @@
+FROM rust:1.92-bookworm AS build
+WORKDIR /src
+COPY Cargo.toml Cargo.lock build.rs ./
+COPY migrations migrations
+COPY sql sql
+COPY src src
+COPY bin bin
+RUN cargo build --release --locked --bin bugle
+
+FROM debian:bookworm-slim
+# certificates, for commands that send requests by https
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/*
+RUN useradd --uid 10001 --create-home bugle
+COPY --from=build /src/target/release/bugle /usr/local/bin/bugle
+USER bugle
+WORKDIR /home/bugle
+ENTRYPOINT ["bugle"]
+CMD ["--help"]

@@ -1,0 +1,9 @@
+-- Run once, when the database is made: the roles, and a login for each. Choose other passwords for anything but trying out.
+create role bugle_enqueuer nologin;
+create role bugle_worker nologin;
+create role bugle_viewer nologin;
+create role bugle_operator nologin;
+
+create role app login password 'app' in role bugle_enqueuer;
+create role worker login password 'worker' in role bugle_worker;
+create role support login password 'support' in role bugle_viewer, bugle_operator;

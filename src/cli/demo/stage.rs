@@ -1,0 +1,260 @@
+//! What the story is played on: a database with the schema, logins with no more rights than they need, worker processes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::checks::value;
+use crate::error::Error;
+use crate::{connect, schema};
+
+const ROLES: [&str; 4] = ["bugle_enqueuer", "bugle_worker", "bugle_viewer", "bugle_operator"];
+
+/// Everything that has to be taken down in the end.
+pub struct Stage {
+    server: Config,
+    /// The database's name, and the beginning of its logins' names.
+    name: String,
+    password: String,
+    folder: PathBuf,
+    workers: Vec<Worker>,
+    /// The schema's roles belong to the whole server. Those that were not there before go again.
+    new_roles: Vec<&'static str>,
+}
+
+pub struct Worker {
+    pub name: &'static str,
+    process: Child,
+}
+
+impl Worker {
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let id = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(kill_process(id.context("the worker has ended by itself")?, signal)?)
+    }
+
+    /// Asked twice, a worker stops at once, with the programs it runs. One that does not is killed.
+    async fn end(&mut self) {
+        // two different signals: a second one of the same kind is lost if the first has not been seen yet
+        let _ = self.signal(Signal::INT).and_then(|()| self.signal(Signal::TERM));
+        if tokio::time::timeout(Duration::from_secs(2), self.process.wait())
+            .await
+            .is_err()
+        {
+            let _ = self.process.kill().await;
+        }
+    }
+}
+
+impl Stage {
+    pub fn new(server: &str) -> Result<Stage> {
+        let server = connect::parse(server)?;
+        let name = format!("bugle_demo_{:08x}", fastrand::u32(..));
+        // beside a private server's socket it goes with that server, whatever happens to us
+        let place = match server.get_hosts().first() {
+            Some(Host::Unix(path)) if is_private(path) => path.clone(),
+            _ => std::env::temp_dir(),
+        };
+        let folder = place.join(&name);
+        fs::create_dir(&folder).with_context(|| format!("could not create {}", folder.display()))?;
+        Ok(Stage {
+            server,
+            name,
+            password: uuid::Uuid::new_v4().simple().to_string(),
+            folder,
+            workers: Vec::new(),
+            new_roles: Vec::new(),
+        })
+    }
+
+    /// Make the database, its schema and its logins. Returns a connection of its owner.
+    pub async fn set_up(&mut self) -> Result<Client> {
+        let server = open(&self.server).await?;
+        for role in ROLES {
+            let there = format!("select exists (select from pg_roles where rolname = '{role}')");
+            if value(&server, &there).await? == "f" {
+                self.new_roles.push(role);
+            }
+        }
+        let name = &self.name;
+        run(&server, &format!("create database {name}")).await?;
+        schema::migrate(&self.config(None)).await?;
+        let owner = open(&self.config(None)).await?;
+        for (login, role) in [
+            ("app", "bugle_enqueuer"),
+            ("worker", "bugle_worker"),
+            ("viewer", "bugle_viewer"),
+        ] {
+            let password = &self.password;
+            run(
+                &owner,
+                &format!("create role {name}_{login} login password '{password}' in role {role}"),
+            )
+            .await?;
+        }
+        Ok(owner)
+    }
+
+    /// The name of a login: `app`, `worker` or `viewer`.
+    pub fn login(&self, login: &str) -> String {
+        format!("{}_{login}", self.name)
+    }
+
+    pub async fn connect(&self, login: &str) -> Result<Client> {
+        open(&self.config(Some(login))).await
+    }
+
+    /// Start a worker process: `bugle worker`, as anyone would.
+    pub fn start_worker(&mut self, name: &'static str, config: &str) -> Result<()> {
+        let (file, log) = (self.folder.join(format!("{name}.toml")), self.log(name));
+        fs::write(&file, config)?;
+        let log = fs::File::create(log)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        // what is set for other workers on this machine is not meant for ours
+        for (variable, _) in std::env::vars_os() {
+            if variable.as_encoded_bytes().starts_with(b"BUGLE_") {
+                command.env_remove(variable);
+            }
+        }
+        let process = command
+            .arg("worker")
+            .arg("--config")
+            .arg(&file)
+            .args(["--name", name])
+            // not as an argument: everyone can read those
+            .env("BUGLE_DATABASE_URL", connection_string(&self.config(Some("worker"))))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .context("could not start a worker")?;
+        self.workers.push(Worker { name, process });
+        Ok(())
+    }
+
+    /// The working folder of all workers.
+    pub fn workdir(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// Kill a worker in the way nobody can prepare for, and return its process id.
+    pub fn kill_worker(&mut self, name: &str) -> Result<u32> {
+        let worker = self
+            .workers
+            .iter_mut()
+            .find(|worker| worker.name == name)
+            .context("no such worker")?;
+        let id = worker.process.id().context("the worker has ended by itself")?;
+        worker.process.start_kill()?;
+        Ok(id)
+    }
+
+    /// Ask a worker to stop, and return its exit code.
+    pub async fn stop_worker(&mut self, name: &str) -> Result<Option<i32>> {
+        let worker = self
+            .workers
+            .iter_mut()
+            .find(|worker| worker.name == name)
+            .context("no such worker")?;
+        worker.signal(Signal::TERM)?;
+        let status = tokio::time::timeout(Duration::from_secs(10), worker.process.wait()).await;
+        Ok(status.context("the worker does not stop")??.code())
+    }
+
+    /// The end of what each worker logged.
+    pub fn worker_logs(&self) -> String {
+        let logs = self.workers.iter().map(|worker| {
+            let log = fs::read(self.log(worker.name)).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(20)..].join("\n");
+            format!("-- the log of worker {}:\n{last}\n", worker.name)
+        });
+        logs.collect()
+    }
+
+    /// Take everything down again. What cannot be is not worth an error: on a private server it goes anyway.
+    pub async fn strike(&mut self) {
+        for worker in &mut self.workers {
+            worker.end().await;
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+        let Ok(server) = open(&self.server).await else { return };
+        let _ = server
+            .batch_execute(&format!("drop database if exists {} with (force)", self.name))
+            .await;
+        let logins = ["app", "worker", "viewer"].map(|login| self.login(login));
+        for role in logins.iter().map(String::as_str).chain(self.new_roles.iter().copied()) {
+            // refused for a role that another database has come to use meanwhile
+            let _ = server.batch_execute(&format!("drop role if exists {role}")).await;
+        }
+    }
+
+    fn log(&self, worker: &str) -> PathBuf {
+        self.folder.join(format!("{worker}.log"))
+    }
+
+    fn config(&self, login: Option<&str>) -> Config {
+        let mut config = self.server.clone();
+        config.dbname(&self.name);
+        if let Some(login) = login {
+            config.user(self.login(login)).password(&self.password);
+        }
+        config
+    }
+}
+
+pub fn is_private(folder: &Path) -> bool {
+    folder
+        .file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"bugle-pg-"))
+}
+
+async fn open(config: &Config) -> Result<Client> {
+    let mut config = config.clone();
+    config.application_name("bugle demo");
+    let (client, connection) = config.connect(NoTls).await.map_err(Error::from)?;
+    tokio::spawn(connection);
+    run(&client, "set client_min_messages = warning").await?;
+    Ok(client)
+}
+
+/// Run statements of one's own.
+pub async fn run(client: &Client, sql: &str) -> Result<()> {
+    Ok(client.batch_execute(sql).await.map_err(Error::from)?)
+}
+
+/// A configuration as text, for another process.
+fn connection_string(config: &Config) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"));
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.to_string_lossy().into_owned(),
+    });
+    let ports = config.get_ports().iter().map(u16::to_string);
+    let password = config
+        .get_password()
+        .map(|password| String::from_utf8_lossy(password).into_owned());
+    let parts = [
+        ("host", Some(hosts.collect::<Vec<_>>().join(","))),
+        ("port", Some(ports.collect::<Vec<_>>().join(","))),
+        ("user", config.get_user().map(str::to_owned)),
+        ("dbname", config.get_dbname().map(str::to_owned)),
+        ("password", password),
+    ];
+    let given = parts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?)));
+    given
+        .map(|(name, value)| format!("{name}={}", quoted(&value)))
+        .collect::<Vec<_>>()
+        .join(" ")
+}

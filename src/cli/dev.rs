@@ -1,0 +1,150 @@
+//! `bugle dev`: a database to play with and a worker beside it, until Ctrl-C.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::connect::Connect;
+use super::{output, worker};
+use crate::config::{Config, Flags, Secret, Settings};
+use crate::executor::Registry;
+use crate::log::{self, LogFlags};
+use crate::private_postgres::{Options, PrivatePostgres};
+use crate::shutdown::Shutdown;
+use crate::{connect, schema};
+
+/// Where to put it, and what to serve.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Take this major version of Postgres
+    #[arg(long, value_name = "MAJOR")]
+    pg: Option<u32>,
+
+    /// Keep the data in this folder, and continue with what is there; otherwise it goes at the end
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+
+    /// The worker's file [default: bugle.toml, if there is one]
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// What is served if there is no file.
+const EXAMPLE: &str = r#"
+[commands.hello]
+program = ["cat"]
+"#;
+
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    log::start(&arguments.log);
+    let config = match &arguments.config {
+        Some(file) => Config::from_file(file)?,
+        None if Path::new("bugle.toml").exists() => Config::from_file(Path::new("bugle.toml"))?,
+        None => Config::from_toml(EXAMPLE)?,
+    };
+    let place = Place::find(&arguments)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let code = runtime.block_on(serve(&place, config));
+    // executors that block a thread must not keep the process
+    runtime.shutdown_background();
+    code
+}
+
+/// The database, and the server it is on if that is ours. Gone when dropped.
+struct Place {
+    url: String,
+    psql: String,
+    about: String,
+    _server: Option<PrivatePostgres>,
+}
+
+impl Place {
+    fn find(arguments: &Arguments) -> Result<Place> {
+        if let Some(url) = arguments.connect.given() {
+            if arguments.pg.is_some() || arguments.keep.is_some() {
+                bail!(
+                    "a database is named already, so --pg and --keep have nothing to act on\n\
+                     hint: leave them out, or unset BUGLE_DATABASE_URL and DATABASE_URL for a private server"
+                );
+            }
+            return Ok(Place {
+                url,
+                // it may hold a password
+                psql: "psql, with the URL you gave".into(),
+                about: "The schema is in place. This database stays when this ends (Ctrl-C).".into(),
+                _server: None,
+            });
+        }
+        let server = PrivatePostgres::start(&Options {
+            version: arguments.pg,
+            keep: arguments.keep.clone(),
+            durable: arguments.keep.is_some(),
+            ..Options::default()
+        })?;
+        let version = server.binaries().major;
+        let end = match &arguments.keep {
+            Some(folder) => format!("its data stays in {}", folder.display()),
+            None => "nothing is left of it".into(),
+        };
+        Ok(Place {
+            url: server.url("postgres"),
+            psql: format!("psql '{}'", server.url("postgres")),
+            about: format!("A private PostgreSQL {version}, with the schema in place. When this ends (Ctrl-C), {end}."),
+            _server: Some(server),
+        })
+    }
+}
+
+async fn serve(place: &Place, config: Config) -> Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    schema::migrate(&connect::parse(&place.url)?).await?;
+    // the file's own database is never touched from here
+    let flags = Flags {
+        database_url: Some(Secret::new(&place.url)),
+        name: Some("dev".into()),
+        ..Flags::default()
+    };
+    let settings = Settings::resolve(flags, Some(config))?;
+    output::print(&format!("{}\n\n  {}\n{}\n", place.about, place.psql, to_try(&settings)))?;
+    worker::serve(settings, Registry::new(), shutdown).await
+}
+
+/// An INSERT that this worker serves.
+fn to_try(settings: &Settings) -> String {
+    let Some(command) = settings.commands.keys().next() else {
+        return String::new();
+    };
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let insert = match settings
+        .queues
+        .iter()
+        .find(|(queue, _)| queue == "default")
+        .or(settings.queues.first())
+    {
+        Some((queue, _)) if queue != "default" => {
+            format!(
+                "(command, payload, queue) values ({}, '{{\"name\": \"Ada\"}}', {})",
+                quoted(command),
+                quoted(queue)
+            )
+        }
+        _ => format!(
+            "(command, payload) values ({}, '{{\"name\": \"Ada\"}}')",
+            quoted(command)
+        ),
+    };
+    let commands: Vec<&str> = settings.commands.keys().map(String::as_str).collect();
+    format!(
+        "\nThe worker here serves: {}. Try:\n\n  insert into bugle.jobs {insert};\n  \
+         select id, command, state, result from bugle.jobs order by id desc limit 5;\n",
+        output::one_line(&commands.join(", "))
+    )
+}

@@ -1,0 +1,146 @@
+//! How answers are printed: aligned on a terminal, tab-separated in a pipe, JSON if asked for.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// Lines and columns of text.
+#[derive(Debug, Default)]
+pub struct Table {
+    headings: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(headings: &[&str]) -> Table {
+        Table {
+            headings: headings.iter().map(|heading| heading.to_string()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
+    }
+
+    /// For people: headings, and columns below each other.
+    pub fn aligned(&self) -> String {
+        let lines: Vec<&Vec<String>> = Some(&self.headings)
+            .filter(|headings| !headings.is_empty())
+            .into_iter()
+            .chain(&self.rows)
+            .collect();
+        let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0);
+        let width = |column: usize| {
+            lines
+                .iter()
+                .map(|line| line.get(column).map_or(0, |cell| cell.chars().count()))
+                .max()
+        };
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        lines.iter().fold(String::new(), |text, line| {
+            let cells: Vec<String> = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:<width$}"))
+                .collect();
+            text + cells.join("  ").trim_end() + "\n"
+        })
+    }
+
+    /// For programs: the values alone.
+    pub fn tab_separated(&self) -> String {
+        self.rows.iter().map(|row| row.join("\t") + "\n").collect()
+    }
+
+    /// As whoever reads it wants it.
+    pub fn print(&self) -> Result<()> {
+        print(&if io::stdout().is_terminal() {
+            self.aligned()
+        } else {
+            self.tab_separated()
+        })
+    }
+}
+
+/// Print as JSON, on one line.
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    print(&(serde_json::to_string(value)? + "\n"))
+}
+
+/// Print, and do not mind a reader that has seen enough, such as `head`.
+pub fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
+/// Text of others must neither break the table nor steer the terminal.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// "3m 20s ago", "in 5s", "now".
+pub fn age(now: SystemTime, then: SystemTime) -> String {
+    match now.duration_since(then) {
+        Ok(ago) if ago < Duration::from_millis(1) => "now".into(),
+        Ok(ago) => format!("{} ago", span(ago)),
+        Err(ahead) => format!("in {}", span(ahead.duration())),
+    }
+}
+
+/// A length of time in its two largest units: "3m 20s", "2d 4h", "120ms".
+pub fn span(length: Duration) -> String {
+    let seconds = length.as_secs();
+    let units = [
+        ("y", seconds / 31_536_000),
+        ("d", seconds / 86_400 % 365),
+        ("h", seconds / 3600 % 24),
+        ("m", seconds / 60 % 60),
+        ("s", seconds % 60),
+    ];
+    match units.iter().position(|(_, count)| *count > 0) {
+        None => format!("{}ms", length.as_millis()),
+        Some(first) => {
+            let parts = units.iter().skip(first).take(2).filter(|(_, count)| *count > 0);
+            parts
+                .map(|(unit, count)| format!("{count}{unit}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_their_two_largest_units() {
+        let told = |seconds| span(Duration::from_secs(seconds));
+
+        assert_eq!(span(Duration::from_millis(120)), "120ms");
+        assert_eq!(
+            [told(5), told(200), told(7_200), told(187_000)],
+            ["5s", "3m 20s", "2h", "2d 3h"]
+        );
+        assert_eq!(told(400 * 86_400), "1y 35d");
+        let now = SystemTime::now();
+        assert_eq!(age(now, now - Duration::from_secs(200)), "3m 20s ago");
+        assert_eq!(age(now, now + Duration::from_secs(5)), "in 5s");
+        assert_eq!(age(now, now), "now");
+    }
+
+    #[test]
+    fn columns_are_aligned_and_control_characters_are_harmless() {
+        let mut table = Table::new(&["ID", "NAME"]);
+        table.row(vec!["1".into(), "a\tb\x1b[31m".into()]);
+        table.row(vec!["1000".into(), "ü".into()]);
+
+        assert_eq!(table.aligned(), "ID    NAME\n1     a b [31m\n1000  ü\n");
+        assert_eq!(table.tab_separated(), "1\ta b [31m\n1000\tü\n");
+    }
+}

@@ -1,0 +1,61 @@
+//! `bugle workers`: which processes serve the queues.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::connect::{Connect, explained};
+use super::output::{self, Table, age};
+use crate::read;
+
+/// Which ones, and how to show them.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Those that have stopped, too
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    let client = arguments.connect.client().await?;
+    let now = read::now(&client).await?;
+    let workers = read::workers(&client, arguments.all).await.map_err(explained)?;
+    if arguments.json {
+        output::print_json(&workers)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        "ID", "NAME", "HOST", "PROCESS", "VERSION", "STATE", "RUNNING", "QUEUES", "COMMANDS", "STARTED", "SEEN",
+    ]);
+    for worker in workers {
+        let queues = worker
+            .queues
+            .iter()
+            .zip(&worker.slots)
+            .map(|(queue, slots)| format!("{queue}={slots}"));
+        let keeper = if worker.is_keeper { " (keeper)" } else { "" };
+        table.row(vec![
+            worker.id.to_string(),
+            worker.name,
+            worker.host.unwrap_or_default(),
+            worker.process_id.map(|id| id.to_string()).unwrap_or_default(),
+            worker.version.unwrap_or_default(),
+            worker.state + keeper,
+            worker.running.to_string(),
+            queues.collect::<Vec<_>>().join(" "),
+            worker.commands.join(" "),
+            age(now, worker.started_at),
+            age(now, worker.seen_at),
+        ]);
+    }
+    table.print()?;
+    Ok(ExitCode::SUCCESS)
+}

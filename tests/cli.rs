@@ -1,0 +1,549 @@
+//! The command line: what it prints, and how it ends.
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::{BUGLE, Database, enqueue, noop, wait_until};
+use serde_json::{Value, json};
+
+/// How a run of the binary ended.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Run the binary, logged in as a role of the database.
+async fn bugle(database: &Database, role: &str, arguments: &[&str]) -> Said {
+    run(command(arguments).env("BUGLE_DATABASE_URL", database.url(role)), "").await
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(BUGLE);
+    command
+        .args(arguments)
+        .env_remove("DATABASE_URL")
+        .env_remove("BUGLE_DATABASE_URL");
+    command
+}
+
+async fn run(command: &mut Command, input: &str) -> Said {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    // one that fails early does not read it
+    let _ = child.stdin.take().expect("an input").write_all(input.as_bytes());
+    let output = tokio::task::spawn_blocking(|| child.wait_with_output())
+        .await
+        .unwrap()
+        .expect("it ends");
+    Said {
+        code: output.status.code().expect("an exit code"),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        assert_eq!(self.code, 0, "{}", self.err);
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+
+    fn id(&self) -> i64 {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self.out
+            .trim_end()
+            .parse()
+            .unwrap_or_else(|_| panic!("no id: {}", self.out))
+    }
+}
+
+#[tokio::test]
+async fn enqueue_prints_the_id_and_every_option_reaches_its_column() {
+    let database = Database::new().await;
+    let arguments = [
+        "enqueue",
+        "ship",
+        r#"{"order": 12345678901234567890123}"#,
+        "--queue=parcels",
+        "--priority=-5",
+        "--run-at=2999-01-01 00:00:00+00",
+        "--deadline=2999-01-02 00:00:00+00",
+        "--timeout=5m",
+        "--max-attempts=3",
+        "--retry-policy=fixed",
+        "--header=trace=a=b",
+        "--header=tenant=7",
+    ];
+
+    let id = bugle(&database, "enqueuer", &arguments).await.id();
+
+    let row = database
+        .owner()
+        .await
+        .query_one(
+            "select to_jsonb(j) - array['id', 'created_at', 'updated_at', 'run_at', 'deadline', 'payload'], payload::text, \
+             run_at = '2999-01-01+00', deadline = '2999-01-02+00' from bugle.jobs j where id = $1",
+            &[&id],
+        )
+        .await
+        .unwrap();
+    let mut job: Value = row.get(0);
+    job.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    assert_eq!(
+        job,
+        json!({
+            "command": "ship", "queue": "parcels", "priority": -5, "timeout": "00:05:00", "max_attempts": 3,
+            "retry_policy": "fixed", "headers": {"trace": "a=b", "tenant": "7"}, "state": "scheduled",
+            "attempt": 0, "crashes": 0, "claim": 0
+        })
+    );
+    assert_eq!(row.get::<_, String>(1), r#"{"order": 12345678901234567890123}"#);
+    assert!(row.get::<_, bool>(2) && row.get::<_, bool>(3));
+}
+
+#[tokio::test]
+async fn the_payload_comes_from_the_argument_or_from_standard_input_or_is_empty() {
+    let database = Database::new().await;
+    let url = database.url("enqueuer");
+
+    let none = bugle(&database, "enqueuer", &["enqueue", "a"]).await.id();
+    let piped = run(command(&["enqueue", "a", "-"]).env("DATABASE_URL", &url), "[1, 2]\n")
+        .await
+        .id();
+    let flagged = run(&mut command(&["enqueue", "a", "-1", "--database-url", &url]), "")
+        .await
+        .id();
+    let as_json = bugle(&database, "enqueuer", &["enqueue", "a", "null", "--json"])
+        .await
+        .json();
+
+    let rows = database
+        .owner()
+        .await
+        .query("select id, payload from bugle.jobs order by id", &[])
+        .await
+        .unwrap();
+    let seen: Vec<(i64, Value)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let last = as_json["id"].as_i64().unwrap();
+    assert_eq!(
+        seen,
+        [
+            (none, json!({})),
+            (piped, json!([1, 2])),
+            (flagged, json!(-1)),
+            (last, Value::Null)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_delay_is_counted_by_the_clock_of_the_database() {
+    let database = Database::new().await;
+
+    let id = bugle(&database, "enqueuer", &["enqueue", "a", "--in", "10m"])
+        .await
+        .id();
+
+    let question =
+        format!("select run_at - created_at = '10 minutes' and state = 'scheduled' from bugle.jobs where id = {id}");
+    wait_until(&database.owner().await, &question).await;
+}
+
+#[tokio::test]
+async fn what_the_schema_refuses_is_told_with_its_hint_and_exit_code_1() {
+    let database = Database::new().await;
+    let refused = [
+        (
+            &["enqueue", ""][..],
+            r#"column "command" must have 1 to 200 characters"#,
+            "hint: Name what is to be done",
+        ),
+        (
+            &["enqueue", "a", "--retry-policy=often"],
+            "column \"retry_policy\" names no policy: 'often'",
+            "hint: There are: daily",
+        ),
+        (
+            &["enqueue", "a", "--max-attempts=0"],
+            "must be at least 1, not 0 (SQLSTATE JB001)",
+            "hint: It is the number",
+        ),
+        (
+            &["enqueue", "a", "--deadline=2001-01-01"],
+            "this job could never start",
+            "hint: The deadline is",
+        ),
+        (
+            &["enqueue", "a", "--run-at=infinity"],
+            "must be a finite time",
+            "hint: Leave it out",
+        ),
+        (
+            &["enqueue", "a", "--run-at=soonish"],
+            "--run-at: invalid input syntax",
+            "soonish",
+        ),
+    ];
+    for (arguments, message, hint) in refused {
+        let said = bugle(&database, "enqueuer", arguments).await;
+
+        assert_eq!(said.code, 1, "{arguments:?}: {}", said.err);
+        assert!(
+            said.err.contains(message) && said.err.contains(hint),
+            "{arguments:?}: {}",
+            said.err
+        );
+        assert!(!said.err.contains("db error"), "told twice: {}", said.err);
+        assert_eq!(said.out, "");
+    }
+}
+
+#[tokio::test]
+async fn wrong_usage_has_exit_code_2_and_bad_json_is_noticed_before_connecting() {
+    let nowhere = "postgres://nobody@127.0.0.1:1/nothing";
+    let on_nowhere = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.env("DATABASE_URL", nowhere);
+        command
+    };
+    for arguments in [
+        &["enqueue"][..],
+        &["enqueue", "a", "--in=soon"],
+        &["enqueue", "a", "--in=1m", "--run-at=tomorrow"],
+        &["enqueue", "a", "--header=nothing"],
+        &["jobs", "list", "--state=done"],
+        &["jobs", "show", "first"],
+    ] {
+        assert_eq!(run(&mut on_nowhere(arguments), "").await.code, 2, "{arguments:?}");
+    }
+
+    let argument = run(&mut on_nowhere(&["enqueue", "a", "{name: Ada}"]), "").await;
+    let input = run(&mut on_nowhere(&["enqueue", "a", "-"]), "").await;
+
+    assert_eq!((argument.code, input.code), (1, 1));
+    assert!(
+        argument
+            .err
+            .starts_with("bugle: the payload is not JSON: key must be a string"),
+        "{}",
+        argument.err
+    );
+    assert!(
+        argument.err.contains("hint: quote it for the shell"),
+        "{}",
+        argument.err
+    );
+    assert!(
+        input.err.starts_with("bugle: standard input is not JSON: EOF"),
+        "{}",
+        input.err
+    );
+}
+
+#[tokio::test]
+async fn without_a_database_it_says_how_to_name_one() {
+    for arguments in [&["enqueue", "a"][..], &["jobs", "list"], &["queues"], &["workers"]] {
+        let said = run(&mut command(arguments), "").await;
+
+        assert_eq!(said.code, 1);
+        for part in ["no database is named", "--database-url", "DATABASE_URL", "bugle dev"] {
+            assert!(said.err.contains(part), "{part} is missing in: {}", said.err);
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_schema_or_the_right_it_says_what_to_do() {
+    let empty = Database::empty().await;
+    let database = Database::new().await;
+
+    for arguments in [
+        &["enqueue", "a"][..],
+        &["jobs", "list"],
+        &["jobs", "show", "1"],
+        &["queues"],
+        &["workers"],
+    ] {
+        let said = bugle(&empty, "owner", arguments).await;
+        assert_eq!(said.code, 1);
+        assert!(said.err.contains("Run: bugle migrate"), "{arguments:?}: {}", said.err);
+    }
+    let said = bugle(&database, "enqueuer", &["jobs", "list"]).await;
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("bugle_viewer"), "{}", said.err);
+}
+
+#[tokio::test]
+async fn no_password_is_ever_printed() {
+    let database = Database::new().await;
+    let secret = "correct-horse-battery";
+    let urls = [
+        format!("postgres://somebody:{secret}@127.0.0.1:1/nothing"),
+        format!("host=127.0.0.1 port=1 user=somebody password={secret} dbname=nothing"),
+        format!("host=127.0.0.1 port=none password={secret}"),
+        format!("postgres://somebody:{secret}@[::1/nothing"),
+    ];
+    for url in &urls {
+        for arguments in [
+            &["queues"][..],
+            &["queues", "--help"],
+            &["enqueue"],
+            &["jobs", "list", "--state=x"],
+        ] {
+            let said = run(command(arguments).env("BUGLE_DATABASE_URL", url), "").await;
+            assert!(!(said.out + &said.err).contains(secret), "{arguments:?} on {url}");
+        }
+    }
+
+    let password = format!("{}_viewer", database.name);
+    let client = database.owner().await;
+    let id = enqueue(&client, "a").await.to_string();
+    for arguments in [
+        &["jobs", "show", &id][..],
+        &["jobs", "list"],
+        &["queues"],
+        &["workers", "--all"],
+    ] {
+        let said = bugle(&database, "viewer", arguments).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(!(said.out + &said.err).contains(&password));
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_and_filtered() {
+    let database = Database::new().await;
+    let client = database.owner().await;
+    client
+        .batch_execute(
+            "insert into bugle.jobs (command, queue, run_at) values \
+             ('a', 'default', now()), ('b', 'default', now()), ('b', 'mail', now()), ('c', 'mail', now() + interval '2 hours')",
+        )
+        .await
+        .unwrap();
+    let ids = async |arguments: &[&str]| {
+        let said = bugle(&database, "viewer", &[&["jobs", "list", "--json"], arguments].concat()).await;
+        let jobs = said.json();
+        jobs.as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["id"].as_i64().unwrap())
+            .collect::<Vec<_>>()
+    };
+
+    assert_eq!(ids(&[]).await, [4, 3, 2, 1]);
+    assert_eq!(ids(&["--limit", "2"]).await, [4, 3]);
+    assert_eq!(ids(&["--queue", "mail"]).await, [4, 3]);
+    assert_eq!(ids(&["--command", "b", "--queue", "default"]).await, [2]);
+    assert_eq!(ids(&["--state", "scheduled"]).await, [4]);
+    assert_eq!(ids(&["--state", "failed"]).await, [] as [i64; 0]);
+
+    let plain = bugle(&database, "viewer", &["jobs", "list"]).await;
+    let lines: Vec<Vec<&str>> = plain.out.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines.len(), 4, "no heading, no decoration: {}", plain.out);
+    assert_eq!(lines[0][..5], ["4", "scheduled", "c", "mail", "0"]);
+    assert!(lines[0][6].starts_with("due in 1h 59m"), "{}", lines[0][6]);
+    assert!(lines[1][5].ends_with("ago"), "{}", lines[1][5]);
+}
+
+#[tokio::test]
+async fn payloads_are_shown_of_one_job_only() {
+    let database = Database::new().await;
+    let id = bugle(&database, "owner", &["enqueue", "a", r#"{"name": "Ada"}"#])
+        .await
+        .id()
+        .to_string();
+
+    let list = bugle(&database, "viewer", &["jobs", "list"]).await.out;
+    let list_json = bugle(&database, "viewer", &["jobs", "list", "--json"]).await.out;
+    let shown = bugle(&database, "viewer", &["jobs", "show", &id]).await;
+    let shown_json = bugle(&database, "viewer", &["jobs", "show", &id, "--json"])
+        .await
+        .json();
+
+    assert!(!list.contains("Ada") && !list_json.contains("Ada"));
+    assert!(shown.out.contains("payload\t{\"name\": \"Ada\"}\n"), "{}", shown.out);
+    assert_eq!(shown_json["payload"], json!({"name": "Ada"}));
+    assert_eq!(shown_json["state"], "ready");
+    assert_eq!(shown_json["attempts"], json!([]));
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_serves_says_so_in_words_until_somebody_does() {
+    let database = Database::new().await;
+    let client = database.owner().await;
+    let id = bugle(&database, "owner", &["enqueue", "noop", "--queue=mail"])
+        .await
+        .id()
+        .to_string();
+    let words = "no live worker serves command noop in queue mail";
+    let elsewhere = database.worker(&[("default", 1)], noop());
+    wait_until(
+        &client,
+        "select exists (select from bugle.workers where state = 'alive')",
+    )
+    .await;
+
+    let unserved = bugle(&database, "viewer", &["jobs", "show", &id]).await;
+    let unserved_json = bugle(&database, "viewer", &["jobs", "show", &id, "--json"])
+        .await
+        .json();
+    let queues = bugle(&database, "viewer", &["queues", "--json"]).await.json();
+    elsewhere.stop().await;
+
+    assert!(unserved.out.contains(words), "{}", unserved.out);
+    assert_eq!(unserved_json["unserved"], true);
+    assert_eq!(queues[0]["queue"], "default");
+    assert_eq!((&queues[0]["workers"], &queues[0]["slots"]), (&json!(1), &json!(1)));
+    assert_eq!(queues[1]["unserved_commands"], json!(["noop"]));
+
+    let here = database.worker(&[("mail", 1)], noop());
+    common::wait_for_state(&client, id.parse().unwrap(), "completed").await;
+    let completed = bugle(&database, "viewer", &["jobs", "show", &id]).await;
+    here.stop().await;
+
+    assert!(!completed.out.contains("no live worker"), "{}", completed.out);
+    assert!(completed.out.contains("state\tcompleted\n"), "{}", completed.out);
+    let took = bugle(&database, "viewer", &["jobs", "list"]).await.out;
+    assert!(took.contains("\ttook "), "{took}");
+}
+
+#[tokio::test]
+async fn the_attempts_of_a_job_are_told_with_their_errors() {
+    let database = Database::new().await;
+    let client = database.owner().await;
+    let failing = bugle::Registry::new().on("fail", async |_: bugle::Context, _: Value| {
+        Err::<(), _>(
+            bugle::Failure::new("the bank\ndoes not answer")
+                .code("no_answer")
+                .retry_after(std::time::Duration::ZERO),
+        )
+    });
+    let id = bugle(&database, "owner", &["enqueue", "fail", "--max-attempts=2"])
+        .await
+        .id();
+    let worker = database.worker(&[("default", 1)], failing);
+    common::wait_for_state(&client, id, "failed").await;
+    worker.stop().await;
+
+    let shown = bugle(&database, "viewer", &["jobs", "show", &id.to_string()]).await;
+    let shown_json = bugle(&database, "viewer", &["jobs", "show", &id.to_string(), "--json"])
+        .await
+        .json();
+
+    assert!(shown.out.contains("reason\tattempts_exhausted\n"), "{}", shown.out);
+    for attempt in ["attempt 1\tfailed ", "attempt 2\tfailed "] {
+        let line = shown
+            .out
+            .lines()
+            .find(|line| line.starts_with(attempt))
+            .unwrap_or_else(|| panic!("{}", shown.out));
+        assert!(
+            line.ends_with("on worker: no_answer: the bank does not answer"),
+            "{line}"
+        );
+    }
+    assert_eq!(shown_json["attempts"][1]["error"], "the bank\ndoes not answer");
+}
+
+#[tokio::test]
+async fn an_unknown_job_is_an_error() {
+    let database = Database::new().await;
+
+    let said = bugle(&database, "viewer", &["jobs", "show", "4711"]).await;
+
+    assert_eq!((said.code, said.out.as_str()), (1, ""));
+    assert!(
+        said.err.starts_with("bugle: there is no job 4711\nhint: "),
+        "{}",
+        said.err
+    );
+}
+
+#[tokio::test]
+async fn workers_are_listed_and_those_that_stopped_if_asked_for() {
+    let database = Database::new().await;
+    let client = database.owner().await;
+    let gone = database.worker(&[("default", 3)], noop());
+    wait_until(
+        &client,
+        "select exists (select from bugle.workers where state = 'alive')",
+    )
+    .await;
+    gone.stop().await;
+    let alive = database.worker(&[("default", 3), ("mail", 1)], noop());
+    wait_until(
+        &client,
+        "select exists (select from bugle.workers where state = 'alive')",
+    )
+    .await;
+
+    let plain = bugle(&database, "viewer", &["workers"]).await.out;
+    let some = bugle(&database, "viewer", &["workers", "--json"]).await.json();
+    let all = bugle(&database, "viewer", &["workers", "--all", "--json"]).await.json();
+    alive.stop().await;
+
+    let cells: Vec<&str> = plain.trim_end().split('\t').collect();
+    assert_eq!(plain.lines().count(), 1, "{plain}");
+    assert!(
+        cells[5].starts_with("alive") && cells[7] == "default=3 mail=1" && cells[8] == "noop",
+        "{plain}"
+    );
+    let states = |workers: &Value| {
+        workers
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|w| w["state"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(states(&some), ["alive"]);
+    assert_eq!(states(&all), ["stopped", "alive"]);
+}
+
+#[tokio::test]
+async fn queues_are_shown_with_what_is_in_them() {
+    let database = Database::new().await;
+    let client = database.owner().await;
+    client
+        .batch_execute(
+            "insert into bugle.jobs (command, run_at) values ('a', now()), ('a', now() + interval '90 seconds')",
+        )
+        .await
+        .unwrap();
+
+    let plain = bugle(&database, "viewer", &["queues"]).await.out;
+    let queues = bugle(&database, "viewer", &["queues", "--json"]).await.json();
+
+    let cells: Vec<&str> = plain.trim_end_matches('\n').split('\t').collect();
+    assert_eq!(
+        (cells[0], cells[1], cells[4], cells[11], cells[13]),
+        ("default", "1", "1", "0", "a"),
+        "{plain}"
+    );
+    assert!(cells[6].starts_with("in 1m"), "{plain}");
+    assert_eq!((&queues[0]["ready"], &queues[0]["scheduled"]), (&json!(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_is_no_error() {
+    let database = Database::new().await;
+    let fill = "insert into bugle.jobs (command) select 'a' from generate_series(1, 5000)";
+    database.owner().await.batch_execute(fill).await.unwrap();
+
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "\"$0\" jobs list --limit 5000 | head -n 1", BUGLE])
+        .env("BUGLE_DATABASE_URL", database.url("viewer"));
+    let said = run(&mut shell, "").await;
+
+    assert_eq!(said.err, "");
+    assert_eq!(said.out.lines().count(), 1);
+}
