@@ -30,6 +30,7 @@ create table bugle.jobs (
   last_error_code text,
   progress real,
   progress_note text,
+  paused_from text,
   answer_by timestamptz,
   answer_token text,
   created_at timestamptz not null default now(),
@@ -44,6 +45,7 @@ create table bugle.jobs (
     state <> 'running' or (claim > 0 and attempt > 0 and worker is not null and started_at is not null)),
   constraint finished_jobs_say_when check (
     (state in ('completed', 'failed', 'cancelled')) = (finished_at is not null)),
+  constraint paused_jobs_know_where_they_were check ((state = 'paused') = (paused_from is not null)),
   constraint failed_jobs_say_why check (state <> 'failed' or reason is not null)
 ) partition by list (state);
 

@@ -46,6 +46,7 @@ create table bugle.commands (
 create table bugle.queues (
   name text primary key,
   synchronous_claims boolean not null default false,
+  paused_at timestamptz,
   constraint name_is_short check (length(name) between 1 and 100)
 );
 

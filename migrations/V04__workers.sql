@@ -18,6 +18,7 @@ create table bugle.registrations (
   started_at timestamptz not null default now(),
   seen_at timestamptz not null default now(),
   running integer not null default 0,
+  paused_at timestamptz,
   lost_at timestamptz,
   stopped_at timestamptz,
   constraint every_queue_has_slots check (cardinality(queues) = cardinality(slots))

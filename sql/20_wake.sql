@@ -83,6 +83,7 @@ language plpgsql
 set enable_seqscan = off
 set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 begin
   return query
@@ -100,7 +101,10 @@ begin
           and j.command = c.command
           and (j.deadline is null or j.deadline > now())
         limit 1) found
-    where r.id = p_worker);
+    where r.id = p_worker
+      and r.paused_at is null)
+    and not exists (
+      select from bugle.queues p where p.name = q.queue and p.paused_at is not null);
 end
 $$;
 comment on function bugle.look is 'Which of these queues have a job that this worker could claim now.';

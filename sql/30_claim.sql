@@ -26,9 +26,12 @@ as $$
 declare
   v_commands text[];
   v_request bugle.queue_request;
+  v_synchronous boolean;
+  v_paused text[];
   v_count bigint;
 begin
-  select r.commands into v_commands
+  -- a paused worker serves nothing
+  select case when r.paused_at is null then r.commands else '{}' end into v_commands
   from bugle.registrations r
   where r.id = p_worker
     and r.nonce = p_nonce
@@ -42,19 +45,19 @@ begin
     perform bugle.refuse('JB012', format('jobs cannot be claimed under isolation level %s',
       current_setting('transaction_isolation')), 'Use read committed, outside of any larger transaction.');
   end if;
+  select bool_or(q.synchronous_claims), array_agg(q.name) filter (where q.paused_at is not null)
+  into v_synchronous, v_paused
+  from bugle.queues q
+  where q.name = any (array(select r.queue from unnest(p_requests) r));
   -- A claim that is lost in a crash of the server is a job that is ready again. (A SET clause of this function would be
   -- undone before the commit.)
-  if not exists (
-    select
-    from unnest(p_requests) r
-      join bugle.queues q on q.name = r.queue
-    where q.synchronous_claims)
-  then
+  if v_synchronous is not true then
     perform set_config('synchronous_commit', 'off', true);
   end if;
 
   foreach v_request in array p_requests loop
     perform bugle.disarm(v_request.queue, v_request.mode);
+    continue when v_request.queue = any (v_paused);
     return query
     with claimed as (
       update bugle.jobs_live j

@@ -163,6 +163,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_queues text[];
@@ -195,6 +196,7 @@ revoke execute on function bugle.promote from public;
 create or replace function bugle.next_due_seconds() returns double precision
 language sql stable
 set enable_seqscan = off
+set jit = off
 as $$
   -- greatest() passes over a null: nothing due must not become due now
   select case when d.at is not null then greatest(extract(epoch from d.at - clock_timestamp()), 0) end::double precision
@@ -212,6 +214,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_endings bugle.ending[];

@@ -125,6 +125,7 @@ create or replace function bugle.lost_workers() returns table (worker bigint)
 language sql stable
 set enable_seqscan = off
 set enable_bitmapscan = off
+set jit = off
 as $$
   with recursive holder (worker) as (
     (select j.worker from bugle.jobs_live j where j.state like 'running' order by j.worker limit 1)

@@ -152,6 +152,7 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
+set jit = off
 as $$
   with recursive head (queue, command, id, updated_at) as (
     (

@@ -231,3 +231,27 @@ comment on column bugle.ending.reason is 'Why.';
 comment on column bugle.ending.result is 'Its result.';
 comment on column bugle.ending.error is 'Its last error. Null: as it was.';
 comment on column bugle.ending.code is 'The same as a short code.';
+
+comment on column bugle.jobs.paused_from is 'The state a paused job goes back to when it is resumed.';
+comment on column bugle.jobs_live.paused_from is 'The state a paused job goes back to when it is resumed.';
+comment on column bugle.queues.paused_at is 'Since when nobody claims from this queue; null if it is not paused.';
+comment on column bugle.registrations.paused_at is 'Since when this worker claims nothing; null if it is not paused.';
+
+comment on table bugle.changes is 'What people did to jobs, queues and workers by hand.';
+comment on column bugle.changes.id is 'Rises with time.';
+comment on column bugle.changes.changed_at is 'When.';
+comment on column bugle.changes.verb is 'What was done: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state, pause_queue, …';
+comment on column bugle.changes.job is 'The job, if it was one.';
+comment on column bugle.changes.queue is 'The queue, if it was one.';
+comment on column bugle.changes.worker is 'The worker, if it was one.';
+comment on column bugle.changes.from_state is 'The job''s state before.';
+comment on column bugle.changes.to_state is 'The job''s state after, or removed.';
+comment on column bugle.changes.who is 'The role that logged in.';
+comment on column bugle.changes.application is 'The application_name of its session.';
+comment on column bugle.changes.note is 'Why, in the words of whoever did it.';
+comment on type bugle.operated is 'What became of an operator''s verb for one job: done, its state now, or why not.';
+comment on column bugle.operated.id is 'The job.';
+comment on column bugle.operated.done is 'Whether the verb was applied.';
+comment on column bugle.operated.state is 'The job''s state now; null if there is no such job.';
+comment on column bugle.operated.why is 'Why it was refused; null if it was done.';
+comment on sequence bugle.changes_id_seq is 'Gives bugle.changes.id.';

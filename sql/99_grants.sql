@@ -36,7 +36,7 @@ begin
   if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
     grant usage on schema bugle to bugle_viewer;
     grant select on bugle.jobs, bugle.jobs_live, bugle.workers, bugle.queue_stats, bugle.unserved, bugle.running_jobs,
-      bugle.dead_letters, bugle.attempts, bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings to bugle_viewer;
+      bugle.dead_letters, bugle.attempts, bugle.changes, bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings to bugle_viewer;
     grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
@@ -48,7 +48,16 @@ begin
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
     grant usage on schema bugle to bugle_operator;
-    grant execute on function bugle.resolve, bugle.reject, bugle.job to bugle_operator;
+    grant execute on function bugle.resolve, bugle.reject, bugle.job,
+      bugle.cancel(bigint, text), bugle.cancel(bigint[], text), bugle.cancel_where,
+      bugle.pause(bigint, text), bugle.pause(bigint[], text), bugle.pause_where,
+      bugle.resume(bigint, text), bugle.resume(bigint[], text), bugle.resume_where,
+      bugle.restart(bigint, text), bugle.restart(bigint[], text), bugle.restart_where,
+      bugle.remove(bigint, text), bugle.remove(bigint[], text), bugle.remove_where,
+      bugle.reschedule(bigint, timestamptz, text), bugle.reschedule(bigint[], timestamptz, text), bugle.reschedule_where,
+      bugle.set_priority(bigint, integer, text), bugle.set_priority(bigint[], integer, text), bugle.set_priority_where,
+      bugle.set_state(bigint, text, text), bugle.set_state(bigint[], text, text), bugle.set_state_where,
+      bugle.pause_queue, bugle.resume_queue, bugle.pause_worker, bugle.resume_worker, bugle.drain_worker to bugle_operator;
   end if;
 end
 $$;

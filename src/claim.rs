@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Notification;
@@ -13,11 +13,15 @@ use crate::calls::{self, Claimed};
 use crate::connect::{Notifications, Session};
 use crate::error::Result;
 use crate::execute::Crew;
+use crate::job::HeldJob;
 use crate::wake::{Lane, Mode};
 use crate::worker::Identity;
 
 /// Where the keeper hears of jobs that are due before it looks again: see `bugle.expect`.
 const KEEPER_CHANNEL: &str = "bugle_keeper";
+
+/// How long an executor whose job was cancelled may take to stop by itself.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// Things said to the claimer from within the worker.
 pub enum Hint {
@@ -70,7 +74,7 @@ impl Claimer {
                 return Ok(Stopped::ByShutdown);
             }
             while let Ok(notification) = notifications.try_recv() {
-                self.heard(&notification);
+                self.heard(&notification, shutdown);
             }
             if self.look(session, me).await? {
                 continue;
@@ -85,7 +89,7 @@ impl Claimer {
             let next_look = self.lanes.iter().filter_map(Lane::next_look).min();
             tokio::select! {
                 notification = notifications.recv() => match notification {
-                    Some(notification) => self.heard(&notification),
+                    Some(notification) => self.heard(&notification, shutdown),
                     None => return Ok(Stopped::Disconnected),
                 },
                 Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
@@ -233,7 +237,7 @@ impl Claimer {
         Ok(true)
     }
 
-    fn heard(&mut self, notification: &Notification) {
+    fn heard(&mut self, notification: &Notification, shutdown: &CancellationToken) {
         let now = Instant::now();
         let message = notification.payload();
         if notification.channel() == KEEPER_CHANNEL {
@@ -244,10 +248,24 @@ impl Claimer {
             .find(|lane| lane.channel == notification.channel())
         {
             lane.wake(now);
+        } else if let Some(job) = message.strip_prefix("cancel ") {
+            self.cancel(job);
+        } else if message == "resume" {
+            self.lanes.iter_mut().for_each(|lane| lane.wake(now));
+        } else if message == "drain" {
+            shutdown.cancel();
         } else if let Some(queue) = message.strip_prefix("look ") {
             if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == queue) {
                 lane.wake(now);
             }
+        }
+    }
+
+    /// Somebody cancelled a job that runs here. It is in history already; only its executor is left to stop.
+    fn cancel(&self, job: &str) {
+        let mut numbers = job.split(' ').map(str::parse);
+        if let (Some(Ok(id)), Some(Ok(claim))) = (numbers.next(), numbers.next()) {
+            self.crew.fence(HeldJob { id, claim }, CANCEL_GRACE);
         }
     }
 

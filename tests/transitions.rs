@@ -232,8 +232,10 @@ impl<'a> Job<'a> {
             State::Failed => job.accept(FailNotRetryable).await,
             State::Cancelled => job.accept(GiveUp).await,
             State::Paused => {
-                job.run(&format!("update bugle.jobs_live set state = 'paused' where id = {id}"))
-                    .await
+                job.run(&format!(
+                    "update bugle.jobs_live set state = 'paused', paused_from = 'ready' where id = {id}"
+                ))
+                .await
             }
         }
         assert_eq!(job.state().await, Some(state.as_str().to_owned()));

@@ -23,8 +23,10 @@ pub struct Connect {
 impl Connect {
     /// The connection string, if one is given.
     pub fn given(&self) -> Option<String> {
-        let given = self.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-        given.filter(|url| !url.is_empty())
+        [self.database_url.clone(), std::env::var("DATABASE_URL").ok()]
+            .into_iter()
+            .flatten()
+            .find(|url| !url.is_empty())
     }
 
     /// The connection string, or what to do without one.
@@ -49,6 +51,8 @@ impl Connect {
         config.application_name("bugle");
         let (client, connection) = config.connect(NoTls).await.map_err(Error::from)?;
         tokio::spawn(connection);
+        // compiling a question over many partitions takes longer than answering it
+        client.batch_execute("set jit = off").await.map_err(Error::from)?;
         Ok(client)
     }
 }

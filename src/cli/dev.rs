@@ -63,7 +63,7 @@ struct Place {
     url: String,
     psql: String,
     about: String,
-    _server: Option<PrivatePostgres>,
+    server: Option<PrivatePostgres>,
 }
 
 impl Place {
@@ -80,7 +80,7 @@ impl Place {
                 // it may hold a password
                 psql: "psql, with the URL you gave".into(),
                 about: "The schema is in place. This database stays when this ends (Ctrl-C).".into(),
-                _server: None,
+                server: None,
             });
         }
         let server = PrivatePostgres::start(&Options {
@@ -98,7 +98,7 @@ impl Place {
             url: server.url("postgres"),
             psql: format!("psql '{}'", server.url("postgres")),
             about: format!("A private PostgreSQL {version}, with the schema in place. When this ends (Ctrl-C), {end}."),
-            _server: Some(server),
+            server: Some(server),
         })
     }
 }
@@ -110,6 +110,11 @@ async fn serve(place: &Place, config: Config) -> Result<ExitCode> {
     let flags = Flags {
         database_url: Some(Secret::new(&place.url)),
         name: Some("dev".into()),
+        // goes with the server
+        workdir: config
+            .workdir
+            .clone()
+            .or(place.server.as_ref().map(|server| server.host().join("work"))),
         ..Flags::default()
     };
     let settings = Settings::resolve(flags, Some(config))?;

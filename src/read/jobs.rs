@@ -163,6 +163,8 @@ pub struct Attempt {
 
 /// One job, wherever it is now.
 ///
+/// Whether it is served is asked of the workers: `bugle.unserved` says the same, of all queues and commands at once.
+///
 /// # Errors
 /// If the database cannot be asked.
 pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> {
@@ -173,8 +175,9 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
              extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
              j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, j.first_started_at, \
-             j.state = 'ready' and exists ( \
-               select from bugle.unserved u where u.queue = j.queue and u.command = j.command) as unserved \
+             j.state = 'ready' and not exists ( \
+               select from bugle.workers s \
+               where s.state = 'alive' and j.queue = any (s.queues) and j.command = any (s.commands)) as unserved \
              from bugle.job($1) j \
              left join bugle.workers w on w.id = j.worker",
             &[&id],

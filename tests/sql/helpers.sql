@@ -168,3 +168,35 @@ as $$
 $$;
 
 grant usage on schema test to public;
+
+-- A new job of the command noop, brought into a state by the engine's own verbs.
+create function test.job_in(p_state text, p_worker bigint) returns bigint
+language plpgsql
+as $$
+declare
+  v_held bugle.held_job;
+  v_id bigint;
+begin
+  if p_state = 'scheduled' then
+    return bugle.enqueue('noop', p_run_at => now() + interval '1 hour');
+  end if;
+  v_id := bugle.enqueue('noop');
+  if p_state = 'paused' then
+    perform bugle.pause(v_id);
+  elsif p_state = 'cancelled' then
+    perform bugle.cancel(v_id);
+  elsif p_state <> 'ready' then
+    v_held := test.running(p_worker, v_id);
+    if p_state = 'retrying' then
+      perform test.fail(p_worker, v_held);
+    elsif p_state = 'failed' then
+      perform test.fail(p_worker, v_held, p_retryable => false);
+    elsif p_state = 'completed' then
+      perform test.complete(p_worker, v_held);
+    elsif p_state = 'waiting' then
+      perform bugle.wait(p_worker, test.nonce(p_worker), v_held, null, null);
+    end if;
+  end if;
+  return v_id;
+end
+$$;

@@ -7,7 +7,7 @@ declare
 begin
   set local bugle.admit = 'as told';
   foreach v_state in array array['scheduled', 'retrying', 'paused', 'waiting'] loop
-    insert into bugle.jobs (command, state) values ('noop', v_state);
+    insert into bugle.jobs (command, state, paused_from) values ('noop', v_state, case v_state when 'paused' then 'ready' end);
   end loop;
 
   perform test.equal((select count(*) from test.claim(v_worker, 10)), 0::bigint, 'claimed');

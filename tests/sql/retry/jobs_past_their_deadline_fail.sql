@@ -7,8 +7,8 @@ declare
 begin
   set local bugle.admit = 'as told';
   foreach v_state in array array['ready', 'scheduled', 'retrying', 'paused', 'waiting'] loop
-    insert into bugle.jobs (command, state, deadline) values ('noop', v_state, now()) returning id into v_id;
-    insert into bugle.jobs (command, state, deadline) values ('noop', v_state, now() + interval '1 second');
+    insert into bugle.jobs (command, state, paused_from, deadline) values ('noop', v_state, case v_state when 'paused' then 'ready' end, now()) returning id into v_id;
+    insert into bugle.jobs (command, state, paused_from, deadline) values ('noop', v_state, case v_state when 'paused' then 'ready' end, now() + interval '1 second');
 
     perform test.equal(bugle.expire(), 1, v_state);
 

@@ -1,0 +1,190 @@
+-- operate: what people do to jobs by hand. Called by operators; each change leaves a row in bugle.changes.
+--
+-- Every verb exists three times: for one id (it raises when refused), for an array of ids (it answers for each) and, as
+-- …_where, for all that match a filter. All of them go through bugle.operate, which holds the table of transitions.
+-- Jobs are locked one after another in id order, as everywhere.
+
+create or replace function bugle.record_change(
+  p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null, p_worker bigint default null)
+returns void
+language sql
+as $$
+  insert into bugle.changes (verb, job, queue, worker, from_state, to_state, note)
+  values (p_verb, p_job, p_queue, p_worker, p_from, p_to, left(p_note, 1000))
+$$;
+comment on function bugle.record_change is 'Note what somebody did by hand.';
+revoke execute on function bugle.record_change from public;
+
+-- From which states a verb is allowed; null if it is not a verb.
+create or replace function bugle.allowed_from(p_verb text) returns text[]
+language sql immutable parallel safe
+return case p_verb
+  when 'cancel' then array['scheduled', 'ready', 'running', 'retrying', 'paused', 'waiting']
+  when 'pause' then array['scheduled', 'ready', 'retrying', 'waiting']
+  when 'resume' then array['paused']
+  when 'restart' then array['failed', 'cancelled']
+  when 'remove' then array['scheduled', 'ready', 'retrying', 'paused', 'waiting', 'completed', 'failed', 'cancelled']
+  when 'reschedule' then array['scheduled', 'ready', 'retrying', 'paused']
+  when 'set_priority' then array['scheduled', 'ready', 'retrying', 'paused', 'waiting']
+  when 'set_state' then array['scheduled', 'ready', 'retrying', 'paused', 'waiting', 'failed', 'cancelled']
+end;
+comment on function bugle.allowed_from is 'The states from which an operator''s verb is allowed.';
+revoke execute on function bugle.allowed_from from public;
+
+-- Put a finished job back among the live ones: same id, history of attempts kept, attempt from 0.
+create or replace function bugle.revive(p_id bigint) returns void
+language plpgsql
+as $$
+begin
+  perform set_config('bugle.admit', 'as told', true);
+  with gone as (
+    delete from bugle.jobs j
+    where j.id = p_id
+      and j.state in ('failed', 'cancelled')
+    returning j.*
+  )
+  insert into bugle.jobs_live (
+    id, state, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers,
+    claim, last_error, last_error_code, created_at, first_started_at, started_at)
+  select
+    g.id, 'ready', g.command, g.payload, g.queue, g.priority, now(), g.timeout, g.max_attempts, g.retry_policy, g.headers,
+    g.claim, g.last_error, g.last_error_code, g.created_at, g.first_started_at, g.started_at
+  from gone g;
+  perform set_config('bugle.admit', '', true);
+end
+$$;
+comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';
+revoke execute on function bugle.revive from public;
+
+create or replace function bugle.operate(
+  p_verb text, p_ids bigint[], p_note text, p_run_at timestamptz default null, p_priority integer default null,
+  p_state text default null)
+returns setof bugle.operated
+language plpgsql
+as $$
+declare
+  v_id bigint;
+  v_job bugle.jobs;
+  v_to text;
+  v_queues text[] := '{}';
+begin
+  for v_id in
+    select distinct i.id from unnest(p_ids) i (id) order by i.id
+  loop
+    select j.* into v_job from bugle.jobs_live j where j.id = v_id for update;
+    if not found then
+      select j.* into v_job from bugle.jobs j where j.id = v_id and j.state in ('completed', 'failed', 'cancelled') for update;
+    end if;
+    if v_job.id is null then
+      return next (v_id, false, null, 'there is no such job')::bugle.operated;
+      continue;
+    end if;
+    if v_job.state <> all (bugle.allowed_from(p_verb)) then
+      return next (v_id, false, v_job.state, format('a job that is %s cannot be touched by %s', v_job.state, p_verb))::bugle.operated;
+      continue;
+    end if;
+
+    v_to := case p_verb
+      when 'cancel' then 'cancelled'
+      when 'pause' then 'paused'
+      when 'resume' then v_job.paused_from
+      when 'restart' then 'ready'
+      when 'reschedule' then case
+        when v_job.state = 'paused' then 'paused'
+        when p_run_at > now() then 'scheduled'
+        else 'ready' end
+      when 'set_priority' then v_job.state
+      when 'set_state' then p_state
+    end;
+    case
+      when p_verb = 'remove' and v_job.finished_at is null then
+        delete from bugle.jobs_live j where j.id = v_id;
+      when p_verb = 'remove' then
+        delete from bugle.jobs j where j.id = v_id and j.state = v_job.state;
+      when v_job.finished_at is not null and v_to in ('completed', 'failed', 'cancelled') then
+        -- an overruled ending: through the live table, so that it lands in the right day
+        perform bugle.revive(v_id);
+        perform bugle.end_jobs(array[(v_id, v_to, 'operator', null, null, null)::bugle.ending]);
+      when v_job.finished_at is not null then
+        perform bugle.revive(v_id);
+      when v_to in ('completed', 'failed', 'cancelled') then
+        perform bugle.end_jobs(array[(v_id, v_to, case when v_to <> 'completed' then 'operator' end, null, null, null)::bugle.ending]);
+        if v_job.state = 'running' then
+          perform bugle.announce(bugle.worker_channel(v_job.worker), format('cancel %s %s', v_id, v_job.claim));
+        end if;
+      else
+        null;
+    end case;
+    if v_to not in ('completed', 'failed', 'cancelled') then
+      update bugle.jobs_live j
+      set state = v_to,
+        paused_from = case when v_to = 'paused' then coalesce(j.paused_from, case when j.state = 'paused' then 'ready' else j.state end) end,
+        run_at = coalesce(p_run_at, case when v_to = 'ready' and p_verb = 'set_state' then now() else j.run_at end),
+        priority = coalesce(p_priority, j.priority),
+        updated_at = now()
+      where j.id = v_id;
+      if v_to = 'ready' then
+        v_queues := v_queues || v_job.queue;
+      elsif v_to in ('scheduled', 'retrying') then
+        perform bugle.expect(coalesce(p_run_at, v_job.run_at));
+      end if;
+    end if;
+    perform bugle.record_change(p_verb, v_id, v_job.state, coalesce(v_to, 'removed'), p_note);
+    return next (v_id, true, coalesce(v_to, 'removed'), null)::bugle.operated;
+  end loop;
+  perform bugle.ring(q.queue) from (select distinct unnest(v_queues) as queue) q;
+end
+$$;
+comment on function bugle.operate is 'Apply an operator''s verb to jobs. Answers for each: done, its state now, or why not.';
+revoke execute on function bugle.operate from public;
+
+-- One job: refused means an error.
+create or replace function bugle.operate_one(
+  p_verb text, p_id bigint, p_note text, p_run_at timestamptz default null, p_priority integer default null,
+  p_state text default null)
+returns text
+language plpgsql
+as $$
+declare
+  v_answer bugle.operated;
+begin
+  v_answer := bugle.operate(p_verb, array[p_id], p_note, p_run_at, p_priority, p_state);
+  if v_answer.done then
+    return v_answer.state;
+  end if;
+  if v_answer.state is null then
+    perform bugle.refuse('JB030', format('there is no job %s', p_id), 'It may have been removed, or dropped with its day of history.');
+  end if;
+  perform bugle.refuse('JB031', format('job %s: %s', p_id, v_answer.why),
+    format('%s is allowed from: %s.', p_verb, array_to_string(bugle.allowed_from(p_verb), ', ')));
+end
+$$;
+comment on function bugle.operate_one is 'Apply an operator''s verb to one job, or say why not.';
+revoke execute on function bugle.operate_one from public;
+
+-- The ids of jobs that match a filter, oldest first. Null matches all.
+create or replace function bugle.matching(
+  p_verb text, p_queue text, p_command text, p_state text, p_older_than interval, p_error_like text, p_limit integer)
+returns bigint[]
+language plpgsql stable
+as $$
+begin
+  if p_queue is null and p_command is null and p_state is null and p_older_than is null and p_error_like is null then
+    perform bugle.refuse('JB001', format('%s without a filter would touch every job', p_verb),
+      'Give at least one of p_queue, p_command, p_state, p_older_than, p_error_like.');
+  end if;
+  return array(
+    select j.id
+    from bugle.jobs j
+    where j.state = any (bugle.allowed_from(p_verb))
+      and (p_queue is null or j.queue = p_queue)
+      and (p_command is null or j.command = p_command)
+      and (p_state is null or j.state = p_state)
+      and (p_older_than is null or j.updated_at < now() - p_older_than)
+      and (p_error_like is null or j.last_error like p_error_like)
+    order by j.id
+    limit p_limit);
+end
+$$;
+comment on function bugle.matching is 'The ids of jobs that a verb may touch and that match a filter.';
+revoke execute on function bugle.matching from public;

@@ -1,0 +1,93 @@
+-- operate, queues and workers: hold a whole queue or one worker back, and let it go on. Called by operators.
+
+-- pause_queue: nobody claims from it any more, at once, until it is resumed. Running jobs go on.
+create or replace function bugle.pause_queue(p_queue text, p_note text default null) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  if coalesce(btrim(p_queue), '') = '' or length(p_queue) > 100 then
+    perform bugle.refuse('JB001', '"p_queue" must have 1 to 100 characters', 'Name the queue to pause.');
+  end if;
+  insert into bugle.queues (name, paused_at) values (p_queue, now())
+  on conflict (name) do update set paused_at = coalesce(queues.paused_at, excluded.paused_at);
+  perform bugle.record_change('pause_queue', null, null, 'paused', p_note, p_queue => p_queue);
+end
+$$;
+comment on function bugle.pause_queue is 'Stop claiming from a queue until it is resumed. Jobs can still be enqueued; running ones go on.';
+revoke execute on function bugle.pause_queue from public;
+
+create or replace function bugle.resume_queue(p_queue text, p_note text default null) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  update bugle.queues q set paused_at = null where q.name = p_queue and q.paused_at is not null;
+  if not found then
+    perform bugle.refuse('JB031', format('queue %s is not paused', coalesce(bugle.quoted(p_queue), 'null')), 'See bugle.queues.');
+  end if;
+  perform bugle.record_change('resume_queue', null, 'paused', null, p_note, p_queue => p_queue);
+  perform bugle.ring(p_queue);
+  perform bugle.pass_on(p_queue);
+end
+$$;
+comment on function bugle.resume_queue is 'Claim from a paused queue again.';
+revoke execute on function bugle.resume_queue from public;
+
+-- Tell one worker something, and note it.
+create or replace function bugle.tell_worker(p_verb text, p_worker bigint, p_note text) returns void
+language plpgsql
+as $$
+begin
+  if not exists (
+    select from bugle.registrations r where r.id = p_worker and r.stopped_at is null and r.lost_at is null)
+  then
+    perform bugle.refuse('JB030', format('there is no live worker %s', p_worker), 'See bugle.workers.');
+  end if;
+  update bugle.registrations r
+  set paused_at = case p_verb when 'pause_worker' then coalesce(r.paused_at, now()) when 'resume_worker' then null else r.paused_at end
+  where r.id = p_worker;
+  perform bugle.record_change(p_verb, null, null, null, p_note, p_worker => p_worker);
+  perform bugle.announce(bugle.worker_channel(p_worker), split_part(p_verb, '_', 1));
+end
+$$;
+comment on function bugle.tell_worker is 'Pause, resume or drain a live worker.';
+revoke execute on function bugle.tell_worker from public;
+
+create or replace function bugle.pause_worker(p_worker bigint, p_note text default null) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.tell_worker('pause_worker', p_worker, p_note);
+end
+$$;
+comment on function bugle.pause_worker is 'A worker claims nothing more until it is resumed; what it runs goes on.';
+revoke execute on function bugle.pause_worker from public;
+
+create or replace function bugle.resume_worker(p_worker bigint, p_note text default null) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.tell_worker('resume_worker', p_worker, p_note);
+end
+$$;
+comment on function bugle.resume_worker is 'A paused worker claims again.';
+revoke execute on function bugle.resume_worker from public;
+
+create or replace function bugle.drain_worker(p_worker bigint, p_note text default null) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.tell_worker('drain_worker', p_worker, p_note);
+end
+$$;
+comment on function bugle.drain_worker is 'A worker finishes what it runs and ends, as if it had got SIGTERM.';
+revoke execute on function bugle.drain_worker from public;

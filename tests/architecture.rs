@@ -1,0 +1,183 @@
+//! The rules of this repository, where a rule can be a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is longer wants to be two files.
+const LONGEST_FILE: usize = 400;
+
+/// Where SQL text may be written in Rust. Everything else calls these.
+const SQL_TEXT: [&str; 6] = [
+    "src/calls.rs",
+    "src/calls/",
+    "src/read.rs",
+    "src/read/",
+    "src/enqueue.rs",
+    "src/schema.rs",
+];
+/// The demo shows SQL to people.
+const SQL_FOR_PEOPLE: [&str; 2] = ["src/cli/demo.rs", "src/cli/demo/"];
+
+#[test]
+fn every_sql_file_says_first_what_it_is_for() {
+    for (name, text) in files("sql", "sql").into_iter().chain(files("migrations", "sql")) {
+        assert!(text.starts_with("-- "), "{name} does not start with a comment");
+    }
+}
+
+#[test]
+fn no_source_file_is_too_long() {
+    let long: Vec<String> = [files("src", "rs"), files("sql", "sql")]
+        .concat()
+        .iter()
+        .map(|(name, text)| (name, text.lines().count()))
+        .filter(|(_, lines)| *lines > LONGEST_FILE)
+        .map(|(name, lines)| format!("{name}: {lines} lines"))
+        .collect();
+
+    assert!(long.is_empty(), "more than {LONGEST_FILE} lines: {long:#?}");
+}
+
+#[test]
+fn sql_text_is_written_in_few_places() {
+    let begins = ["select ", "insert ", "update ", "delete "].map(|word| format!("\"{word}"));
+    let mut elsewhere = Vec::new();
+    for (name, text) in files("src", "rs") {
+        if SQL_TEXT
+            .iter()
+            .chain(&SQL_FOR_PEOPLE)
+            .any(|place| name.starts_with(place))
+            || is_test(&name)
+        {
+            continue;
+        }
+        for (number, line) in code(&text) {
+            if begins.iter().any(|begin| line.to_lowercase().contains(begin)) {
+                elsewhere.push(format!("{name}:{number}: {}", line.trim()));
+            }
+        }
+    }
+
+    assert!(elsewhere.is_empty(), "SQL text belongs to {SQL_TEXT:?}: {elsewhere:#?}");
+}
+
+#[test]
+fn every_function_and_view_says_in_its_file_what_it_does() {
+    let mut silent = Vec::new();
+    for (name, text) in files("sql", "sql") {
+        for kind in ["function", "view", "procedure"] {
+            let told: Vec<&str> = text
+                .lines()
+                .filter_map(|line| named(line, "comment on ", kind))
+                .collect();
+            let made: Vec<&str> = text
+                .lines()
+                .filter_map(|line| named(line, "create or replace ", kind))
+                .collect();
+            // one name can stand for several functions, which differ in their arguments
+            let count = |all: &[&str], one: &str| all.iter().filter(|name| **name == one).count();
+            let missing = made.iter().filter(|one| count(&told, one) < count(&made, one));
+            silent.extend(missing.map(|one| format!("{name}: {kind} {one}")));
+        }
+    }
+
+    assert!(silent.is_empty(), "without a comment: {silent:#?}");
+}
+
+#[test]
+fn functions_with_the_owners_rights_pin_their_search_path() {
+    let mut open = Vec::new();
+    for (name, text) in files("sql", "sql") {
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, _) in lines
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| line.trim() == "security definer")
+        {
+            if lines.get(number + 1).map(|line| line.trim()) != Some("set search_path = pg_catalog, bugle, pg_temp") {
+                open.push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+
+    assert!(open.is_empty(), "security definer without a search path: {open:#?}");
+}
+
+#[test]
+fn no_test_sleeps_but_in_a_loop_that_waits_for_something_and_gives_up() {
+    let sleep = concat!("thread::", "sleep");
+    let mut sleeping = Vec::new();
+    for (name, text) in files("tests", "rs") {
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, _) in lines.iter().enumerate().filter(|(_, line)| line.contains(sleep)) {
+            let above = lines[number.saturating_sub(8)..number].join("\n");
+            let in_a_loop = ["while ", "loop {"].iter().any(|begin| above.contains(begin));
+            let gives_up = ["assert!(", "panic!("].iter().any(|end| above.contains(end));
+            if !in_a_loop || !gives_up {
+                sleeping.push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+
+    assert!(
+        sleeping.is_empty(),
+        "wait for a state or a signal, with a deadline: {sleeping:#?}"
+    );
+}
+
+#[test]
+fn nothing_is_left_to_do_in_a_comment() {
+    let mark = concat!("TO", "DO");
+    let all = [
+        files("src", "rs"),
+        files("tests", "rs"),
+        files("sql", "sql"),
+        files("migrations", "sql"),
+        files("docs", "md"),
+    ];
+    for (name, text) in all.concat() {
+        assert!(!text.contains(mark), "{name} says {mark}");
+    }
+}
+
+/// All files under `folder` with this ending: their names from the root of the repository, and their texts.
+fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![root.join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|given| given == ending) => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found.sort();
+    let name = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
+    found
+        .iter()
+        .map(|path| (name(path), fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+fn is_test(name: &str) -> bool {
+    name.ends_with("/tests.rs") || name.ends_with("/testing.rs")
+}
+
+/// The lines that are code, with their numbers: no comments, and nothing from where a file's tests begin.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .take_while(|(_, line)| line.trim() != "mod tests {")
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .map(|(number, line)| (number + 1, line))
+}
+
+/// `bugle.claim`, from `create or replace function bugle.claim(…`.
+fn named<'a>(line: &'a str, what: &str, kind: &str) -> Option<&'a str> {
+    let name = line.strip_prefix(what)?.strip_prefix(kind)?.strip_prefix(' ')?;
+    name.split(|c: char| c == '(' || c.is_whitespace()).next()
+}

@@ -1,0 +1,100 @@
+//! Whether a program that was run left anything behind: a process, or the folder of a private server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A run of the binary that can be told from all others: whatever it starts inherits a variable of its own.
+pub struct Marked {
+    pub process: Child,
+    marker: String,
+}
+
+impl Marked {
+    pub fn start(command: &mut Command) -> Marked {
+        let marker = format!("MARKER_{:016x}", fastrand::u64(..));
+        let process = command
+            .env(&marker, "yes")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        Marked { process, marker }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it is running");
+    }
+
+    /// The command lines of all that it started and that still runs, with their ids. Empty on systems without /proc.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        ids.filter(|id| {
+            let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).contains(&self.marker)
+        })
+        .map(|id| {
+            let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            (id, String::from_utf8_lossy(&line).replace('\0', " "))
+        })
+        .collect()
+    }
+
+    /// Wait until it has started a process like this, and return the command line.
+    pub fn wait_for(&self, like: &str) -> String {
+        let mut found = None;
+        wait_until(like, || {
+            found = self.processes().into_iter().find(|(_, line)| line.contains(like));
+            found.is_some()
+        });
+        found.expect("found").1
+    }
+
+    /// The folder of its private server, once it has one.
+    pub fn folder(&self) -> PathBuf {
+        let line = self.wait_for("guard-postgres /tmp/bugle-pg-");
+        let folder = line
+            .split(' ')
+            .find(|word| word.starts_with("/tmp/bugle-pg-"))
+            .expect("a folder");
+        PathBuf::from(folder)
+    }
+
+    /// Wait for its end: exit code (none if it was killed), output, errors.
+    pub fn end(&mut self) -> (Option<i32>, String, String) {
+        use std::io::Read;
+        let (mut out, mut err) = (String::new(), String::new());
+        // what it says does not fill a pipe
+        wait_until("the end", || self.process.try_wait().expect("a status").is_some());
+        let status = self.process.wait().expect("a status");
+        self.process.stdout.take().map(|mut pipe| pipe.read_to_string(&mut out));
+        self.process.stderr.take().map(|mut pipe| pipe.read_to_string(&mut err));
+        (status.code(), out, err)
+    }
+
+    pub fn nothing_is_left(&self, folder: Option<&Path>) {
+        wait_until("every process to end", || self.processes().is_empty());
+        if let Some(folder) = folder {
+            wait_until("the folder to be removed", || !folder.exists());
+        }
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited a minute for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,95 @@
+//! The demo keeps its promises, and leaves nothing behind, however it ends.
+#![cfg(target_os = "linux")] // what is left is looked for in /proc
+
+mod common;
+#[path = "common/leftovers.rs"]
+mod leftovers;
+
+use std::process::Command;
+
+use common::{BUGLE, Database};
+use leftovers::Marked;
+use rustix::process::Signal;
+
+fn demo() -> Command {
+    let mut command = Command::new(BUGLE);
+    command
+        .arg("demo")
+        .env_remove("DATABASE_URL")
+        .env_remove("BUGLE_SERVER_URL");
+    command
+}
+
+#[test]
+fn it_keeps_every_promise_and_leaves_nothing_behind() {
+    let mut demo = Marked::start(&mut demo());
+    let folder = demo.folder();
+
+    let (code, said, errors) = demo.end();
+
+    assert_eq!(code, Some(0), "{said}\n{errors}");
+    assert_eq!(errors, "");
+    for part in [
+        "insert into bugle.jobs",
+        "rollback;",
+        "pickup_ms",
+        "not_retryable",
+        "attempts_exhausted",
+        "until then it is scheduled",
+        "kill -9",
+        "worker_lost",
+        "12 jobs are completed, 2 have failed",
+        "Nothing is left behind.",
+    ] {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+    demo.nothing_is_left(Some(&folder));
+}
+
+#[test]
+fn interrupted_or_killed_it_leaves_nothing_behind_either() {
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut demo = Marked::start(&mut demo());
+        let folder = demo.folder();
+        demo.wait_for("sleep 2"); // in the middle of jobs
+
+        demo.signal(signal);
+        let (code, said, errors) = demo.end();
+
+        let expected = if signal == Signal::KILL { None } else { Some(130) };
+        assert_eq!(code, expected, "{said}\n{errors}");
+        demo.nothing_is_left(Some(&folder));
+    }
+}
+
+#[tokio::test]
+async fn on_a_server_of_ones_own_it_plays_in_a_database_of_its_own() {
+    // keeps the schema's roles in use: those that were there before stay
+    let database = Database::new().await;
+    let client = database.owner().await;
+    let left = "select (select count(*) from pg_database where datname like 'bugle\\_demo\\_%') \
+                + (select count(*) from pg_roles where rolname like 'bugle\\_demo\\_%')";
+    let url = database.url("owner");
+
+    for signal in [None, Some(Signal::INT), Some(Signal::KILL)] {
+        let mut demo = Marked::start(demo().env("DATABASE_URL", &url));
+        let (code, said, errors) = tokio::task::spawn_blocking(move || {
+            if let Some(signal) = signal {
+                demo.wait_for("sleep 2");
+                demo.signal(signal);
+            }
+            let ended = demo.end();
+            demo.nothing_is_left(None);
+            ended
+        })
+        .await
+        .unwrap();
+
+        match signal {
+            None => assert_eq!((code, errors.as_str()), (Some(0), ""), "{said}"),
+            Some(Signal::INT) => assert_eq!(code, Some(130), "{said}\n{errors}"),
+            _ => assert_eq!(code, None, "{said}\n{errors}"),
+        }
+        assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0, "{said}");
+    }
+}

@@ -1,0 +1,124 @@
+//! `bugle dev`: a database and a worker, until Ctrl-C.
+#![cfg(target_os = "linux")] // what is left is looked for in /proc
+
+mod common;
+#[path = "common/leftovers.rs"]
+mod leftovers;
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+use common::{BUGLE, Database, Folder, connect, wait_until};
+use leftovers::Marked;
+use rustix::process::Signal;
+
+fn dev(folder: &Folder) -> Command {
+    let mut command = Command::new(BUGLE);
+    command
+        .arg("dev")
+        .current_dir(folder.path())
+        .env_remove("DATABASE_URL")
+        .env_remove("BUGLE_DATABASE_URL");
+    command
+}
+
+/// What it prints until it serves, and in it the URL for psql and the INSERT to try.
+fn greeting(dev: &mut Marked) -> (String, String, String) {
+    let lines = BufReader::new(dev.process.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let mut said = String::new();
+    let (mut url, mut insert) = (String::new(), String::new());
+    for line in lines {
+        if let Some(shown) = line.trim().strip_prefix("psql '") {
+            url = shown.trim_end_matches('\'').to_owned();
+        }
+        if line.trim().starts_with("insert into") {
+            insert = line.trim().to_owned();
+        }
+        said += &(line.clone() + "\n");
+        if line.trim().starts_with("select") {
+            break;
+        }
+    }
+    (said, url, insert)
+}
+
+#[tokio::test]
+async fn the_line_for_psql_and_the_insert_it_prints_work_and_nothing_is_left_after_ctrl_c() {
+    let folder = Folder::new();
+    let mut dev = Marked::start(&mut dev(&folder));
+    let server = dev.folder();
+
+    let (said, url, insert) = greeting(&mut dev);
+    let client = connect(&url.parse().unwrap_or_else(|_| panic!("{said}"))).await;
+    client
+        .batch_execute(&insert)
+        .await
+        .unwrap_or_else(|error| panic!("{insert}: {error:?}"));
+    wait_until(
+        &client,
+        "select exists (select from bugle.jobs where state = 'completed' and result->>'name' = 'Ada')",
+    )
+    .await;
+    dev.signal(Signal::INT);
+    let (code, _, errors) = dev.end();
+
+    assert_eq!(code, Some(0), "{errors}");
+    dev.nothing_is_left(Some(&server));
+}
+
+#[tokio::test]
+async fn killed_it_leaves_nothing_behind_either() {
+    let folder = Folder::new();
+    let mut dev = Marked::start(&mut dev(&folder));
+    let server = dev.folder();
+    greeting(&mut dev);
+
+    dev.signal(Signal::KILL);
+    dev.end();
+
+    dev.nothing_is_left(Some(&server));
+}
+
+#[tokio::test]
+async fn data_asked_to_be_kept_is_there_the_next_time() {
+    let folder = Folder::new();
+    for (round, jobs) in [(1, 0), (2, 1)] {
+        let mut dev = Marked::start(dev(&folder).arg("--keep").arg(folder.join("data")));
+        let (said, url, insert) = greeting(&mut dev);
+        let client = connect(&url.parse().unwrap_or_else(|_| panic!("round {round}: {said}"))).await;
+        wait_until(&client, &format!("select count(*) = {jobs} from bugle.jobs")).await;
+        client.batch_execute(&insert).await.unwrap();
+        wait_until(&client, "select bool_and(state = 'completed') from bugle.jobs").await;
+        dev.signal(Signal::INT);
+        assert_eq!(dev.end().0, Some(0));
+        dev.nothing_is_left(None);
+    }
+    assert!(folder.join("data/PG_VERSION").exists());
+}
+
+#[tokio::test]
+async fn a_database_that_is_named_is_used_with_the_commands_of_the_file() {
+    let folder = Folder::new();
+    let file = "[queues]\nmail = 1\n[commands.shout]\nsql = \"select upper($1->>'name')\"\n";
+    folder.write("bugle.toml", file);
+    let database = Database::empty().await;
+    let mut dev = Marked::start(dev(&folder).env("DATABASE_URL", database.url("owner")));
+
+    let (said, _, insert) = greeting(&mut dev);
+    let client = database.owner().await;
+    client.batch_execute(&insert).await.unwrap();
+    wait_until(
+        &client,
+        "select exists (select from bugle.jobs where state = 'completed' and result = '\"ADA\"')",
+    )
+    .await;
+    dev.signal(Signal::TERM);
+    let (code, _, errors) = dev.end();
+
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(insert.contains("'shout'") && insert.contains("'mail'"), "{insert}");
+    assert!(!said.contains("password") && !said.contains("dbname"), "{said}");
+    dev.nothing_is_left(None);
+}
