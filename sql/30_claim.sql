@@ -67,8 +67,9 @@ begin
         worker = p_worker,
         progress = null,
         progress_note = null,
-        first_started_at = coalesce(j.first_started_at, now()),
-        started_at = now(),
+        -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
+        first_started_at = coalesce(j.first_started_at, clock_timestamp()),
+        started_at = clock_timestamp(),
         updated_at = now()
       where j.ctid = any (array(
         select locked.ctid

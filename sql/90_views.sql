@@ -3,6 +3,7 @@
 -- One job by its id, without opening every day of history for a job that is still alive.
 create or replace function bugle.job(p_id bigint) returns setof bugle.jobs
 language plpgsql stable
+rows 1
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$

@@ -155,7 +155,7 @@ impl Claimer {
         let answered = Instant::now();
         for request in &requests {
             let of_lane = || claimed.iter().filter(|c| c.job.queue == request.queue);
-            let last = of_lane().last().map(|c| (c.job.priority, c.job.held.id));
+            let last = of_lane().next_back().map(|c| (c.job.priority, c.job.held.id));
             let lane = self.lane_mut(&request.queue);
             lane.claimed(request, of_lane().count(), last, now, answered);
             lane.running().fetch_add(of_lane().count(), Ordering::AcqRel);
@@ -254,10 +254,10 @@ impl Claimer {
             self.lanes.iter_mut().for_each(|lane| lane.wake(now));
         } else if message == "drain" {
             shutdown.cancel();
-        } else if let Some(queue) = message.strip_prefix("look ") {
-            if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == queue) {
-                lane.wake(now);
-            }
+        } else if let Some(queue) = message.strip_prefix("look ")
+            && let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == queue)
+        {
+            lane.wake(now);
         }
     }
 

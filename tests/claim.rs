@@ -42,7 +42,7 @@ async fn two_workers_never_hold_one_job() {
         assert!(worker.stop().await.is_clean());
     }
 
-    let runs = runs.lock().unwrap();
+    let runs = runs.lock().unwrap().clone();
     assert_eq!(runs.len(), 3000);
     assert!(runs.values().all(|times| *times == 1), "no job ran twice");
     let row = owner

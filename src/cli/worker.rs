@@ -65,7 +65,7 @@ pub fn worker_main(registry: Registry) -> ExitCode {
     let arguments = Standalone::parse().arguments;
     let runtime = tokio::runtime::Runtime::new().expect("an async runtime");
     let code = runtime.block_on(run(arguments, registry)).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", super::message(&error));
         ExitCode::FAILURE
     });
     // executors that block a thread must not keep the process

@@ -13,8 +13,13 @@ begin
     'default unknown, other noop', 'unserved');
   perform test.equal((select u.first_job from bugle.unserved u where u.queue = 'other'), v_first, 'the first of them');
 
+  perform test.dies(v_worker);
+  perform bugle.note_lost(0);
+  perform test.equal((select count(*) from bugle.unserved), 3::bigint, 'when the worker is lost');
+  update bugle.registrations r set lost_at = null where r.id = v_worker;
+  perform test.equal((select count(*) from bugle.unserved), 2::bigint, 'when it is back');
   perform bugle.detach(v_worker, test.nonce(v_worker));
-  perform test.equal((select count(*) from bugle.unserved), 3::bigint, 'when the worker has left');
+  perform test.equal((select count(*) from bugle.unserved), 3::bigint, 'when it has signed off');
 end
 $$;
 
