@@ -37,7 +37,7 @@ begin
     grant usage on schema bugle to bugle_viewer;
     grant select on bugle.jobs, bugle.jobs_live, bugle.workers, bugle.queue_stats, bugle.unserved, bugle.running_jobs,
       bugle.dead_letters, bugle.attempts, bugle.changes, bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings to bugle_viewer;
-    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol to bugle_viewer;
+    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol, bugle.explain to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;
@@ -48,7 +48,7 @@ begin
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
     grant usage on schema bugle to bugle_operator;
-    grant execute on function bugle.resolve, bugle.reject, bugle.job,
+    grant execute on function bugle.resolve, bugle.reject, bugle.job, bugle.explain,
       bugle.cancel(bigint, text), bugle.cancel(bigint[], text), bugle.cancel_where,
       bugle.pause(bigint, text), bugle.pause(bigint[], text), bugle.pause_where,
       bugle.resume(bigint, text), bugle.resume(bigint[], text), bugle.resume_where,

@@ -1,6 +1,7 @@
 //! Bugle: a Postgres-native job runner.
 #![forbid(unsafe_code)]
 
+mod bench;
 pub mod builtin;
 mod calls;
 mod claim;

@@ -11,8 +11,9 @@ use common::{DEADLINE, Database, enqueue};
 use tokio_postgres::Client;
 
 /// All of them. A folder that is empty, or was not found, must not pass.
-const STEPS: [&str; 11] = [
-    "enqueue", "wake", "claim", "complete", "wait", "retry", "rescue", "archive", "operate", "views", "grants",
+const STEPS: [&str; 12] = [
+    "enqueue", "wake", "claim", "complete", "wait", "retry", "rescue", "archive", "operate", "explain", "views",
+    "grants",
 ];
 const AT_LEAST: usize = 125;
 

@@ -34,11 +34,18 @@ enum Verb {
     Reject,
     ResolveWithAWrongToken,
     RejectWithAWrongToken,
+    Cancel,
+    Pause,
+    Resume,
+    Restart,
+    Remove,
+    /// An operator's overrule, here to `ready`.
+    SetState,
 }
 
 use Verb::*;
 
-const VERBS: [Verb; 20] = [
+const VERBS: [Verb; 26] = [
     Claim,
     Complete,
     CompleteWithAStaleClaim,
@@ -59,6 +66,12 @@ const VERBS: [Verb; 20] = [
     Reject,
     ResolveWithAWrongToken,
     RejectWithAWrongToken,
+    Cancel,
+    Pause,
+    Resume,
+    Restart,
+    Remove,
+    SetState,
 ];
 
 /// What a verb is answered with. Under all but `Becomes` the whole row stays as it was.
@@ -71,8 +84,10 @@ enum Answer {
     Fenced,
     /// A verb that looks for jobs itself does not find this one.
     PassedOver,
-    /// The same answer was given before: nothing to do, no error.
-    AnsweredBefore,
+    /// It is so already: nothing to do, no error.
+    SoAlready,
+    /// There is no such job any more.
+    Gone,
     Refused(Code),
 }
 
@@ -84,7 +99,7 @@ fn expected(verb: Verb, state: State) -> Answer {
         Running => Becomes(becomes),
         Scheduled | Ready | Retrying | Paused | Waiting | Completed | Failed | Cancelled => Repeated,
     };
-    let not_waiting = Refused(Code::RefusedTransition);
+    let refused = Refused(Code::RefusedTransition);
     match verb {
         Claim => match state {
             Ready => Becomes(Running),
@@ -118,23 +133,48 @@ fn expected(verb: Verb, state: State) -> Answer {
         },
         Resolve => match state {
             Waiting => Becomes(Completed),
-            Completed => AnsweredBefore,
-            Scheduled | Ready | Running | Retrying | Paused | Failed | Cancelled => not_waiting,
+            Completed => SoAlready,
+            Scheduled | Ready | Running | Retrying | Paused | Failed | Cancelled => refused,
         },
         Reject => match state {
             Waiting => Becomes(Failed),
-            Failed => AnsweredBefore,
-            Scheduled | Ready | Running | Retrying | Paused | Completed | Cancelled => not_waiting,
+            Failed => SoAlready,
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Cancelled => refused,
         },
         ResolveWithAWrongToken => match state {
             Waiting => Refused(Code::WrongToken),
-            Completed => AnsweredBefore,
-            Scheduled | Ready | Running | Retrying | Paused | Failed | Cancelled => not_waiting,
+            Completed => SoAlready,
+            Scheduled | Ready | Running | Retrying | Paused | Failed | Cancelled => refused,
         },
         RejectWithAWrongToken => match state {
             Waiting => Refused(Code::WrongToken),
-            Failed => AnsweredBefore,
-            Scheduled | Ready | Running | Retrying | Paused | Completed | Cancelled => not_waiting,
+            Failed => SoAlready,
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Cancelled => refused,
+        },
+        Cancel => match state {
+            Scheduled | Ready | Running | Retrying | Paused | Waiting => Becomes(Cancelled),
+            Completed | Failed | Cancelled => refused,
+        },
+        Pause => match state {
+            Scheduled | Ready | Retrying | Waiting => Becomes(Paused),
+            Running | Paused | Completed | Failed | Cancelled => refused,
+        },
+        Resume => match state {
+            Paused => Becomes(Ready),
+            Scheduled | Ready | Running | Retrying | Waiting | Completed | Failed | Cancelled => refused,
+        },
+        Restart => match state {
+            Failed | Cancelled => Becomes(Ready),
+            Scheduled | Ready | Running | Retrying | Paused | Waiting | Completed => refused,
+        },
+        Remove => match state {
+            Scheduled | Ready | Retrying | Paused | Waiting | Completed | Failed | Cancelled => Gone,
+            Running => refused,
+        },
+        SetState => match state {
+            Scheduled | Retrying | Paused | Waiting | Failed | Cancelled => Becomes(Ready),
+            Ready => SoAlready,
+            Running | Completed => refused,
         },
     }
 }
@@ -158,7 +198,7 @@ async fn every_verb_does_what_the_table_says_in_every_state_and_nothing_else() {
                 wrong.push(format!(
                     "{verb:?} of a {state:?} job: {answer:?} instead of {expected:?}"
                 ));
-            } else if !matches!(answer, Answer::Becomes(_)) && before != after {
+            } else if !matches!(answer, Answer::Becomes(_) | Answer::Gone) && before != after {
                 wrong.push(format!(
                     "{verb:?} of a {state:?} job changed it:\n  {before}\n  {after}"
                 ));
@@ -180,7 +220,7 @@ async fn a_word_about_a_job_that_does_not_exist_is_answered_with_gone() {
         let rows = owner.query(&unknown.sql(verb), &[]).await.unwrap();
         assert_eq!(rows[0].get::<_, String>(0), "gone", "{verb:?}");
     }
-    for verb in [Resolve, Reject] {
+    for verb in [Resolve, Reject, Cancel, Pause, Resume, Restart, Remove, SetState] {
         let error = owner.query(&unknown.sql(verb), &[]).await.unwrap_err();
         assert_eq!(
             error.code().unwrap().code(),
@@ -199,7 +239,7 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Brought there by the engine's own verbs. All but `paused`, which is an operator's word.
+    /// Brought there by the engine's own verbs.
     async fn in_state(client: &'a Client, state: State) -> Job<'a> {
         let worker = register(client).await;
         let other = register(client).await;
@@ -232,10 +272,8 @@ impl<'a> Job<'a> {
             State::Failed => job.accept(FailNotRetryable).await,
             State::Cancelled => job.accept(GiveUp).await,
             State::Paused => {
-                job.run(&format!(
-                    "update bugle.jobs_live set state = 'paused', paused_from = 'ready' where id = {id}"
-                ))
-                .await
+                job.accept(GiveBack).await;
+                job.accept(Pause).await;
             }
         }
         assert_eq!(job.state().await, Some(state.as_str().to_owned()));
@@ -284,11 +322,13 @@ impl<'a> Job<'a> {
             (Some("fenced"), _) => Answer::Fenced,
             (Some(other), _) => panic!("{verb:?}: {other}"),
             (None, _) if before != self.row().await => {
-                let state = self.state().await.expect("the job is there");
+                let Some(state) = self.state().await else {
+                    return Answer::Gone;
+                };
                 Answer::Becomes(State::ALL.into_iter().find(|known| known.as_str() == state).unwrap())
             }
             (None, Claim | Promote | Expire | ExpireAnswer | Rescue) => Answer::PassedOver,
-            (None, _) => Answer::AnsweredBefore,
+            (None, _) => Answer::SoAlready,
         }
     }
 
@@ -322,6 +362,11 @@ impl<'a> Job<'a> {
             Reject => format!("select nullif(bugle.reject({id}, 'no', 'secret')::text, '')"),
             ResolveWithAWrongToken => format!("select nullif(bugle.resolve({id}, '1', 'guess')::text, '')"),
             RejectWithAWrongToken => format!("select nullif(bugle.reject({id}, 'no', 'guess')::text, '')"),
+            Cancel | Pause | Resume | Restart | Remove => {
+                let verb = format!("{verb:?}").to_lowercase();
+                format!("select null::text from bugle.{verb}({id}::bigint)")
+            }
+            SetState => format!("select null::text from bugle.set_state({id}::bigint, 'ready')"),
         }
     }
 
@@ -334,10 +379,10 @@ impl<'a> Job<'a> {
 
     async fn row(&self) -> serde_json::Value {
         self.client
-            .query_one("select to_jsonb(j) from bugle.jobs j where j.id = $1", &[&self.id])
+            .query_opt("select to_jsonb(j) from bugle.jobs j where j.id = $1", &[&self.id])
             .await
             .unwrap()
-            .get(0)
+            .map_or(serde_json::Value::Null, |row| row.get(0))
     }
 
     async fn state(&self) -> Option<String> {

@@ -1,5 +1,6 @@
 //! What the `bugle` command understands. Each subcommand is a file; the binary parses, calls and prints.
 
+mod bench;
 mod connect;
 mod demo;
 mod dev;
@@ -58,6 +59,9 @@ enum Command {
     #[command(hide = true)]
     DemoStory,
 
+    /// Measure how fast it is on this machine, next to the least Postgres itself can do.
+    Bench(bench::Arguments),
+
     /// Run a command with a private Postgres server, which is gone afterwards.
     #[command(hide = true)]
     WithPostgres(with_postgres::Arguments),
@@ -88,6 +92,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Dev(arguments) => dev::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
         Command::DemoStory => wait_for(demo::story()),
+        Command::Bench(arguments) => bench::run(arguments),
         Command::WithPostgres(arguments) => with_postgres::run(arguments),
         Command::GuardPostgres { folder } => {
             crate::private_postgres::guard(&folder)?;

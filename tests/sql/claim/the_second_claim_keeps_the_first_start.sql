@@ -13,7 +13,7 @@ begin
   v_job := test.job(v_held.id);
   perform test.equal(v_held.claim, 2::bigint, 'the claim number rises');
   perform test.equal(v_job.first_started_at, now() - interval '1 day', 'first_started_at');
-  perform test.equal(v_job.started_at, now(), 'started_at');
+  assert v_job.started_at >= now(), 'started_at is new';
 end
 $$;
 

@@ -1,0 +1,67 @@
+//! Clients that commit one row at a time, as fast as they can or at a given rate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::task::JoinSet;
+
+use super::clock::{now, seconds_since};
+use super::server::Database;
+
+/// The one-row insert every rate is measured with.
+pub const INSERT: &str = r#"insert into bugle.jobs (command, payload) values ('noop', '{"k": "noop", "i": 1}')"#;
+
+/// How much was committed in how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Commits {
+    pub commits: u64,
+    pub seconds: f64,
+}
+
+impl Commits {
+    pub fn per_s(&self) -> f64 {
+        self.commits as f64 / self.seconds
+    }
+}
+
+/// Clients, each on a connection of its own, commit this statement over and over. From the first statement to the last
+/// answer; connecting and preparing come before.
+pub async fn commit_for(database: &Database, clients: usize, seconds: f64, statement: &str) -> Result<Commits> {
+    let mut ready = Vec::new();
+    for _ in 0..clients {
+        let client = database.connect().await?;
+        let statement = client.prepare(statement).await?;
+        ready.push((client, statement));
+    }
+    let commits = Arc::new(AtomicU64::new(0));
+    let start = now();
+    let end = start + (seconds * 1e9) as i64;
+    let mut tasks = JoinSet::new();
+    for (client, statement) in ready {
+        let commits = commits.clone();
+        tasks.spawn(async move {
+            while now() < end {
+                client.execute(&statement, &[]).await?;
+                commits.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok::<_, tokio_postgres::Error>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(Commits {
+        commits: commits.load(Ordering::Relaxed),
+        seconds: seconds_since(start),
+    })
+}
+
+/// Sleep until a moment of the shared clock.
+pub async fn sleep_until(moment: i64) {
+    let ahead = moment - now();
+    if ahead > 0 {
+        tokio::time::sleep(Duration::from_nanos(ahead as u64)).await;
+    }
+}

@@ -1,0 +1,125 @@
+//! `bugle bench drain`: how fast a backlog of no-op jobs is worked off.
+
+use anyhow::{Result, ensure};
+
+use super::floor;
+use super::server::{Database, fill};
+use super::statistics::median;
+use super::workers::Workers;
+use super::{Bench, Line};
+
+/// How fast a backlog of no-op jobs is worked off
+///
+/// All jobs are enqueued first, then the workers are started. The clock runs from the start of the first executor until
+/// SQL shows nothing unfinished: every completion is committed, and on disk. Starting the processes is not counted.
+///
+/// Beside it, turn by turn, the floor: a bare table of two columns, claimed and deleted in batches of the same size over as
+/// many connections, by nobody who runs anything in between.
+///
+/// Every job is accounted for: as many executions as jobs, and as many completed rows in the history (none with --keep-none).
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// The backlog [default: 200000]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<u64>,
+    /// Worker processes; several numbers for several measurements
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N")]
+    pub workers: Vec<usize>,
+    /// How many jobs one process runs at once, and claims at most [default: 500]
+    #[arg(long, value_name = "N")]
+    pub slots: Option<u32>,
+    /// Do not keep completed jobs (bugle.settings.keep_completed)
+    #[arg(long)]
+    pub keep_none: bool,
+    /// How often; the median counts [default: 3]
+    #[arg(long)]
+    pub rounds: Option<usize>,
+}
+
+/// The most jobs of one claim, which is the floor's batch then.
+const LARGEST_CLAIM: u32 = 500;
+
+/// # Errors
+/// When something could not be measured, or a job is not accounted for.
+pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
+    let jobs = bench.choose(options.jobs, 200_000, 3_000);
+    let slots = options.slots.unwrap_or(LARGEST_CLAIM);
+    let rounds = bench.choose(options.rounds, 3, 1);
+    let history = if options.keep_none { "none kept" } else { "history kept" };
+    let batch = slots.min(LARGEST_CLAIM);
+    for workers in options.workers {
+        let (mut floors, mut drains) = (Vec::new(), Vec::new());
+        for round in 1..=rounds {
+            bench.progress(&format!("drain: {workers} workers, round {round} of {rounds}: floor"));
+            floors.push(drain_bare(bench, jobs, batch, workers).await?);
+            bench.progress(&format!(
+                "drain: {workers} workers, round {round} of {rounds}: {jobs} jobs"
+            ));
+            let database = bench.server.database().await?;
+            drains.push(drain(&database, jobs, workers, slots, !options.keep_none).await?);
+            bench.server.remove(database).await?;
+        }
+        let ratios = floors.iter().zip(&drains).map(|(floor, drain)| floor / drain).collect();
+        let rates: Vec<f64> = drains.iter().map(|seconds| (jobs as f64 / seconds).round()).collect();
+        let what = format!("{workers} worker{}, {history}", if workers == 1 { "" } else { "s" });
+        bench.add(
+            Line::new("drain", what, jobs)
+                .rate(median(drains))
+                .ratio(median(ratios))
+                .note("slots", slots)
+                .note("rounds", rates),
+        );
+        bench.add(
+            Line::new("drain", format!("floor: claim {batch}, delete {batch}"), jobs)
+                .rate(median(floors.clone()))
+                .note(
+                    "rounds",
+                    floors.iter().map(|s| (jobs as f64 / s).round()).collect::<Vec<_>>(),
+                ),
+        );
+    }
+    Ok(())
+}
+
+async fn drain_bare(bench: &Bench, jobs: u64, batch: u32, pairs: usize) -> Result<f64> {
+    let database = bench.server.empty_database().await?;
+    floor::bulk_insert(&database.connect().await?, jobs).await?;
+    let seconds = floor::claim_and_delete(&database, jobs, batch, pairs).await?;
+    bench.server.remove(database).await?;
+    Ok(seconds)
+}
+
+/// Fill a new database and have it worked off: so many seconds.
+async fn drain(database: &Database, jobs: u64, workers: usize, slots: u32, keep: bool) -> Result<f64> {
+    let client = database.connect().await?;
+    client
+        .execute("update bugle.settings set keep_completed = $1", &[&keep])
+        .await?;
+    fill(&client, jobs).await?;
+
+    let mut running = Workers::start(database, workers, slots)?;
+    let end = running.drained(&client, jobs).await?;
+    let tally = running.stop().await?;
+
+    ensure!(tally.total() == jobs, "{} executions of {jobs} jobs", tally.total());
+    account_for(&client, if keep { jobs } else { 0 }).await?;
+    let first = tally.first.unwrap_or(end);
+    Ok((end - first) as f64 / 1e9)
+}
+
+/// All jobs there ever were are completed, and there are so many of them.
+pub async fn account_for(client: &tokio_postgres::Client, completed: u64) -> Result<()> {
+    let row = client
+        .query_one(
+            "select count(*) filter (where state = 'completed'), count(*) from bugle.jobs",
+            &[],
+        )
+        .await?;
+    let (done, all): (i64, i64) = (row.get(0), row.get(1));
+    ensure!(
+        done == completed as i64 && all == done,
+        "{done} jobs are completed and {} are not; {completed} should be",
+        all - done
+    );
+    Ok(())
+}

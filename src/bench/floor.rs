@@ -1,0 +1,281 @@
+//! `bugle bench floor`: the least Postgres can do for what a job runner does, on a bare table of two columns.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::sync::mpsc;
+use tokio_postgres::{Client, Statement};
+
+use super::clients::{Commits, commit_for};
+use super::clock::{now, seconds_since};
+use super::server::{Database, settle};
+use super::statistics::{Percentiles, median};
+use super::{Bench, Line};
+use crate::connect::{Notifications, Session};
+
+/// The least Postgres can do: the same shapes on a bare table of two columns
+///
+/// Bulk insert: one INSERT … SELECT of all rows.
+/// Claim and delete: one pair of connections; the first marks the next rows taken (FOR UPDATE SKIP LOCKED, from where it
+/// left off, without waiting for the disk), the second deletes them (waiting for the disk), side by side. From the first
+/// claim to the last committed delete.
+/// One-row commits: clients insert one row each transaction.
+/// NOTIFY round trip: from before `select pg_notify` on one connection until another has received it.
+/// NOTIFY and claim: the same, and then one row is marked taken by the listener. Also with a row inserted by the notifying
+/// transaction, which then waits for the disk.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// Rows for bulk insert, claim and delete [default: 200000]
+    #[arg(long, value_name = "N")]
+    jobs: Option<u64>,
+    /// Rows in one claim
+    #[arg(long, value_delimiter = ',', default_value = "100,500", value_name = "N")]
+    batch: Vec<u32>,
+    /// Clients that commit one row at a time
+    #[arg(long, value_delimiter = ',', default_value = "1,16,32", value_name = "N")]
+    clients: Vec<usize>,
+    /// How long to measure each rate [default: 3]
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// How often; the median counts [default: 3]
+    #[arg(long)]
+    rounds: Option<usize>,
+}
+
+/// # Errors
+/// When something could not be measured.
+pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
+    let jobs = bench.choose(options.jobs, 200_000, 5_000);
+    let seconds = bench.choose(options.seconds, 3.0, 0.2);
+    let rounds = bench.choose(options.rounds, 3, 1);
+    let database = bench.server.empty_database().await?;
+    let client = database.connect().await?;
+
+    bench.progress("floor: bulk insert");
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        times.push(bulk_insert(&client, jobs).await?);
+    }
+    bench.add(Line::new("floor", "bulk insert", jobs).rate(median(times)));
+
+    for batch in options.batch {
+        bench.progress(&format!("floor: claim and delete {batch}"));
+        let mut times = Vec::new();
+        for _ in 0..rounds {
+            bulk_insert(&client, jobs).await?;
+            times.push(claim_and_delete(&database, jobs, batch, 1).await?);
+        }
+        bench.add(Line::new("floor", format!("claim {batch}, delete {batch}"), jobs).rate(median(times)));
+    }
+    for clients in options.clients {
+        bench.progress(&format!("floor: one-row commits, {clients} clients"));
+        let commits = one_row_commits(&database, clients, seconds).await?;
+        let what = format!("one-row commits, {clients} clients");
+        bench.add(Line::new("floor", what, commits.commits).rate(commits.seconds));
+    }
+    bench.progress("floor: NOTIFY");
+    let mut bell = BareBell::new(&database).await?;
+    let calls = bench.choose(None, 300, 50);
+    for (what, ring) in [
+        ("NOTIFY round trip", Ring::Notify),
+        ("NOTIFY and claim", Ring::NotifyAndClaim),
+        ("insert, NOTIFY and claim", Ring::InsertNotifyAndClaim),
+    ] {
+        let mut times = Vec::new();
+        for _ in 0..calls {
+            times.push(bell.ring(ring).await?);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bench.add(Line::new("floor", what, calls as u64).times(Percentiles::of_nanoseconds(times)));
+    }
+    bench.server.remove(database).await
+}
+
+/// Fill the bare table: so many seconds.
+pub async fn bulk_insert(client: &Client, jobs: u64) -> Result<f64> {
+    client
+        .batch_execute(
+            "drop table if exists bare;
+             create table bare (id bigint primary key, taken smallint not null default 0)",
+        )
+        .await?;
+    let start = now();
+    let insert = "insert into bare (id) select i from generate_series(1, $1::bigint) i";
+    client.execute(insert, &[&(jobs as i64)]).await?;
+    let seconds = seconds_since(start);
+    settle(client).await?;
+    Ok(seconds)
+}
+
+/// Empty the bare table through so many pairs of connections: so many seconds.
+pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs: usize) -> Result<f64> {
+    let mut connected = Vec::new();
+    for _ in 0..pairs {
+        connected.push(Pair::connect(database).await?);
+    }
+    let start = now();
+    let running: Vec<_> = connected
+        .into_iter()
+        .map(|pair| tokio::spawn(pair.run(batch)))
+        .collect();
+    let mut deleted = 0;
+    for pair in running {
+        deleted += pair.await??;
+    }
+    let seconds = seconds_since(start);
+    ensure!(deleted == jobs, "{deleted} of {jobs} rows were deleted");
+    Ok(seconds)
+}
+
+/// What a worker holds: a connection to claim on and one to complete on.
+struct Pair {
+    claims: (Client, Statement),
+    deletes: (Client, Statement),
+}
+
+impl Pair {
+    async fn connect(database: &Database) -> Result<Pair> {
+        let claims = database.connect().await?;
+        claims
+            .batch_execute(
+                "set synchronous_commit = off; set plan_cache_mode = force_generic_plan; set enable_seqscan = off",
+            )
+            .await?;
+        let claim = claims
+            .prepare(
+                "update bare set taken = 1
+                 where id = any (array(
+                   select b.id from bare b
+                   where b.taken = 0 and b.id > $1
+                   order by b.id limit $2
+                   for update skip locked))
+                 returning id",
+            )
+            .await?;
+        let deletes = database.connect().await?;
+        deletes.batch_execute("set enable_seqscan = off").await?;
+        let delete = deletes.prepare("delete from bare where id = any ($1)").await?;
+        Ok(Pair {
+            claims: (claims, claim),
+            deletes: (deletes, delete),
+        })
+    }
+
+    /// Claim and delete side by side until nothing is left. How many.
+    async fn run(self, batch: u32) -> Result<u64> {
+        let (sender, mut claimed) = mpsc::channel::<Vec<i64>>(4);
+        let (claims, claim) = self.claims;
+        let claimer = tokio::spawn(async move {
+            let mut after = 0;
+            loop {
+                let rows = claims.query(&claim, &[&after, &i64::from(batch)]).await?;
+                let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+                match ids.iter().max() {
+                    Some(last) => after = *last,
+                    None if after == 0 => return Ok::<_, tokio_postgres::Error>(()),
+                    None => after = 0,
+                }
+                if !ids.is_empty() && sender.send(ids).await.is_err() {
+                    return Ok(());
+                }
+            }
+        });
+        let (deletes, delete) = self.deletes;
+        let mut deleted = 0;
+        while let Some(ids) = claimed.recv().await {
+            deleted += deletes.execute(&delete, &[&ids]).await?;
+        }
+        claimer.await??;
+        Ok(deleted)
+    }
+}
+
+/// Clients that insert one row each transaction into a bare table.
+pub async fn one_row_commits(database: &Database, clients: usize, seconds: f64) -> Result<Commits> {
+    let client = database.connect().await?;
+    client
+        .batch_execute(
+            "drop table if exists bare_inserts;
+             create table bare_inserts (id bigserial primary key, payload jsonb not null)",
+        )
+        .await?;
+    settle(&client).await?;
+    let insert = r#"insert into bare_inserts (payload) values ('{"k": "noop", "i": 1}')"#;
+    commit_for(database, clients, seconds, insert).await
+}
+
+/// What is done between the two moments.
+#[derive(Debug, Clone, Copy)]
+pub enum Ring {
+    Notify,
+    NotifyAndClaim,
+    InsertNotifyAndClaim,
+}
+
+/// Two connections: one notifies, the other hears it.
+pub struct BareBell {
+    sender: Client,
+    notify: Statement,
+    insert: Statement,
+    listener: std::sync::Arc<Session>,
+    heard: Notifications,
+    claim: Statement,
+}
+
+impl BareBell {
+    pub async fn new(database: &Database) -> Result<BareBell> {
+        let sender = database.connect().await?;
+        sender
+            .batch_execute(
+                "drop table if exists bare_bell;
+                 create table bare_bell (id bigserial primary key, taken smallint not null default 0);
+                 insert into bare_bell (taken) select 0 from generate_series(1, 5000);
+                 analyze bare_bell",
+            )
+            .await?;
+        let notify = sender.prepare("select pg_notify('bare_bell', '')").await?;
+        let insert = sender
+            .prepare("with i as (insert into bare_bell default values returning id) select pg_notify('bare_bell', '') from i")
+            .await?;
+        let (listener, heard) = Session::open(&database.config, "bugle bench").await?;
+        let client = listener.client();
+        client
+            .batch_execute("listen bare_bell; set synchronous_commit = off; set enable_seqscan = off")
+            .await?;
+        let claim = client
+            .prepare(
+                "update bare_bell set taken = 1
+                 where id = any (array(
+                   select b.id from bare_bell b where b.taken = 0 order by b.id limit 1 for update skip locked))
+                 returning id",
+            )
+            .await?;
+        Ok(BareBell {
+            sender,
+            notify,
+            insert,
+            listener,
+            heard,
+            claim,
+        })
+    }
+
+    /// Nanoseconds from before the call on one connection until the other has heard it, and claimed if it shall.
+    pub async fn ring(&mut self, ring: Ring) -> Result<i64> {
+        let call = match ring {
+            Ring::Notify | Ring::NotifyAndClaim => &self.notify,
+            Ring::InsertNotifyAndClaim => &self.insert,
+        };
+        let start = now();
+        let (sent, heard) = tokio::join!(self.sender.query(call, &[]), async {
+            self.heard.recv().await.context("the listener's connection is gone")?;
+            if !matches!(ring, Ring::Notify) {
+                let claimed = self.listener.client().query(&self.claim, &[]).await?;
+                ensure!(claimed.len() == 1, "there was nothing to claim");
+            }
+            Ok(now())
+        });
+        sent?;
+        Ok(heard? - start)
+    }
+}

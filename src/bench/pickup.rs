@@ -1,0 +1,136 @@
+//! `bugle bench pickup`: how soon an idle worker starts a new job.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, ensure};
+use tokio_postgres::Client;
+
+use super::clients::sleep_until;
+use super::clock::now;
+use super::drain::account_for;
+use super::floor::{BareBell, Ring};
+use super::statistics::Percentiles;
+use super::workers::Workers;
+use super::{Bench, Line};
+
+/// How soon an idle worker starts a new job
+///
+/// Workers sleep. Another process inserts one job every 20 ms, each in a transaction of its own. The first clock starts just
+/// before the INSERT is sent, the second when the client has the answer that it is committed; both stop at the executor's
+/// first line.
+///
+/// Beside it, turn by turn, the floor. For the first clock: insert a row and NOTIFY in one transaction, hear it on another
+/// connection, mark one row taken there. For the second: the same without the row, so that nothing waits for the disk.
+///
+/// Claim calls are counted by the server (track_functions), without the first look of each worker.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// Jobs [default: 500]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<u64>,
+    /// Idle worker processes; several numbers for several measurements [default: 1,50]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub workers: Option<Vec<usize>>,
+    /// How many jobs one process runs at once
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub slots: u32,
+    /// Milliseconds between two jobs
+    #[arg(long, default_value_t = 20, value_name = "MS")]
+    pub every: u64,
+}
+
+/// # Errors
+/// When something could not be measured, or a job is not accounted for.
+pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
+    let jobs = bench.choose(options.jobs, 500, 40);
+    let counts = bench.choose(options.workers, vec![1, 50], vec![1, 3]);
+    for workers in counts {
+        bench.progress(&format!("pickup: {workers} idle workers"));
+        let database = bench.server.database().await?;
+        let client = database.connect().await?;
+        // only a superuser may
+        let track = format!("alter database {} set track_functions = 'all'", database.name);
+        let tracked = client.batch_execute(&track).await.is_ok();
+        let mut bell = BareBell::new(&database).await?;
+        let mut running = Workers::start_idle(&database, workers, options.slots).await?;
+
+        let step = options.every as i64 * 1_000_000;
+        let (committed, floor) = enqueue_and_ring(&client, &mut bell, jobs, step).await?;
+        running.drained(&client, jobs).await?;
+        let tally = running.stop().await?;
+
+        ensure!(
+            tally.times.len() as u64 == jobs,
+            "{} executions of {jobs} jobs",
+            tally.times.len()
+        );
+        account_for(&client, jobs).await?;
+        let from_call = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - t0));
+        let from_commit = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - committed[t0]));
+        let calls = claim_calls(&client).await? as f64 - workers as f64;
+        let who = format!("{workers} idle worker{}", if workers == 1 { "" } else { "s" });
+        let line = |what: &str, times, floor: Option<Percentiles>| {
+            let line = Line::new("pickup", format!("{who}: {what}"), jobs).times(times);
+            match (times, floor) {
+                (Some(times), Some(floor)) => line.ratio(times.p50 / floor.p50).note("floor_p50_ms", floor.p50),
+                _ => line,
+            }
+        };
+        let mut first = line(
+            "INSERT call → start",
+            from_call,
+            Percentiles::of_nanoseconds(floor.with_insert),
+        );
+        if tracked {
+            first = first.note("claim_calls_per_job", calls / jobs as f64);
+        }
+        bench.add(first);
+        bench.add(line(
+            "commit → start",
+            from_commit,
+            Percentiles::of_nanoseconds(floor.without),
+        ));
+        bench.server.remove(database).await?;
+    }
+    Ok(())
+}
+
+struct Floor {
+    with_insert: Vec<i64>,
+    without: Vec<i64>,
+}
+
+/// One job a step; between two of them the floor's turns. For each job, when it was committed.
+async fn enqueue_and_ring(
+    client: &Client,
+    bell: &mut BareBell,
+    jobs: u64,
+    step: i64,
+) -> Result<(HashMap<i64, i64>, Floor)> {
+    let insert = client
+        .prepare("insert into bugle.jobs (command, payload) values ('stamp', jsonb_build_object('t0', $1::bigint))")
+        .await?;
+    let mut committed = HashMap::new();
+    let mut floor = Floor {
+        with_insert: Vec::new(),
+        without: Vec::new(),
+    };
+    let start = now();
+    for job in 0..jobs as i64 {
+        sleep_until(start + job * step).await;
+        let t0 = now();
+        client.execute(&insert, &[&t0]).await?;
+        committed.insert(t0, now());
+        sleep_until(start + job * step + step * 2 / 5).await;
+        floor.with_insert.push(bell.ring(Ring::InsertNotifyAndClaim).await?);
+        sleep_until(start + job * step + step * 7 / 10).await;
+        floor.without.push(bell.ring(Ring::NotifyAndClaim).await?);
+    }
+    Ok((committed, floor))
+}
+
+/// Counted when a session ends, so after the workers are gone.
+async fn claim_calls(client: &Client) -> Result<i64> {
+    let calls = "select coalesce(sum(f.calls), 0)::bigint from pg_stat_user_functions f where f.schemaname = 'bugle' and f.funcname = 'claim'";
+    Ok(client.query_one(calls, &[]).await?.get(0))
+}

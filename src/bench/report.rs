@@ -1,0 +1,235 @@
+//! What is printed: a line of progress while it runs, a table at the end, or one JSON line for each result.
+
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::statistics::Percentiles;
+
+/// One result.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Line {
+    /// The subcommand.
+    pub bench: &'static str,
+    /// What of it.
+    pub what: String,
+    /// How many jobs, commits, calls.
+    pub n: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p95_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ms: Option<f64>,
+    /// Above 1 is better than the floor for rates; for times, how many times as long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_floor: Option<f64>,
+    pub notes: Map<String, Value>,
+}
+
+impl Line {
+    pub fn new(bench: &'static str, what: impl Into<String>, n: u64) -> Line {
+        Line {
+            bench,
+            what: what.into(),
+            n,
+            ..Line::default()
+        }
+    }
+
+    /// `n` in so many seconds.
+    pub fn rate(mut self, seconds: f64) -> Line {
+        self.seconds = Some(rounded(seconds));
+        self.per_s = Some(rounded(self.n as f64 / seconds));
+        self
+    }
+
+    pub fn times(mut self, times: Option<Percentiles>) -> Line {
+        self.p50_ms = times.map(|t| rounded(t.p50));
+        self.p95_ms = times.map(|t| rounded(t.p95));
+        self.p99_ms = times.map(|t| rounded(t.p99));
+        self.max_ms = times.map(|t| rounded(t.max));
+        self
+    }
+
+    pub fn ratio(mut self, ratio: f64) -> Line {
+        self.ratio_to_floor = Some(rounded(ratio));
+        self
+    }
+
+    pub fn note(mut self, name: &str, value: impl Into<Value>) -> Line {
+        let value = match value.into() {
+            Value::Number(number) if number.is_f64() => number.as_f64().map(rounded).into(),
+            value => value,
+        };
+        self.notes.insert(name.to_string(), value);
+        self
+    }
+}
+
+/// Collects results and prints them.
+#[derive(Debug, Default)]
+pub struct Report {
+    json: bool,
+    lines: Vec<Line>,
+}
+
+impl Report {
+    pub fn new(json: bool) -> Report {
+        Report {
+            json,
+            lines: Vec::new(),
+        }
+    }
+
+    /// What is going on now, on a terminal only.
+    pub fn progress(&self, what: &str) {
+        let mut terminal = std::io::stderr();
+        if terminal.is_terminal() {
+            let _ = write!(terminal, "\r\x1b[2K{what}");
+            let _ = terminal.flush();
+        }
+    }
+
+    pub fn add(&mut self, line: Line) {
+        if self.json {
+            self.progress("");
+            println!("{}", serde_json::to_string(&line).expect("numbers and text"));
+        }
+        self.lines.push(line);
+    }
+
+    /// Print the table of what was added since the last time.
+    pub fn finish(&mut self, title: &str) {
+        self.progress("");
+        let lines = std::mem::take(&mut self.lines);
+        if !self.json {
+            println!("\n{title}\n\n{}", table(&lines));
+        }
+    }
+}
+
+type Column = (&'static str, fn(&Line) -> String);
+
+/// Columns that no line has a value for are left out.
+fn table(lines: &[Line]) -> String {
+    let columns: [Column; 10] = [
+        ("what", |l| l.what.clone()),
+        ("n", |l| number(l.n as f64)),
+        ("seconds", |l| optional(l.seconds)),
+        ("per s", |l| optional(l.per_s)),
+        ("p50 ms", |l| optional(l.p50_ms)),
+        ("p95 ms", |l| optional(l.p95_ms)),
+        ("p99 ms", |l| optional(l.p99_ms)),
+        ("max ms", |l| optional(l.max_ms)),
+        ("× floor", |l| optional(l.ratio_to_floor)),
+        ("notes", |l| notes(&l.notes)),
+    ];
+    let mut columns: Vec<Vec<String>> = columns
+        .iter()
+        .map(|(name, cell)| {
+            std::iter::once(name.to_string())
+                .chain(lines.iter().map(cell))
+                .collect()
+        })
+        .filter(|column: &Vec<String>| column[1..].iter().any(|cell| !cell.is_empty()))
+        .collect();
+    for column in &mut columns {
+        let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let text = matches!(column[0].as_str(), "what" | "notes");
+        for cell in column.iter_mut() {
+            *cell = if text {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            };
+        }
+        column.insert(1, "-".repeat(width));
+    }
+    let mut table = String::new();
+    for row in 0..lines.len() + 2 {
+        let cells: Vec<&str> = columns.iter().map(|column| column[row].as_str()).collect();
+        table.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    table
+}
+
+fn notes(notes: &Map<String, Value>) -> String {
+    let show = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Number(value) => value.as_f64().map(number).unwrap_or_default(),
+        Value::Array(values) => values
+            .iter()
+            .map(|v| v.as_f64().map_or(v.to_string(), number))
+            .collect::<Vec<_>>()
+            .join(" "),
+        value => value.to_string(),
+    };
+    let notes: Vec<String> = notes
+        .iter()
+        .map(|(name, value)| format!("{} {}", name.replace('_', " "), show(value)))
+        .collect();
+    notes.join("; ")
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or(String::new(), number)
+}
+
+/// Three significant digits, thousands grouped: nothing measured here is good for more.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size < 100.0 && value.fract() != 0.0 {
+        return format!(
+            "{value:.*}",
+            if size < 1.0 {
+                3
+            } else if size < 10.0 {
+                2
+            } else {
+                1
+            }
+        );
+    }
+    let digits = format!("{:.0}", size);
+    let mut grouped = String::from(if value < 0.0 { "-" } else { "" });
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_columns_that_are_filled() {
+        let lines = [Line::new("drain", "history kept", 200_000)
+            .rate(8.0)
+            .note("best", 26_000.0)];
+
+        let table = table(&lines);
+
+        assert_eq!(
+            table,
+            "| what         |       n | seconds |  per s | notes       |\n\
+             | ------------ | ------- | ------- | ------ | ----------- |\n\
+             | history kept | 200,000 |       8 | 25,000 | best 26,000 |\n"
+        );
+    }
+}

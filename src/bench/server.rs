@@ -1,0 +1,188 @@
+//! Where it is measured: a server of one's own, set like one in production, and a fresh database for each run.
+
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::private_postgres::{Options, PrivatePostgres};
+use crate::{connect, schema};
+
+/// What differs from the defaults of Postgres. fsync, full_page_writes and synchronous_commit are on, as they are there.
+const SETTINGS: [(&str, &str); 3] = [
+    ("shared_buffers", "512MB"),
+    ("max_wal_size", "4GB"),
+    ("synchronous_commit", "on"),
+];
+
+/// A server to measure on.
+pub struct Server {
+    config: Config,
+    private: Option<PrivatePostgres>,
+    databases: Mutex<Vec<String>>,
+}
+
+impl Server {
+    /// The server of this URL, or a private one that is gone afterwards. `settings` are for a private one only.
+    pub fn start(url: Option<&str>, version: Option<u32>, settings: &[(&str, &str)]) -> Result<Server> {
+        let (config, private) = match url {
+            Some(url) => (connect::parse(url)?, None),
+            None => {
+                let settings = SETTINGS.iter().chain(settings);
+                let private = PrivatePostgres::start(&Options {
+                    version,
+                    durable: true,
+                    settings: settings
+                        .map(|(name, value)| (name.to_string(), value.to_string()))
+                        .collect(),
+                    ..Options::default()
+                })?;
+                (connect::parse(&private.url("postgres"))?, Some(private))
+            }
+        };
+        Ok(Server {
+            config,
+            private,
+            databases: Mutex::default(),
+        })
+    }
+
+    /// One line about what it is measured on.
+    pub async fn describe(&self) -> Result<String> {
+        let client = open(&self.config).await?;
+        let row = client
+            .query_one(
+                "select current_setting('server_version'), string_agg(s.name || ' ' || current_setting(s.name), ', ' order by s.name)
+                 from pg_settings s where s.name in ('fsync', 'synchronous_commit', 'shared_buffers', 'max_wal_size', 'full_page_writes')",
+                &[],
+            )
+            .await?;
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        Ok(format!(
+            "PostgreSQL {} ({}), {}; {cores} cores, load {}",
+            row.get::<_, &str>(0),
+            if self.private.is_some() { "private" } else { "given" },
+            row.get::<_, &str>(1),
+            load().map_or("unknown".into(), |load| load.to_string()),
+        ))
+    }
+
+    /// A new database with the schema in it.
+    pub async fn database(&self) -> Result<Database> {
+        let database = self.empty_database().await?;
+        schema::migrate(&database.config).await?;
+        Ok(database)
+    }
+
+    /// A new database with nothing in it.
+    pub async fn empty_database(&self) -> Result<Database> {
+        let name = format!("bugle_bench_{:08x}", fastrand::u32(..));
+        open(&self.config)
+            .await?
+            .batch_execute(&format!("create database {name}"))
+            .await?;
+        self.databases.lock().unwrap().push(name.clone());
+        let mut config = self.config.clone();
+        config.dbname(&name);
+        Ok(Database { config, name })
+    }
+
+    /// Remove a database once it is done with: its vacuuming would disturb the next measurement.
+    pub async fn remove(&self, database: Database) -> Result<()> {
+        self.databases.lock().unwrap().retain(|name| *name != database.name);
+        self.remove_by_name(&database.name).await
+    }
+
+    /// Remove what is left, after an error or a Ctrl-C.
+    pub async fn clean_up(&self) -> Result<()> {
+        let left = std::mem::take(&mut *self.databases.lock().unwrap());
+        for name in left {
+            self.remove_by_name(&name).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_by_name(&self, name: &str) -> Result<()> {
+        let client = open(&self.config).await?;
+        client
+            .batch_execute(&format!("drop database if exists {name} with (force)"))
+            .await?;
+        Ok(())
+    }
+}
+
+/// One database of a benchmark.
+pub struct Database {
+    pub config: Config,
+    pub name: String,
+}
+
+impl Database {
+    /// A connection as the owner.
+    pub async fn connect(&self) -> Result<Client> {
+        open(&self.config).await
+    }
+
+    /// A connection string for another process.
+    pub fn url(&self) -> String {
+        let quoted = |value: &str| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        let ports: Vec<String> = self.config.get_ports().iter().map(u16::to_string).collect();
+        let mut url = format!("dbname={} host={}", quoted(&self.name), quoted(&hosts.join(",")));
+        if !ports.is_empty() {
+            url.push_str(&format!(" port={}", quoted(&ports.join(","))));
+        }
+        if let Some(user) = self.config.get_user() {
+            url.push_str(&format!(" user={}", quoted(user)));
+        }
+        if let Some(password) = self.config.get_password() {
+            url.push_str(&format!(" password={}", quoted(&String::from_utf8_lossy(password))));
+        }
+        url
+    }
+}
+
+/// The machine's load over the last minute, where it can be had.
+pub fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg")
+        .ok()?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Fill the queue: so many no-op jobs in one statement, then statistics and a checkpoint, so that neither comes in between.
+pub async fn fill(client: &Client, jobs: u64) -> Result<()> {
+    client
+        .execute(
+            "insert into bugle.jobs (command, payload)
+             select 'noop', jsonb_build_object('k', 'noop', 'i', i) from generate_series(1, $1::bigint) i",
+            &[&(jobs as i64)],
+        )
+        .await?;
+    settle(client).await
+}
+
+/// Statistics and a checkpoint now, and not in the middle of what is measured.
+pub async fn settle(client: &Client) -> Result<()> {
+    client.batch_execute("analyze").await?;
+    // not allowed everywhere
+    let _ = client.batch_execute("checkpoint").await;
+    Ok(())
+}
+
+async fn open(config: &Config) -> Result<Client> {
+    let (client, connection) = config.connect(NoTls).await.context("cannot connect to Postgres")?;
+    tokio::spawn(connection);
+    Ok(client)
+}

@@ -1,0 +1,123 @@
+//! `bugle bench worker`: a worker as any other, in a process of its own, whose executors only count and take the time.
+//!
+//! It tells its parent on stdout what it has seen, every few milliseconds: `FIRST t`, `COUNT n`, `LAT t0 t`. It drains
+//! when its stdin ends: when the parent closes it, or is gone.
+
+use std::io::{Read, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::clock::now;
+use crate::log::{self, LogFlags};
+use crate::{Context, Registry, Settings, Shutdown, Worker};
+
+const REPORT_EVERY: Duration = Duration::from_millis(10);
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[arg(long, env = "BUGLE_DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+    #[arg(long, default_value = "worker")]
+    name: String,
+    #[arg(long, default_value_t = 100)]
+    slots: u32,
+}
+
+/// A job that says when it was enqueued.
+#[derive(Debug, Deserialize)]
+struct Stamp {
+    t0: i64,
+}
+
+#[derive(Default)]
+struct Seen {
+    count: AtomicU64,
+    first: AtomicI64,
+    times: Mutex<Vec<(i64, i64)>>,
+}
+
+impl Seen {
+    fn one(&self) {
+        if self.count.fetch_add(1, Relaxed) == 0 {
+            self.first.store(now(), Relaxed);
+        }
+    }
+
+    /// Everything new since the last time, and the count said then.
+    fn report(&self, said: u64) -> std::io::Result<u64> {
+        let times = std::mem::take(&mut *self.times.lock().unwrap());
+        let (count, first) = (self.count.load(Relaxed), self.first.load(Relaxed));
+        let mut out = String::new();
+        if said == 0 && first != 0 {
+            out.push_str(&format!("FIRST {first}\n"));
+        }
+        for (t0, t) in times {
+            out.push_str(&format!("LAT {t0} {t}\n"));
+        }
+        if count != said && first != 0 {
+            out.push_str(&format!("COUNT {count}\n"));
+        }
+        std::io::stdout().write_all(out.as_bytes())?;
+        Ok(if first == 0 { 0 } else { count })
+    }
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    log::start(&LogFlags {
+        level: "warn".into(),
+        log_format: None,
+    });
+    let seen = Arc::new(Seen::default());
+    let settings = Settings {
+        database_url: arguments.database_url,
+        name: arguments.name,
+        queues: vec![("default".into(), arguments.slots)],
+        ..Settings::default()
+    };
+    let shutdown = Shutdown::new();
+    drain_at_end_of_stdin(shutdown.clone());
+
+    let mut worker = tokio::spawn(Worker::new(settings, executors(&seen)).run(shutdown));
+    let mut tick = tokio::time::interval(REPORT_EVERY);
+    let mut said = 0;
+    let drained = loop {
+        tokio::select! {
+            drained = &mut worker => break drained??,
+            _ = tick.tick() => said = seen.report(said)?,
+        }
+    };
+    seen.report(said)?;
+    Ok(if drained.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn executors(seen: &Arc<Seen>) -> Registry {
+    let (count, time) = (seen.clone(), seen.clone());
+    Registry::new()
+        .on("noop", move |_: Context, _: IgnoredAny| {
+            count.one();
+            async { Ok(()) }
+        })
+        .on("stamp", move |_: Context, stamp: Stamp| {
+            let t = now();
+            time.times.lock().unwrap().push((stamp.t0, t));
+            time.one();
+            async { Ok(()) }
+        })
+}
+
+fn drain_at_end_of_stdin(shutdown: Shutdown) {
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        shutdown.request();
+    });
+}

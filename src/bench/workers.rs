@@ -1,0 +1,188 @@
+//! Worker processes and what they report.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio_postgres::Client;
+
+use super::clock::now;
+use super::server::Database;
+
+/// How long anything may take before a benchmark gives up: long enough for ten million jobs.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// Some worker processes of one database.
+pub struct Workers {
+    children: Vec<Child>,
+    /// Closing them asks the workers to drain.
+    inputs: Vec<ChildStdin>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    tally: Tally,
+}
+
+/// What workers have done so far.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// How many jobs each has started.
+    pub executions: Vec<u64>,
+    /// When the first of them was started.
+    pub first: Option<i64>,
+    /// For jobs that carry the time they were enqueued: that time, and when they were started.
+    pub times: Vec<(i64, i64)>,
+}
+
+impl Tally {
+    pub fn total(&self) -> u64 {
+        self.executions.iter().sum()
+    }
+}
+
+enum Report {
+    First(i64),
+    Count(usize, u64),
+    Time(i64, i64),
+    Ended(usize),
+}
+
+impl Workers {
+    /// Start so many processes, at work as soon as they can.
+    pub fn start(database: &Database, count: usize, slots: u32) -> Result<Workers> {
+        let program = std::env::current_exe().context("cannot tell which program is running")?;
+        let (sender, reports) = mpsc::unbounded_channel();
+        let mut workers = Workers {
+            children: Vec::new(),
+            inputs: Vec::new(),
+            reports,
+            tally: Tally {
+                executions: vec![0; count],
+                ..Tally::default()
+            },
+        };
+        for number in 0..count {
+            let mut child = Command::new(&program)
+                .args(["bench", "worker", "--name", &format!("bench-{number}")])
+                .args(["--slots", &slots.to_string()])
+                .env("BUGLE_DATABASE_URL", database.url())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .with_context(|| format!("cannot run {}", program.display()))?;
+            workers.inputs.extend(child.stdin.take());
+            let output = child.stdout.take().context("a worker without output")?;
+            let mut lines = BufReader::new(output).lines();
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while let Ok(Some(line)) = lines.next_line().await {
+                    if let Some(report) = parse(number, &line) {
+                        let _ = sender.send(report);
+                    }
+                }
+                let _ = sender.send(Report::Ended(number));
+            });
+            workers.children.push(child);
+        }
+        Ok(workers)
+    }
+
+    /// The same, and wait until all have signed on and one sleeps by the bell.
+    pub async fn start_idle(database: &Database, count: usize, slots: u32) -> Result<Workers> {
+        let mut workers = Workers::start(database, count, slots)?;
+        let client = database.connect().await?;
+        let asleep = "select (select count(*) = $1 from bugle.registrations r where r.stopped_at is null)
+            and not pg_try_advisory_xact_lock_shared(bugle.bell_key('default'))";
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !client.query_one(asleep, &[&(count as i64)]).await?.get::<_, bool>(0) {
+            ensure!(
+                Instant::now() < deadline,
+                "{count} workers did not get ready within a minute"
+            );
+            workers.take_reports()?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // let the last of them settle down as well
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        Ok(workers)
+    }
+
+    /// Wait until so many jobs were started in all.
+    pub async fn executed(&mut self, jobs: u64) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while self.tally.total() < jobs {
+            match tokio::time::timeout_at(deadline, self.reports.recv()).await {
+                Ok(Some(report)) => self.take(report)?,
+                Ok(None) => bail!("the workers are gone"),
+                Err(_) => bail!("{} of {jobs} jobs ran in {PATIENCE:?}", self.tally.total()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Wait until so many jobs were started, and SQL shows nothing unfinished. Returns that moment.
+    pub async fn drained(&mut self, client: &Client, jobs: u64) -> Result<i64> {
+        self.executed(jobs).await?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !client
+            .query_one("select not exists (select from bugle.jobs_live)", &[])
+            .await?
+            .get::<_, bool>(0)
+        {
+            ensure!(
+                Instant::now() < deadline,
+                "jobs are unfinished a minute after the last was started"
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(now())
+    }
+
+    /// Ask them to drain, and wait until they have.
+    pub async fn stop(mut self) -> Result<Tally> {
+        self.inputs.clear();
+        for child in &mut self.children {
+            let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await;
+            let status = ended.context("a worker does not stop")??;
+            ensure!(status.success(), "a worker ended with {status}");
+        }
+        while let Some(report) = self.reports.recv().await {
+            match report {
+                Report::Ended(_) => {}
+                report => self.take(report)?,
+            }
+        }
+        Ok(self.tally)
+    }
+
+    fn take_reports(&mut self) -> Result<()> {
+        while let Ok(report) = self.reports.try_recv() {
+            self.take(report)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, report: Report) -> Result<()> {
+        match report {
+            Report::First(t) => self.tally.first = Some(self.tally.first.map_or(t, |first| first.min(t))),
+            Report::Count(worker, count) => self.tally.executions[worker] = count,
+            Report::Time(t0, t) => self.tally.times.push((t0, t)),
+            Report::Ended(worker) => bail!("worker {worker} ended early"),
+        }
+        Ok(())
+    }
+}
+
+fn parse(worker: usize, line: &str) -> Option<Report> {
+    let mut words = line.split(' ');
+    let word = words.next()?;
+    let mut number = || words.next()?.parse::<i64>().ok();
+    Some(match word {
+        "FIRST" => Report::First(number()?),
+        "COUNT" => Report::Count(worker, number()? as u64),
+        "LAT" => Report::Time(number()?, number()?),
+        _ => return None,
+    })
+}
