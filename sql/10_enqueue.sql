@@ -47,12 +47,12 @@ begin
           and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
       'These columns are the engine''s. Set only command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers.');
   end if;
-  if btrim(new.command) = '' or length(new.command) > 200 then
+  if btrim(new.command, e' \t\n\r') = '' or length(new.command) > 200 then
     perform bugle.refuse('JB001', format('column "command" must have 1 to 200 characters, not %s: %s',
         length(new.command), bugle.quoted(new.command)),
       'Name what is to be done, as the executor is registered for it, for example ''send_mail''.');
   end if;
-  if btrim(new.queue) = '' or length(new.queue) > 100 then
+  if btrim(new.queue, e' \t\n\r') = '' or length(new.queue) > 100 then
     perform bugle.refuse('JB001', format('column "queue" must have 1 to 100 characters, not %s: %s',
         length(new.queue), bugle.quoted(new.queue)),
       'Leave it out for the queue ''default''.');
@@ -129,7 +129,7 @@ select bugle.keep_trigger('bugle.jobs_live', 'admit', $$
   before insert on bugle.jobs_live for each row
   when ((
     new.run_at > now() or new.run_at = '-infinity' or new.state <> 'ready'
-    or btrim(new.command) = '' or length(new.command) > 200 or btrim(new.queue) = '' or length(new.queue) > 100
+    or btrim(new.command, e' \t\n\r') = '' or length(new.command) > 200 or btrim(new.queue, e' \t\n\r') = '' or length(new.queue) > 100
     or pg_column_size(new.payload) > 4096
     or not (new.deadline is null and new.timeout is null and new.max_attempts is null and new.retry_policy is null
       and new.headers is null and new.worker is null and new.reason is null and new.result is null

@@ -113,7 +113,8 @@ revoke execute on function bugle.look from public;
 -- A worker that found nothing asks to sleep. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;
 --   follower: another does; this worker is called when that one has more than it can take;
---   awake:    a silent transaction is still open: look again soon.
+--   awake:    a silent transaction is still open: look again soon;
+--   paused:   an operator paused this worker: it holds nothing, and is called when it is resumed.
 -- has_work is the last look, with a snapshot taken after the bell was granted.
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
@@ -128,6 +129,13 @@ declare
   v_modes text[] := '{}';
   v_work text[];
 begin
+  if exists (
+    select from bugle.registrations r where r.id = p_worker and r.paused_at is not null)
+  then
+    return query
+    select q.queue, 'paused', false from unnest(p_queues) q (queue);
+    return;
+  end if;
   foreach v_queue in array p_queues loop
     if pg_try_advisory_lock(bugle.bell_key(v_queue)) then
       v_modes := v_modes || 'sentinel'::text;

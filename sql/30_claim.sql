@@ -57,6 +57,11 @@ begin
 
   foreach v_request in array p_requests loop
     perform bugle.disarm(v_request.queue, v_request.mode);
+    if v_commands = '{}' then
+      -- paused: whoever follows takes the post over
+      perform bugle.pass_on(v_request.queue);
+      continue;
+    end if;
     continue when v_request.queue = any (v_paused);
     return query
     with claimed as (

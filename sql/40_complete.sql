@@ -151,15 +151,17 @@ as $$
   )
   insert into bugle.jobs (
     id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-    attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note,
+    attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note, answer_token,
     created_at, updated_at, first_started_at, started_at, finished_at, day)
   select
     g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
     g.retry_policy, g.headers, g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
-    coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note,
+    coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note, g.answer_token,
     g.created_at, now(), g.first_started_at, g.started_at, now(),
     bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)
   from gone g
+  where g.final_state <> 'completed'
+    or (select s.keep_completed from bugle.settings s)
 $$;
 comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason.';
 revoke execute on function bugle.end_jobs from public;

@@ -1,5 +1,11 @@
 -- wait: running -> waiting -> completed, failed. The executor ends without a result; somebody outside gives it later.
 
+create or replace function bugle.token_hash(p_token text) returns text
+language sql immutable parallel safe
+return encode(sha256(convert_to(p_token, 'UTF8')), 'hex');
+comment on function bugle.token_hash is 'A token as it is kept.';
+revoke execute on function bugle.token_hash from public;
+
 create or replace function bugle.wait(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_token text, p_for interval)
 returns setof bugle.verdict
@@ -16,7 +22,8 @@ begin
   v_held := bugle.lock_held(p_worker, array[p_job]);
   update bugle.jobs_live j
   set state = 'waiting',
-    answer_token = p_token,
+    -- kept as a hash: whoever may read jobs may not answer them by that
+    answer_token = bugle.token_hash(p_token),
     answer_by = v_answer_by,
     updated_at = now()
   where j.id = any (v_held);
@@ -29,7 +36,7 @@ comment on function bugle.wait is 'Leave a job this worker holds waiting for an 
 revoke execute on function bugle.wait from public;
 
 -- Lock a job that waits for an answer, or say why it cannot be answered. False: the same answer was given before.
-create or replace function bugle.lock_waiting(p_id bigint, p_token text, p_answer text) returns boolean
+create or replace function bugle.lock_waiting(p_id bigint, p_token text, p_answer text, p_reason text) returns boolean
 language plpgsql
 as $$
 declare
@@ -42,14 +49,14 @@ begin
   if v_job.id is null then
     perform bugle.refuse('JB030', format('there is no job %s', p_id), 'It may have been removed, or dropped with its day of history.');
   end if;
-  if v_job.state = p_answer then
+  if v_job.state = p_answer and v_job.reason = p_reason and v_job.answer_token is not distinct from bugle.token_hash(p_token) then
     return false;
   end if;
   if v_job.state <> 'waiting' then
     perform bugle.refuse('JB031', format('job %s is %s, not waiting', p_id, v_job.state),
       'Only a job whose executor waits for an answer can be answered.');
   end if;
-  if v_job.answer_token is not null and v_job.answer_token is distinct from p_token then
+  if v_job.answer_token is not null and v_job.answer_token is distinct from bugle.token_hash(p_token) then
     perform bugle.refuse('JB032', format('the token is not the one job %s waits for', p_id),
       'The executor handed the token out when it began to wait.');
   end if;
@@ -65,8 +72,8 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if bugle.lock_waiting(p_id, p_token, 'completed') then
-    perform bugle.end_jobs(array[(p_id, 'completed', null, p_result, null, null)::bugle.ending]);
+  if bugle.lock_waiting(p_id, p_token, 'completed', 'resolved') then
+    perform bugle.end_jobs(array[(p_id, 'completed', 'resolved', p_result, null, null)::bugle.ending]);
   end if;
 end
 $$;
@@ -79,7 +86,7 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if bugle.lock_waiting(p_id, p_token, 'failed') then
+  if bugle.lock_waiting(p_id, p_token, 'failed', 'rejected') then
     perform bugle.end_jobs(array[(p_id, 'failed', 'rejected', null, bugle.bounded(p_error), 'rejected')::bugle.ending]);
   end if;
 end

@@ -55,13 +55,22 @@ comment on function bugle.attempts_allowed is 'How often a job is tried under a 
 
 -- The policy that holds for a job: its own, its command's, the default.
 create or replace function bugle.policy_of(p_policy text, p_command text) returns bugle.retry_policies
-language sql stable
+language plpgsql stable
 as $$
-  select p
+declare
+  v_policy bugle.retry_policies;
+begin
+  select p.* into v_policy
   from bugle.retry_policies p
   where p.name in (p_policy, (select c.retry_policy from bugle.commands c where c.name = p_command), 'default')
   order by p.name is not distinct from p_policy desc, p.name = 'default'
-  limit 1
+  limit 1;
+  if not found then
+    -- somebody deleted the default: a failure must be recorded all the same
+    v_policy := ('default', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null)::bugle.retry_policies;
+  end if;
+  return v_policy;
+end
 $$;
 comment on function bugle.policy_of is 'The retry policy that holds for a job: its own, its command''s, or the default.';
 revoke execute on function bugle.policy_of from public;

@@ -111,6 +111,9 @@ begin
   delete from bugle.registrations r
   where coalesce(r.stopped_at, r.lost_at) < v_cutoff;
   get diagnostics v_workers = row_count;
+  delete from bugle.changes c
+  where c.ctid = any (array(
+    select o.ctid from bugle.changes o where o.changed_at < v_cutoff limit p_limit));
   return v_pruned + v_workers;
 end
 $$;

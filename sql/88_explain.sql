@@ -85,7 +85,7 @@ as $$
     case p_job.state
       when 'running' then format('It runs since %s on worker %s%s, attempt %s%s.', bugle.in_words(now() - p_job.started_at), p_job.worker,
         (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker), p_job.attempt,
-        format(', %s %% done', p_job.progress))
+        case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
       when 'scheduled' then format('It is scheduled to run in %s.', bugle.in_words(greatest(p_job.run_at - now(), '0')))
       when 'retrying' then format('Attempt %s failed (%s); the next one is due in %s.', p_job.attempt,
         left(coalesce(p_job.last_error, p_job.last_error_code), 200), bugle.in_words(greatest(p_job.run_at - now(), '0')))
@@ -93,7 +93,8 @@ as $$
         (select format(' by %s since %s', c.who, bugle.in_words(now() - c.changed_at))
          from bugle.changes c where c.job = p_job.id and c.verb in ('pause', 'set_state') order by c.id desc limit 1))
       when 'waiting' then format('It waits for an answer from outside%s.',
-        format(', at most for another %s', bugle.in_words(greatest(p_job.answer_by - now(), '0'))))
+        case when p_job.answer_by is not null then
+          format(', at most for another %s', bugle.in_words(greatest(p_job.answer_by - now(), '0'))) end)
     end,
     case p_job.state
       when 'running' then format('select bugle.cancel(%s); stops it.', p_job.id)

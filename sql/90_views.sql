@@ -29,6 +29,7 @@ select
   case
     when r.stopped_at is not null then 'stopped'
     when r.lost_at is not null then 'lost'
+    when r.paused_at is not null then 'paused'
     else 'alive'
   end as state,
   r.queues,
@@ -53,6 +54,7 @@ where not exists (
   from bugle.registrations r
   where r.stopped_at is null
     and r.lost_at is null
+    and r.paused_at is null
     and h.queue = any (r.queues)
     and h.command = any (r.commands));
 comment on view bugle.unserved is 'Queues and commands with ready jobs that no live worker serves. They start as soon as somebody does.';

@@ -1,5 +1,7 @@
 //! All SQL text a worker sends: thin functions that call the schema's, and nothing else.
 
+mod keep;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use crate::connect::Session;
 use crate::error::{Error, Result};
 use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::worker::Identity;
+
+pub use keep::{Pulse, heartbeat, promote, upkeep};
 
 /// The version of the worker protocol this library speaks: `bugle.protocol()`.
 pub const PROTOCOL: i32 = 1;
@@ -346,59 +350,6 @@ pub async fn report_progress(
         )
         .await?;
     Ok(())
-}
-
-/// What a worker is told in answer to its heartbeat.
-pub struct Pulse {
-    /// `keeper`, `deputy` or `none`.
-    pub role: String,
-    /// When to send the next one.
-    pub again: Duration,
-    /// When something is due, told to the keeper and the deputy.
-    pub next_due: Option<Duration>,
-    /// Jobs this worker believes to run and does not hold any more.
-    pub fenced: Vec<Verdict>,
-    /// Queues that have a job for it.
-    pub has_work: Vec<String>,
-    /// Whether history needs upkeep.
-    pub upkeep: bool,
-    /// Chores that failed.
-    pub troubles: Vec<String>,
-}
-
-pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], look: bool) -> Result<Pulse> {
-    let rows = session
-        .query(
-            "select role, again_seconds, next_due_seconds, fenced, has_work, upkeep, troubles \
-             from bugle.heartbeat($1, $2, $3, $4)",
-            &[&me.worker, &me.nonce, &running, &look],
-        )
-        .await?;
-    let row = &rows[0];
-    Ok(Pulse {
-        role: row.get(0),
-        again: seconds(row.get(1)),
-        next_due: row.get::<_, Option<f64>>(2).map(seconds),
-        fenced: row.get(3),
-        has_work: row.get(4),
-        upkeep: row.get(5),
-        troubles: row.get(6),
-    })
-}
-
-/// Make due jobs ready, fail overdue ones. Returns how many became ready, and when the next is due.
-pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
-    session.query("select bugle.expire()", &[]).await?;
-    let rows = session
-        .query("select promoted, next_due_seconds from bugle.promote()", &[])
-        .await?;
-    Ok((rows[0].get(0), rows[0].get::<_, Option<f64>>(1).map(seconds)))
-}
-
-/// One step of the upkeep of history, and what it was.
-pub async fn upkeep(session: &Session) -> Result<Option<String>> {
-    let rows = session.query("select bugle.upkeep()", &[]).await?;
-    Ok(rows[0].get(0))
 }
 
 /// Revision, checksum and protocol of the schema, if there is one.

@@ -250,7 +250,7 @@ impl Claimer {
             lane.wake(now);
         } else if let Some(job) = message.strip_prefix("cancel ") {
             self.cancel(job);
-        } else if message == "resume" {
+        } else if message == "resume" || message == "pause" {
             self.lanes.iter_mut().for_each(|lane| lane.wake(now));
         } else if message == "drain" {
             shutdown.cancel();

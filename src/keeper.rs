@@ -23,8 +23,8 @@ pub struct Keeper {
     pub hints: mpsc::UnboundedSender<Hint>,
     /// Told by the claimer when a job is due soon.
     pub called: Arc<Notify>,
-    /// Look for jobs that were left lying, at each heartbeat. Correctness does not depend on it.
-    pub safety_poll: bool,
+    /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend on it.
+    pub safety_poll: Duration,
 }
 
 impl Keeper {
@@ -38,7 +38,7 @@ impl Keeper {
                 () = tokio::time::sleep_until(next_beat.into()) => match self.beat().await {
                     Ok(pulse) => {
                         let now = Instant::now();
-                        next_beat = now + pulse.again;
+                        next_beat = now + self.rest(pulse.again);
                         next_due = pulse.next_due.map(|due| now + due);
                         if has_role != (pulse.role != "none") {
                             has_role = !has_role;
@@ -57,10 +57,18 @@ impl Keeper {
         }
     }
 
+    /// The server says when; a safety poll may be asked for more often.
+    fn rest(&self, again: Duration) -> Duration {
+        match self.safety_poll {
+            Duration::ZERO => again,
+            every => again.min(every),
+        }
+    }
+
     async fn beat(&self) -> Result<Pulse> {
         let session = self.link.session().await?;
         let running = self.crew.held_jobs();
-        let pulse = calls::heartbeat(&session, self.crew.identity(), &running, self.safety_poll).await?;
+        let pulse = calls::heartbeat(&session, self.crew.identity(), &running, !self.safety_poll.is_zero()).await?;
         for verdict in &pulse.fenced {
             self.fence_if_still_held(verdict.held());
         }

@@ -17,7 +17,7 @@ pub struct LogFlags {
 
 /// Start logging to stderr. Does nothing if the program already logs in a way of its own.
 pub fn start(flags: &LogFlags) {
-    let filter = EnvFilter::try_new(&flags.level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter(&flags.level);
     let to_terminal = std::io::stderr().is_terminal();
     let human = flags
         .log_format
@@ -37,4 +37,31 @@ pub fn start(flags: &LogFlags) {
             .with_span_list(false)
             .try_init()
     };
+}
+
+/// Libraries are heard only when they are named: the driver's debug log shows the parameters of every statement, and with
+/// them payloads and results.
+fn filter(level: &str) -> EnvFilter {
+    let quiet = ["tokio_postgres", "postgres", "hyper", "hyper_util", "reqwest", "rustls"]
+        .into_iter()
+        .filter(|library| !level.contains(library))
+        .map(|library| format!(",{library}=warn"));
+    let directives = level.to_string() + &quiet.collect::<String>();
+    EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_log_data_are_silent_unless_they_are_named() {
+        assert!(filter("debug").to_string().contains("tokio_postgres=warn"));
+        assert!(
+            !filter("info,tokio_postgres=debug")
+                .to_string()
+                .contains("tokio_postgres=warn")
+        );
+        assert!(filter("no such level!").to_string().contains("info"));
+    }
 }

@@ -71,6 +71,22 @@ pub async fn check(config: &Config) -> Result<Status> {
     status(&open(config).await?).await
 }
 
+/// Roles the migrating user could not make.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn missing_roles(config: &Config) -> Result<Vec<String>> {
+    let rows = open(config)
+        .await?
+        .query(
+            "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
+             where not exists (select from pg_roles r where r.rolname = n.name)",
+            &[],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// What a worker asks before it serves: is there a schema that speaks its protocol? An older worker runs on a newer schema
 /// as long as that is so.
 ///

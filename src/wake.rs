@@ -33,6 +33,8 @@ pub enum Mode {
     Sentinel,
     /// A place behind the sentinel: it is called when there is more than that one can take.
     Follower,
+    /// Nothing, and it does not look either: an operator paused this worker.
+    Paused,
 }
 
 impl Mode {
@@ -40,6 +42,7 @@ impl Mode {
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::Awake => "awake",
+            Mode::Paused => "paused",
             Mode::Sentinel => "sentinel",
             Mode::Follower => "follower",
         }
@@ -49,6 +52,7 @@ impl Mode {
         match mode {
             "sentinel" => Mode::Sentinel,
             "follower" => Mode::Follower,
+            "paused" => Mode::Paused,
             _ => Mode::Awake,
         }
     }

@@ -113,7 +113,7 @@ impl Worker {
                 link,
                 hints,
                 called: keeper_called.clone(),
-                safety_poll: !self.settings.safety_poll.is_zero(),
+                safety_poll: self.settings.safety_poll,
             }
             .run(),
         );

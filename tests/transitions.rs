@@ -133,23 +133,19 @@ fn expected(verb: Verb, state: State) -> Answer {
         },
         Resolve => match state {
             Waiting => Becomes(Completed),
-            Completed => SoAlready,
-            Scheduled | Ready | Running | Retrying | Paused | Failed | Cancelled => refused,
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
         },
         Reject => match state {
             Waiting => Becomes(Failed),
-            Failed => SoAlready,
-            Scheduled | Ready | Running | Retrying | Paused | Completed | Cancelled => refused,
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
         },
         ResolveWithAWrongToken => match state {
             Waiting => Refused(Code::WrongToken),
-            Completed => SoAlready,
-            Scheduled | Ready | Running | Retrying | Paused | Failed | Cancelled => refused,
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
         },
         RejectWithAWrongToken => match state {
             Waiting => Refused(Code::WrongToken),
-            Failed => SoAlready,
-            Scheduled | Ready | Running | Retrying | Paused | Completed | Cancelled => refused,
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
         },
         Cancel => match state {
             Scheduled | Ready | Running | Retrying | Paused | Waiting => Becomes(Cancelled),

@@ -81,7 +81,13 @@ impl Setup {
             Ended::ByItself(status) => self.verdict(status, &stdout, &stderr),
             // it was asked to stop, and was done just then
             Ended::Stopped(status) if status.success() => self.verdict(status, &stdout, &stderr),
-            Ended::Stopped(_) => Err(stopped()),
+            Ended::Stopped(_) => {
+                let stopped = stopped();
+                Err(Failure {
+                    message: stderr.below(stopped.message),
+                    ..stopped
+                })
+            }
             Ended::Flooded => {
                 let message = format!(
                     "the program wrote more than {MOST_RESULT} bytes to its stdout, and was killed\n\

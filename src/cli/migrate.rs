@@ -40,6 +40,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                     "migrated"
                 }
             );
+            let missing = schema::missing_roles(&arguments.connect.config()?).await?;
+            if !missing.is_empty() {
+                eprintln!(
+                    "note: this user may not create roles, so there is no {}\n\
+                     hint: have them created and run bugle migrate again, or let everyone connect as the owner",
+                    missing.join(", ")
+                );
+            }
             Ok(ExitCode::SUCCESS)
         }
         What::Status => {

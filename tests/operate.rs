@@ -1,0 +1,131 @@
+//! What operators do to running things: jobs are stopped, workers held back or sent home.
+
+mod common;
+
+use std::time::Duration;
+
+use bugle::{Context, Failure, Registry};
+use common::{Database, RunningWorker, Shared, enqueue, eventually, noop, wait_for_state, wait_until};
+use serde_json::Value;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_running_job_stops_its_executor() {
+    let database = Database::new().await;
+    let (owner, operator) = (database.owner().await, database.connect("operator").await);
+    let stopped: Shared<Vec<i64>> = Shared::default();
+    let registry = Registry::new().on("endless", {
+        let stopped = stopped.clone();
+        move |context: Context, _: Value| {
+            let stopped = stopped.clone();
+            async move {
+                context.cancellation().cancelled().await;
+                stopped.lock().unwrap().push(context.id());
+                Err::<(), _>(Failure::new("told to stop"))
+            }
+        }
+    });
+    let worker = database.worker(&[("default", 2)], registry);
+    let id = enqueue(&owner, "endless").await;
+    wait_for_state(&owner, id, "running").await;
+
+    let state: String = operator
+        .query_one("select bugle.cancel($1::bigint)", &[&id])
+        .await
+        .unwrap()
+        .get(0);
+    eventually("the executor is told", || stopped.lock().unwrap().len() == 1).await;
+
+    assert_eq!(state, "cancelled");
+    assert!(worker.stop().await.is_clean());
+    wait_for_state(&owner, id, "cancelled").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_worker_leaves_its_post_to_another() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let start = || {
+        let mut settings = database.settings(&[("default", 2)]);
+        settings.safety_poll = Duration::ZERO;
+        RunningWorker::start(settings, noop())
+    };
+    let first = start();
+    wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
+    let armed = "select exists (select from pg_locks l join bugle.registrations r on r.backend_pid = l.pid and r.id = 1 \
+        where l.mode = 'ExclusiveLock' and (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))";
+    wait_until(&owner, armed).await;
+    let second = start();
+    wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
+
+    owner.batch_execute("select bugle.pause_worker(1)").await.unwrap();
+    wait_until(&owner, &armed.replace("select exists", "select not exists")).await;
+    for _ in 0..20 {
+        let id = enqueue(&owner, "noop").await;
+        wait_for_state(&owner, id, "completed").await;
+    }
+    let by: i64 = owner
+        .query_one("select count(*) from bugle.jobs where worker = 2", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(by, 20, "the other worker did all of it");
+
+    owner
+        .batch_execute("select bugle.resume_worker(1); select bugle.pause_worker(2)")
+        .await
+        .unwrap();
+    let id = enqueue(&owner, "noop").await;
+    wait_for_state(&owner, id, "completed").await;
+    wait_until(
+        &owner,
+        "select exists (select from bugle.workers where id = 2 and state = 'paused')",
+    )
+    .await;
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_can_be_sent_home_by_sql() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let worker = database.worker(&[("default", 2)], noop());
+    wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
+
+    owner
+        .batch_execute("select bugle.drain_worker(1, 'maintenance')")
+        .await
+        .unwrap();
+
+    assert!(worker.ended().await.is_clean());
+    wait_until(&owner, "select state = 'stopped' from bugle.workers").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let mut settings = database.settings(&[("default", 2), ("other", 2)]);
+    settings.safety_poll = Duration::ZERO;
+    let worker = RunningWorker::start(settings, noop());
+    owner
+        .batch_execute("select bugle.pause_queue('default')")
+        .await
+        .unwrap();
+
+    let held = enqueue(&owner, "noop").await;
+    let free: i64 = owner
+        .query_one("select bugle.enqueue('noop', p_queue => 'other')", &[])
+        .await
+        .unwrap()
+        .get(0);
+    wait_for_state(&owner, free, "completed").await;
+    wait_for_state(&owner, held, "ready").await;
+    owner
+        .batch_execute("select bugle.resume_queue('default')")
+        .await
+        .unwrap();
+
+    wait_for_state(&owner, held, "completed").await;
+    worker.stop().await;
+}
