@@ -18,6 +18,7 @@ mod executor;
 mod job;
 mod keeper;
 mod log;
+pub mod operate;
 pub mod private_postgres;
 pub mod read;
 pub mod schema;

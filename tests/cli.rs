@@ -547,3 +547,80 @@ async fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(said.err, "");
     assert_eq!(said.out.lines().count(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_can_do_everything_to_jobs_from_the_shell() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let bugle = |arguments: &[&str]| {
+        let output = std::process::Command::new(common::BUGLE)
+            .args(arguments)
+            .env("BUGLE_DATABASE_URL", database.url("owner"))
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code().unwrap(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    for _ in 0..4 {
+        common::enqueue(&owner, "noop").await;
+    }
+
+    assert_eq!(
+        bugle(&["jobs", "pause", "1", "2"]),
+        (0, "1 paused\n2 paused\n".into(), String::new())
+    );
+    assert_eq!(bugle(&["jobs", "resume", "1"]).1, "1 ready\n");
+    assert_eq!(
+        bugle(&["jobs", "cancel", "1", "--note", "not needed"]).1,
+        "1 cancelled\n"
+    );
+    assert_eq!(bugle(&["jobs", "restart", "1"]).1, "1 ready\n");
+    assert_eq!(bugle(&["jobs", "set-priority", "1", "--priority", "-5"]).0, 0);
+    assert_eq!(
+        bugle(&["jobs", "reschedule", "3", "--at", "2100-01-01"]).1,
+        "3 scheduled\n"
+    );
+    let (code, _, error) = bugle(&["jobs", "restart", "1", "99"]);
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("1: a job that is ready cannot be touched by restart"),
+        "{error}"
+    );
+    assert!(error.contains("99: there is no such job"), "{error}");
+    assert!(
+        bugle(&["jobs", "explain", "4"])
+            .1
+            .contains("No live worker serves its queue 'default'.")
+    );
+    let (code, _, error) = bugle(&["jobs", "remove", "--command", "noop"]);
+    assert_eq!(code, 1, "not without --yes");
+    assert!(error.contains("--yes"), "{error}");
+    assert!(
+        bugle(&["jobs", "remove", "--command", "noop", "--dry-run"])
+            .1
+            .contains("would remove 4 jobs")
+    );
+    assert_eq!(bugle(&["jobs", "remove", "--command", "noop", "--yes"]).0, 0);
+    assert_eq!(bugle(&["queues", "pause", "default", "--note", "night"]).0, 0);
+    assert_eq!(bugle(&["queues", "resume", "default"]).0, 0);
+    assert!(bugle(&["queues", "resume", "default"]).2.contains("is not paused"));
+    assert!(
+        bugle(&["workers", "drain", "7"])
+            .2
+            .contains("there is no live worker 7")
+    );
+
+    let row = owner
+        .query_one(
+            "select count(*), (select count(*) from bugle.jobs) from bugle.changes",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (13, 0));
+}

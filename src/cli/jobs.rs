@@ -1,4 +1,4 @@
-//! `bugle jobs list` and `bugle jobs show ID`.
+//! `bugle jobs`: list them, show one, and do something to them.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -7,8 +7,10 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
 use super::connect::{Connect, explained};
+use super::operate;
 use super::output::{self, Table, age, span};
 use crate::job::{JobId, State};
+use crate::operate::Verb;
 use crate::read::{self, Attempt, Filter, Job, JobLine};
 
 /// What to look at.
@@ -47,12 +49,54 @@ enum What {
         /// Its id
         id: JobId,
     },
+    /// Why a job is not running, or what became of it, and what would change that.
+    Explain {
+        /// Its id
+        id: JobId,
+    },
+    /// Call jobs off; running executors are stopped.
+    Cancel(operate::Jobs),
+    /// Hold jobs back.
+    Pause(operate::Jobs),
+    /// Let paused jobs go on.
+    Resume(operate::Jobs),
+    /// Run failed or cancelled jobs again.
+    Restart(operate::Jobs),
+    /// Delete jobs that are not running.
+    Remove(operate::Jobs),
+    /// Move the time at which jobs are due.
+    Reschedule {
+        /// When: a time as Postgres reads it
+        #[arg(long = "at", value_name = "TIME", default_value = "now")]
+        at: String,
+        #[command(flatten)]
+        jobs: operate::Jobs,
+    },
+    /// Change the priority of jobs; smaller runs sooner.
+    SetPriority {
+        /// The new priority
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
+        priority: i32,
+        #[command(flatten)]
+        jobs: operate::Jobs,
+    },
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
     let now = read::now(&client).await?;
+    let json = arguments.json;
     match arguments.what {
+        What::Explain { id } => return operate::explain(&client, id, json).await,
+        What::Cancel(jobs) => return operate::jobs(&client, Verb::Cancel, jobs, json).await,
+        What::Pause(jobs) => return operate::jobs(&client, Verb::Pause, jobs, json).await,
+        What::Resume(jobs) => return operate::jobs(&client, Verb::Resume, jobs, json).await,
+        What::Restart(jobs) => return operate::jobs(&client, Verb::Restart, jobs, json).await,
+        What::Remove(jobs) => return operate::jobs(&client, Verb::Remove, jobs, json).await,
+        What::Reschedule { at, jobs } => return operate::jobs(&client, Verb::Reschedule(at), jobs, json).await,
+        What::SetPriority { priority, jobs } => {
+            return operate::jobs(&client, Verb::SetPriority(priority), jobs, json).await;
+        }
         What::List {
             queue,
             command,

@@ -7,6 +7,7 @@ mod dev;
 mod enqueue;
 mod jobs;
 mod migrate;
+mod operate;
 mod output;
 mod queues;
 mod with_postgres;

@@ -4,15 +4,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::connect::{Connect, explained};
+use super::operate;
 use super::output::{self, Table, age, span};
+use crate::operate::Post;
 use crate::read;
 
-/// How to show them.
+/// What to do; without a word they are shown.
 #[derive(Debug, Args)]
 pub struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
+
     #[command(flatten)]
     connect: Connect,
 
@@ -21,8 +26,35 @@ pub struct Arguments {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Nobody claims from a queue any more; running jobs go on.
+    Pause {
+        /// Its name
+        whom: String,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// Claim from a paused queue again.
+    Resume {
+        /// Its name
+        whom: String,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+}
+
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
+    if let Some(what) = arguments.what {
+        let (post, whom, note) = match what {
+            What::Pause { whom, note } => (Post::PauseQueue, whom, note),
+            What::Resume { whom, note } => (Post::ResumeQueue, whom, note),
+        };
+        return operate::order(&client, post, &whom, note.as_deref()).await;
+    }
     let now = read::now(&client).await?;
     let queues = read::queues(&client).await.map_err(explained)?;
     if arguments.json {

@@ -3,15 +3,20 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::connect::{Connect, explained};
+use super::operate;
 use super::output::{self, Table, age};
+use crate::operate::Post;
 use crate::read;
 
 /// Which ones, and how to show them.
 #[derive(Debug, Args)]
 pub struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
+
     /// Those that have stopped, too
     #[arg(long)]
     all: bool,
@@ -24,8 +29,44 @@ pub struct Arguments {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A worker claims nothing more; what it runs goes on.
+    Pause {
+        /// Its id
+        whom: String,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// A paused worker claims again.
+    Resume {
+        /// Its id
+        whom: String,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// A worker finishes what it runs and ends.
+    Drain {
+        /// Its id
+        whom: String,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+}
+
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
+    if let Some(what) = arguments.what {
+        let (post, whom, note) = match what {
+            What::Pause { whom, note } => (Post::PauseWorker, whom, note),
+            What::Resume { whom, note } => (Post::ResumeWorker, whom, note),
+            What::Drain { whom, note } => (Post::DrainWorker, whom, note),
+        };
+        return operate::order(&client, post, &whom, note.as_deref()).await;
+    }
     let now = read::now(&client).await?;
     let workers = read::workers(&client, arguments.all).await.map_err(explained)?;
     if arguments.json {

@@ -1,0 +1,135 @@
+//! The operator's verbs on the command line: `bugle jobs cancel …`, `bugle queues pause …`, `bugle workers drain …`.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use tokio_postgres::Client;
+
+use super::connect::explained;
+use super::output;
+use crate::job::{JobId, State};
+use crate::operate::{self, Post, Verb};
+use crate::read::{self, Filter};
+
+/// Which jobs: by their ids, or by a filter.
+#[derive(Debug, Args)]
+pub struct Jobs {
+    /// Their ids
+    ids: Vec<JobId>,
+    /// All of this queue
+    #[arg(long, conflicts_with = "ids")]
+    queue: Option<String>,
+    /// All of this command
+    #[arg(long, conflicts_with = "ids")]
+    command: Option<String>,
+    /// All in this state
+    #[arg(long, conflicts_with = "ids", value_parser = State::ALL.map(State::as_str))]
+    state: Option<String>,
+    /// With a filter: at most so many, the newest first
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    limit: u32,
+    /// Say which jobs it would be, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask before changing many
+    #[arg(long)]
+    yes: bool,
+    /// Why, for the record
+    #[arg(long)]
+    note: Option<String>,
+}
+
+impl Jobs {
+    async fn chosen(&self, client: &Client) -> Result<Vec<JobId>> {
+        let filter = Filter {
+            queue: self.queue.clone(),
+            command: self.command.clone(),
+            state: self.state.clone(),
+        };
+        if !self.ids.is_empty() {
+            return Ok(self.ids.clone());
+        }
+        if filter.queue.is_none() && filter.command.is_none() && filter.state.is_none() {
+            bail!("which jobs?\nhint: give their ids, or at least one of --queue, --command, --state");
+        }
+        let jobs = read::jobs(client, &filter, self.limit.into())
+            .await
+            .map_err(explained)?;
+        Ok(jobs.iter().map(|job| job.id).collect())
+    }
+
+    fn by_filter(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// Apply a verb and say what became of each job. Exit code 1 if one that was named by its id was refused.
+pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result<ExitCode> {
+    let ids = jobs.chosen(client).await?;
+    if jobs.dry_run {
+        println!("would {} {} jobs: {}", verb.name(), ids.len(), list(&ids));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if jobs.by_filter() && !jobs.yes && !confirmed(&format!("{} {} jobs?", verb.name(), ids.len()))? {
+        bail!("nothing was changed\nhint: --yes answers yes");
+    }
+    let operated = operate::apply(client, &verb, &ids, jobs.note.as_deref())
+        .await
+        .map_err(explained)?;
+    let refused = operated.iter().filter(|job| !job.done).count();
+    if json {
+        output::print_json(&operated)?;
+    } else {
+        for job in operated.iter().filter(|job| !jobs.by_filter() || job.done) {
+            match &job.why {
+                None => println!("{} {}", job.id, job.state.as_deref().unwrap_or_default()),
+                Some(why) => eprintln!("{}: {why}", job.id),
+            }
+        }
+    }
+    Ok(match refused > 0 && !jobs.by_filter() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Only a person at a terminal can be asked; a script must say --yes.
+fn confirmed(question: &str) -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    eprint!("{question} [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn list(ids: &[JobId]) -> String {
+    let mut text = ids.iter().take(20).map(JobId::to_string).collect::<Vec<_>>().join(" ");
+    if ids.len() > 20 {
+        text.push_str(" …");
+    }
+    text
+}
+
+/// `bugle jobs explain ID`.
+pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode> {
+    let reasons = operate::explain(client, id).await.map_err(explained)?;
+    if json {
+        output::print_json(&reasons)?;
+    } else {
+        for reason in reasons {
+            println!("{}\n  {}", reason.words, reason.cure);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Give an order about a queue or a worker.
+pub async fn order(client: &Client, post: Post, whom: &str, note: Option<&str>) -> Result<ExitCode> {
+    operate::order(client, post, whom, note).await.map_err(explained)?;
+    Ok(ExitCode::SUCCESS)
+}
