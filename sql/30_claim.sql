@@ -27,6 +27,7 @@ declare
   v_commands text[];
   v_request bugle.queue_request;
   v_synchronous boolean;
+  v_commands_limit_time constant boolean := exists (select from bugle.commands t where t.timeout is not null);
   v_paused text[];
   v_count bigint;
 begin
@@ -101,13 +102,13 @@ begin
       returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts, j.timeout,
         j.created_at, j.run_at, j.headers, j.payload)
     select c.id, c.claim, c.command, c.queue, c.priority, c.attempt, c.max_attempts,
-      extract(epoch from coalesce(c.timeout, t.timeout))::double precision,
+      extract(epoch from coalesce(c.timeout, case when v_commands_limit_time then (
+        select t.timeout from bugle.commands t where t.name = c.command) end))::double precision,
       c.created_at, c.run_at, c.headers,
-      -- Beyond some 64 kB payloads are fetched afterwards: a worker that stops reading in the middle of them would hold
-      -- this transaction, and all it has locked, open.
-      case when sum(pg_column_size(c.payload)) over (order by c.priority, c.id) <= 65536 then c.payload end
+      -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would
+      -- hold this transaction, and all it has locked, open.
+      case when pg_column_size(c.payload) <= greatest(131072 / v_request.slots, 256) then c.payload end
     from claimed c
-      left join bugle.commands t on t.name = c.command
     order by c.priority, c.id;
 
     get diagnostics v_count = row_count;

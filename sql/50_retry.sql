@@ -165,7 +165,7 @@ $$;
 comment on function bugle.fail is 'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
 revoke execute on function bugle.fail from public;
 
--- scheduled, retrying -> ready, when due. A promotion lost in a crash of the server is simply done again.
+-- scheduled, retrying -> ready, when due, and slots of schedules. What is lost in a crash of the server is simply done again.
 create or replace function bugle.promote(p_limit integer default 1000)
 returns table (promoted integer, next_due_seconds double precision)
 language plpgsql
@@ -179,6 +179,15 @@ declare
   v_promoted integer;
 begin
   perform set_config('synchronous_commit', 'off', true);
+  if exists (
+    select from bugle.schedules s where s.paused_at is null and s.next_at <= now())
+  then
+    begin
+      perform bugle.fire_schedules();
+    exception when others then
+      null; -- must not stop what is due; the chores try the same, and report it
+    end;
+  end if;
   with due as (
     update bugle.jobs_live j
     set state = 'ready',
@@ -212,9 +221,10 @@ as $$
   from (select least(
     (select j.run_at from bugle.jobs_live j where j.state in ('scheduled', 'retrying') order by j.run_at limit 1),
     (select j.deadline from bugle.jobs_live j where j.deadline is not null and j.state <> 'running' order by j.deadline limit 1),
-    (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1)) as at) d
+    (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1),
+    (select s.next_at from bugle.schedules s where s.paused_at is null and s.next_at is not null order by s.next_at limit 1)) as at) d
 $$;
-comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline or an answer. Null if nothing is.';
+comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline, an answer or a schedule. Null if nothing is.';
 revoke execute on function bugle.next_due_seconds from public;
 
 -- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the answer is overdue.

@@ -110,6 +110,11 @@ begin
     v_troubles := v_troubles || format('expire: %s', sqlerrm);
   end;
   begin
+    perform bugle.fire_schedules();
+  exception when others then
+    v_troubles := v_troubles || format('fire schedules: %s', sqlerrm);
+  end;
+  begin
     perform bugle.promote();
   exception when others then
     v_troubles := v_troubles || format('promote: %s', sqlerrm);
@@ -125,7 +130,7 @@ begin
   select v_troubles, v_upkeep;
 end
 $$;
-comment on function bugle.do_chores is 'Rescue, expire, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
+comment on function bugle.do_chores is 'Rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
 revoke execute on function bugle.do_chores from public;
 
 -- A sentinel that is frozen holds the bell and hears nothing. If a job has been ready for a second although somebody

@@ -4,13 +4,16 @@
 -- …_where, for all that match a filter. All of them go through bugle.operate, which holds the table of transitions.
 -- Jobs are locked one after another in id order, as everywhere.
 
+-- as it was before schedules: another list of arguments is another function
+drop function if exists bugle.record_change(text, bigint, text, text, text, text, bigint);
 create or replace function bugle.record_change(
-  p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null, p_worker bigint default null)
+  p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null, p_worker bigint default null,
+  p_schedule text default null)
 returns void
 language sql
 as $$
-  insert into bugle.changes (verb, job, queue, worker, from_state, to_state, note)
-  values (p_verb, p_job, p_queue, p_worker, p_from, p_to, left(p_note, 1000))
+  insert into bugle.changes (verb, job, queue, worker, schedule, from_state, to_state, note)
+  values (p_verb, p_job, p_queue, p_worker, p_schedule, p_from, p_to, left(p_note, 1000))
 $$;
 comment on function bugle.record_change is 'Note what somebody did by hand.';
 revoke execute on function bugle.record_change from public;

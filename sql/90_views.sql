@@ -19,6 +19,31 @@ $$;
 comment on function bugle.job is 'One job, wherever it is now. Faster than a query of bugle.jobs by id.';
 revoke execute on function bugle.job from public;
 
+-- Those of these jobs that have ended, or are gone. What callers who await a result ask, for all they wait for at once.
+create or replace function bugle.endings(p_ids bigint[])
+returns table (id bigint, state text, reason text, result jsonb, last_error text)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_ids constant bigint[] := array(
+    select i.id
+    from unnest(p_ids) i (id)
+    where not exists (select from bugle.jobs_live j where j.id = i.id));
+begin
+  if cardinality(v_ids) = 0 then
+    return;
+  end if;
+  return query
+  select i.id, coalesce(j.state, 'gone'), j.reason, j.result, j.last_error
+  from unnest(v_ids) i (id)
+    left join bugle.jobs j on j.id = i.id and j.state in ('completed', 'failed', 'cancelled');
+end
+$$;
+comment on function bugle.endings is 'How jobs ended: only those that have. A job that is nowhere any more is gone.';
+revoke execute on function bugle.endings from public;
+
 create or replace view bugle.workers as
 select
   r.id,

@@ -37,13 +37,13 @@ begin
     grant usage on schema bugle to bugle_viewer;
     grant select on bugle.jobs, bugle.jobs_live, bugle.workers, bugle.queue_stats, bugle.unserved, bugle.running_jobs,
       bugle.dead_letters, bugle.attempts, bugle.changes, bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings to bugle_viewer;
-    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol, bugle.explain to bugle_viewer;
+    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol, bugle.explain, bugle.endings to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;
     grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.detach, bugle.heartbeat,
       bugle.arm, bugle.stand_down, bugle.claim, bugle.payloads, bugle.complete, bugle.fail, bugle.give_back, bugle.snooze,
-      bugle.give_up, bugle.wait, bugle.report_progress, bugle.promote, bugle.expire, bugle.upkeep,
+      bugle.give_up, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
@@ -58,6 +58,25 @@ begin
       bugle.set_priority(bigint, integer, text), bugle.set_priority(bigint[], integer, text), bugle.set_priority_where,
       bugle.set_state(bigint, text, text), bugle.set_state(bigint[], text, text), bugle.set_state_where,
       bugle.pause_queue, bugle.resume_queue, bugle.pause_worker, bugle.resume_worker, bugle.drain_worker to bugle_operator;
+  end if;
+end
+$$;
+
+do $$
+begin
+  if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
+    grant select on bugle.schedules, bugle.schedule_runs to bugle_viewer;
+    grant execute on function bugle.next_slot, bugle.schedule_preview to bugle_viewer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
+    grant select, delete on bugle.schedules to bugle_operator;
+    grant insert (name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy, headers,
+        misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at),
+      update (name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy, headers,
+        misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at)
+      on bugle.schedules to bugle_operator;
+    grant execute on function bugle.next_slot, bugle.schedule_preview, bugle.pause_schedule, bugle.resume_schedule,
+      bugle.run_schedule_now to bugle_operator;
   end if;
 end
 $$;

@@ -29,7 +29,8 @@ pub(crate) struct Inner {
     pub(crate) cancellation: CancellationToken,
     /// Where working folders are made.
     pub(crate) workspaces: PathBuf,
-    pub(crate) workspace: OnceLock<Workspace>,
+    /// Shared by all contexts of the attempt; removed with the last.
+    pub(crate) workspace: Arc<OnceLock<Workspace>>,
 }
 
 impl Context {
@@ -67,6 +68,25 @@ impl Context {
             ))
             .code("bad_payload")
             .not_retryable()
+        })
+    }
+
+    /// The same job with another payload, for stages that change what the executor sees. The stored payload stays.
+    ///
+    /// # Errors
+    /// If it cannot be written as JSON.
+    pub fn with_payload(&self, payload: impl Serialize) -> Result<Context, Failure> {
+        let mut job = self.inner.job.clone();
+        job.payload = serde_json::value::to_raw_value(&payload)?;
+        Ok(Context {
+            inner: Arc::new(Inner {
+                job,
+                identity: self.inner.identity,
+                pool: self.inner.pool.clone(),
+                cancellation: self.inner.cancellation.clone(),
+                workspaces: self.inner.workspaces.clone(),
+                workspace: self.inner.workspace.clone(),
+            }),
         })
     }
 

@@ -1,6 +1,7 @@
 //! Enqueueing from Rust: the same INSERT everyone else does, with a builder for its columns.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
@@ -9,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
+use crate::answer::{Ended, Waiters};
 use crate::connect;
 use crate::error::{Error, Result};
 use crate::job::JobId;
@@ -150,6 +152,7 @@ impl NewJob {
 #[derive(Clone)]
 pub struct Bugle {
     pool: deadpool_postgres::Pool,
+    waiters: Arc<Waiters>,
 }
 
 impl Bugle {
@@ -166,7 +169,26 @@ impl Bugle {
     /// # Errors
     /// None at present.
     pub fn from_pool(pool: deadpool_postgres::Pool) -> Result<Bugle> {
-        Ok(Bugle { pool })
+        Ok(Bugle {
+            pool,
+            waiters: Arc::default(),
+        })
+    }
+
+    /// Wait until a job has ended, however. Any number may wait at once: they share one question to the database.
+    ///
+    /// ```no_run
+    /// # async fn example(bugle: bugle::Bugle) -> bugle::Result<()> {
+    /// let id = bugle.enqueue(&bugle::NewJob::new("add", [1, 2])).await?;
+    /// let sum: i64 = bugle.ended(id).await?.into_result()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// If the client goes away meanwhile. A job that failed is not an error here, but in
+    /// [`Ended::into_result`](crate::Ended::into_result).
+    pub async fn ended(&self, id: JobId) -> Result<Ended> {
+        self.waiters.wait(&self.pool, id).await
     }
 
     /// Enqueue one job in a transaction of its own.

@@ -14,6 +14,8 @@ pub enum Code {
     TooLarge,
     /// A retry policy that does not exist.
     UnknownPolicy,
+    /// A schedule that makes no sense.
+    InvalidSchedule,
     /// A worker that is not registered, or not under this nonce.
     UnknownWorker,
     /// A claim from another session than the one that attached.
@@ -34,11 +36,12 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of their SQLSTATEs.
-    pub const ALL: [Code; 12] = [
+    pub const ALL: [Code; 13] = [
         Code::InvalidColumn,
         Code::ForbiddenColumn,
         Code::TooLarge,
         Code::UnknownPolicy,
+        Code::InvalidSchedule,
         Code::UnknownWorker,
         Code::WrongSession,
         Code::WrongIsolation,
@@ -56,6 +59,7 @@ impl Code {
             Code::ForbiddenColumn => "JB002",
             Code::TooLarge => "JB003",
             Code::UnknownPolicy => "JB004",
+            Code::InvalidSchedule => "JB005",
             Code::UnknownWorker => "JB010",
             Code::WrongSession => "JB011",
             Code::WrongIsolation => "JB012",

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
@@ -140,7 +140,8 @@ impl Crew {
     }
 
     async fn run_one(&self, job: ClaimedJob, cancellation: CancellationToken) -> Outcome {
-        let Some(executor) = self.registry.executor_for(&job.command) else {
+        let way = self.registry.way_to(&job.command);
+        let (Some(way), Some(executor)) = (way, self.registry.executor_for(&job.command)) else {
             let failure = Failure::new(format!("no executor is registered for {:?}", job.command));
             return Outcome::Fail(failure.code("unknown_command"));
         };
@@ -152,10 +153,10 @@ impl Crew {
                 pool: self.pool.clone(),
                 cancellation: cancellation.clone(),
                 workspaces: self.workspaces.clone(),
-                workspace: OnceLock::new(),
+                workspace: Arc::default(),
             }),
         };
-        let execution = async { executor.execute(context).await };
+        let execution = async { way.run(context).await };
         let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
         let outcome = match time_limit {
             None => caught.await,

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::context::Context;
+use crate::stage::{self, Next, Stage};
 
 /// How an attempt ended. Most executors return `Result<T, Failure>` and never name this.
 #[derive(Debug)]
@@ -138,6 +139,8 @@ pub trait Executor: Send + Sync + 'static {
 #[derive(Clone, Default)]
 pub struct Registry {
     executors: BTreeMap<String, Arc<dyn Executor>>,
+    /// Stages and the names they are around, outermost first.
+    stages: Vec<(String, Arc<dyn Stage>)>,
 }
 
 impl Registry {
@@ -200,6 +203,20 @@ impl Registry {
     /// Whether nothing is registered.
     pub fn is_empty(&self) -> bool {
         self.executors.is_empty()
+    }
+
+    /// Put a stage around every command whose name fits `pattern` (`mail.*`, `*`). Stages are entered in the order in which
+    /// they were added and left in the reverse one, whenever their commands are registered.
+    pub fn stage(mut self, pattern: &str, stage: impl Stage) -> Self {
+        self.stages.push((pattern.to_string(), Arc::new(stage)));
+        self
+    }
+
+    /// The executor of a command, with the stages around it.
+    pub(crate) fn way_to(&self, command: &str) -> Option<Next> {
+        let around = self.stages.iter().filter(|(pattern, _)| stage::fits(pattern, command));
+        let stages = around.map(|(_, stage)| stage.clone()).collect();
+        Some(Next::new(stages, self.executor_for(command)?))
     }
 
     pub(crate) fn executor_for(&self, command: &str) -> Option<Arc<dyn Executor>> {

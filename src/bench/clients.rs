@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::task::JoinSet;
+use tokio_postgres::{Config, NoTls};
 
 use super::clock::{now, seconds_since};
 use super::server::Database;
 
 /// The one-row insert every rate is measured with.
 pub const INSERT: &str = r#"insert into bugle.jobs (command, payload) values ('noop', '{"k": "noop", "i": 1}')"#;
+
+/// The same for a job that carries the time it was enqueued at.
+pub const STAMP: &str =
+    "insert into bugle.jobs (command, payload) values ('stamp', jsonb_build_object('t0', $1::bigint))";
 
 /// How much was committed in how long.
 #[derive(Debug, Clone, Copy)]
@@ -64,4 +69,32 @@ pub async fn sleep_until(moment: i64) {
     if ahead > 0 {
         tokio::time::sleep(Duration::from_nanos(ahead as u64)).await;
     }
+}
+
+/// Insert jobs that carry the time at fixed moments, whatever became of those before: job i at start + i / rate. Each client
+/// takes its turn. Returns how many.
+pub async fn enqueue_at(config: &Config, clients: usize, rate: f64, seconds: f64) -> Result<u64> {
+    let jobs = (rate * seconds).round() as usize;
+    let mut ready = Vec::new();
+    for _ in 0..clients {
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        let statement = client.prepare(STAMP).await?;
+        ready.push((client, statement));
+    }
+    let start = now() + 10_000_000;
+    let mut tasks = JoinSet::new();
+    for (number, (client, statement)) in ready.into_iter().enumerate() {
+        tasks.spawn(async move {
+            for job in (number..jobs).step_by(clients) {
+                sleep_until(start + (job as f64 * 1e9 / rate) as i64).await;
+                client.execute(&statement, &[&now()]).await?;
+            }
+            Ok::<_, tokio_postgres::Error>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(jobs as u64)
 }

@@ -22,9 +22,9 @@ pub struct Options {
     /// The backlog [default: 200000]
     #[arg(long, value_name = "N")]
     pub jobs: Option<u64>,
-    /// Worker processes; several numbers for several measurements
-    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N")]
-    pub workers: Vec<usize>,
+    /// Worker processes; several numbers for several measurements [default: 1]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub workers: Option<Vec<usize>>,
     /// How many jobs one process runs at once, and claims at most [default: 500]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
@@ -47,7 +47,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let rounds = bench.choose(options.rounds, 3, 1);
     let history = if options.keep_none { "none kept" } else { "history kept" };
     let batch = slots.min(LARGEST_CLAIM);
-    for workers in options.workers {
+    for workers in options.workers.unwrap_or(vec![1]) {
         let (mut floors, mut drains) = (Vec::new(), Vec::new());
         for round in 1..=rounds {
             bench.progress(&format!("drain: {workers} workers, round {round} of {rounds}: floor"));

@@ -40,9 +40,9 @@ pub struct Options {
     /// Rows of the bulk forms [default: 100000]
     #[arg(long, value_name = "N")]
     pub bulk: Option<u64>,
-    /// How many jobs the worker runs at once
-    #[arg(long, default_value_t = 500, value_name = "N")]
-    pub slots: u32,
+    /// How many jobs the worker runs at once [default: 500]
+    #[arg(long, value_name = "N")]
+    pub slots: Option<u32>,
 }
 
 /// The same table, without its triggers. Built from the catalog, so that it is the same whatever the schema becomes.
@@ -83,6 +83,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let counts = bench.choose(options.clients, vec![16, 32], vec![4]);
     let seconds = bench.choose(options.seconds, 2.0, 0.2);
     let rounds = bench.choose(options.rounds, 3, 1);
+    let slots = options.slots.unwrap_or(500);
     let bulk = bench.choose(options.bulk, 100_000, 3_000);
 
     let normal = bench.server.database().await?;
@@ -95,14 +96,14 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
             bench.progress(&format!("enqueue: {clients} clients, round {round} of {rounds}"));
             turns
                 .keeping_up
-                .push(beside_a_worker(&normal, clients, seconds, options.slots).await?);
+                .push(beside_a_worker(&normal, clients, seconds, slots).await?);
             turns
                 .nobody_drains
                 .push(into(&normal, "bugle", clients, seconds).await?);
             turns.no_trigger.push(into(&normal, "plain", clients, seconds).await?);
             turns
                 .always_rings
-                .push(beside_a_worker(&ringing, clients, seconds, options.slots).await?);
+                .push(beside_a_worker(&ringing, clients, seconds, slots).await?);
         }
         turns.report(bench, clients);
     }

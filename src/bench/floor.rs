@@ -28,12 +28,12 @@ pub struct Options {
     /// Rows for bulk insert, claim and delete [default: 200000]
     #[arg(long, value_name = "N")]
     jobs: Option<u64>,
-    /// Rows in one claim
-    #[arg(long, value_delimiter = ',', default_value = "100,500", value_name = "N")]
-    batch: Vec<u32>,
-    /// Clients that commit one row at a time
-    #[arg(long, value_delimiter = ',', default_value = "1,16,32", value_name = "N")]
-    clients: Vec<usize>,
+    /// Rows in one claim; several numbers for several measurements [default: 100,500]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    batch: Option<Vec<u32>>,
+    /// Clients that commit one row at a time [default: 1,16,32]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    clients: Option<Vec<usize>>,
     /// How long to measure each rate [default: 3]
     #[arg(long)]
     seconds: Option<f64>,
@@ -58,7 +58,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     }
     bench.add(Line::new("floor", "bulk insert", jobs).rate(median(times)));
 
-    for batch in options.batch {
+    for batch in options.batch.unwrap_or(vec![100, 500]) {
         bench.progress(&format!("floor: claim and delete {batch}"));
         let mut times = Vec::new();
         for _ in 0..rounds {
@@ -67,7 +67,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         }
         bench.add(Line::new("floor", format!("claim {batch}, delete {batch}"), jobs).rate(median(times)));
     }
-    for clients in options.clients {
+    for clients in options.clients.unwrap_or(vec![1, 16, 32]) {
         bench.progress(&format!("floor: one-row commits, {clients} clients"));
         let commits = one_row_commits(&database, clients, seconds).await?;
         let what = format!("one-row commits, {clients} clients");

@@ -3,15 +3,21 @@
 //! Everything is real: a Postgres that waits for its disk, worker processes, jobs that are accounted for one by one. What
 //! is compared is measured in the same run, turn by turn, because a machine is never the same for long.
 
+pub mod backlog;
 mod clients;
 mod clock;
 pub mod drain;
 pub mod enqueue;
 pub mod floor;
+pub mod idle;
+pub mod payload;
+pub mod peer;
 pub mod pickup;
+pub mod pinned;
 mod report;
 mod server;
 mod statistics;
+pub mod steady;
 pub mod worker;
 mod workers;
 
@@ -51,7 +57,7 @@ impl Bench {
     /// When the server cannot be asked what it is.
     pub async fn finish(&mut self, title: &str) -> Result<()> {
         let machine = self.server.describe().await?;
-        self.report.finish(&format!("{title}: {machine}"));
+        self.report.finish(title, &machine);
         Ok(())
     }
 

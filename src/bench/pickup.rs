@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Result, ensure};
 use tokio_postgres::Client;
 
-use super::clients::sleep_until;
+use super::clients::{STAMP, sleep_until};
 use super::clock::now;
 use super::drain::account_for;
 use super::floor::{BareBell, Ring};
@@ -31,12 +31,12 @@ pub struct Options {
     /// Idle worker processes; several numbers for several measurements [default: 1,50]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub workers: Option<Vec<usize>>,
-    /// How many jobs one process runs at once
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    pub slots: u32,
-    /// Milliseconds between two jobs
-    #[arg(long, default_value_t = 20, value_name = "MS")]
-    pub every: u64,
+    /// How many jobs one process runs at once [default: 10]
+    #[arg(long, value_name = "N")]
+    pub slots: Option<u32>,
+    /// Milliseconds between two jobs [default: 20]
+    #[arg(long, value_name = "MS")]
+    pub every: Option<u64>,
 }
 
 /// # Errors
@@ -52,9 +52,9 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let track = format!("alter database {} set track_functions = 'all'", database.name);
         let tracked = client.batch_execute(&track).await.is_ok();
         let mut bell = BareBell::new(&database).await?;
-        let mut running = Workers::start_idle(&database, workers, options.slots).await?;
+        let mut running = Workers::start_idle(&database, workers, options.slots.unwrap_or(10)).await?;
 
-        let step = options.every as i64 * 1_000_000;
+        let step = options.every.unwrap_or(20) as i64 * 1_000_000;
         let (committed, floor) = enqueue_and_ring(&client, &mut bell, jobs, step).await?;
         running.drained(&client, jobs).await?;
         let tally = running.stop().await?;
@@ -107,9 +107,7 @@ async fn enqueue_and_ring(
     jobs: u64,
     step: i64,
 ) -> Result<(HashMap<i64, i64>, Floor)> {
-    let insert = client
-        .prepare("insert into bugle.jobs (command, payload) values ('stamp', jsonb_build_object('t0', $1::bigint))")
-        .await?;
+    let insert = client.prepare(STAMP).await?;
     let mut committed = HashMap::new();
     let mut floor = Floor {
         with_insert: Vec::new(),

@@ -79,13 +79,14 @@ impl Line {
 pub struct Report {
     json: bool,
     lines: Vec<Line>,
+    has_named_machine: bool,
 }
 
 impl Report {
     pub fn new(json: bool) -> Report {
         Report {
             json,
-            lines: Vec::new(),
+            ..Report::default()
         }
     }
 
@@ -106,13 +107,17 @@ impl Report {
         self.lines.push(line);
     }
 
-    /// Print the table of what was added since the last time.
-    pub fn finish(&mut self, title: &str) {
+    /// Print the table of what was added since the last time, under a heading; before the first, what it was measured on.
+    pub fn finish(&mut self, heading: &str, machine: &str) {
         self.progress("");
         let lines = std::mem::take(&mut self.lines);
-        if !self.json {
-            println!("\n{title}\n\n{}", table(&lines));
+        if self.json {
+            return;
         }
+        if !std::mem::replace(&mut self.has_named_machine, true) {
+            println!("{machine}");
+        }
+        println!("\n{heading}\n\n{}", table(&lines));
     }
 }
 
@@ -161,19 +166,21 @@ fn table(lines: &[Line]) -> String {
     table
 }
 
+/// Lists are for the JSON lines, unless they are short.
 fn notes(notes: &Map<String, Value>) -> String {
     let show = |value: &Value| match value {
         Value::String(text) => text.clone(),
         Value::Number(value) => value.as_f64().map(number).unwrap_or_default(),
         Value::Array(values) => values
             .iter()
-            .map(|v| v.as_f64().map_or(v.to_string(), number))
+            .map(|value| value.as_f64().map_or(value.to_string(), number))
             .collect::<Vec<_>>()
             .join(" "),
         value => value.to_string(),
     };
     let notes: Vec<String> = notes
         .iter()
+        .filter(|(_, value)| value.as_array().is_none_or(|values| values.len() <= 5))
         .map(|(name, value)| format!("{} {}", name.replace('_', " "), show(value)))
         .collect();
     notes.join("; ")

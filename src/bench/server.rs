@@ -77,7 +77,7 @@ impl Server {
 
     /// A new database with nothing in it.
     pub async fn empty_database(&self) -> Result<Database> {
-        let name = format!("bugle_bench_{:08x}", fastrand::u32(..));
+        let name = format!("bugle_bench_{}_{:08x}", std::process::id(), fastrand::u32(..));
         open(&self.config)
             .await?
             .batch_execute(&format!("create database {name}"))

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tokio::sync::Notify;
 
 use super::clock::now;
 use crate::log::{self, LogFlags};
@@ -19,10 +20,8 @@ use crate::{Context, Registry, Settings, Shutdown, Worker};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    #[arg(long, env = "BUGLE_DATABASE_URL", hide_env_values = true)]
-    database_url: String,
     #[arg(long, default_value = "worker")]
     name: String,
     #[arg(long, default_value_t = 100)]
@@ -40,6 +39,8 @@ struct Seen {
     count: AtomicU64,
     first: AtomicI64,
     times: Mutex<Vec<(i64, i64)>>,
+    /// There is something to report.
+    news: Notify,
 }
 
 impl Seen {
@@ -47,6 +48,7 @@ impl Seen {
         if self.count.fetch_add(1, Relaxed) == 0 {
             self.first.store(now(), Relaxed);
         }
+        self.news.notify_one();
     }
 
     /// Everything new since the last time, and the count said then.
@@ -75,7 +77,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     });
     let seen = Arc::new(Seen::default());
     let settings = Settings {
-        database_url: arguments.database_url,
+        database_url: std::env::var("BUGLE_DATABASE_URL").context("BUGLE_DATABASE_URL is not set")?,
         name: arguments.name,
         queues: vec![("default".into(), arguments.slots)],
         ..Settings::default()
@@ -84,12 +86,12 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     drain_at_end_of_stdin(shutdown.clone());
 
     let mut worker = tokio::spawn(Worker::new(settings, executors(&seen)).run(shutdown));
-    let mut tick = tokio::time::interval(REPORT_EVERY);
     let mut said = 0;
     let drained = loop {
         tokio::select! {
             drained = &mut worker => break drained??,
-            _ = tick.tick() => said = seen.report(said)?,
+            // no tick while nothing happens: an idle worker shall be seen as it is
+            () = async { seen.news.notified().await; tokio::time::sleep(REPORT_EVERY).await } => said = seen.report(said)?,
         }
     };
     seen.report(said)?;

@@ -109,6 +109,11 @@ impl Workers {
         Ok(workers)
     }
 
+    /// The processes, by their ids.
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.children.iter().filter_map(Child::id).collect()
+    }
+
     /// Wait until so many jobs were started in all.
     pub async fn executed(&mut self, jobs: u64) -> Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;

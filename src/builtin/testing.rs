@@ -1,6 +1,6 @@
 //! A job to try executors with. There is no database behind it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
@@ -42,7 +42,7 @@ impl TestJob {
             pool: deadpool_postgres::Pool::builder(manager).build().unwrap(),
             cancellation: CancellationToken::new(),
             workspaces: workspaces.path().to_path_buf(),
-            workspace: OnceLock::new(),
+            workspace: Arc::default(),
         };
         TestJob {
             context: Context { inner: Arc::new(inner) },

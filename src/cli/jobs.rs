@@ -49,6 +49,11 @@ enum What {
         /// Its id
         id: JobId,
     },
+    /// Wait until a job has ended, and print its result. Exit code 1 if it did not complete.
+    Wait {
+        /// Its id
+        id: JobId,
+    },
     /// Why a job is not running, or what became of it, and what would change that.
     Explain {
         /// Its id
@@ -87,6 +92,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let now = read::now(&client).await?;
     let json = arguments.json;
     match arguments.what {
+        What::Wait { id } => return operate::wait(&arguments.connect.url()?, id).await,
         What::Explain { id } => return operate::explain(&client, id, json).await,
         What::Cancel(jobs) => return operate::jobs(&client, Verb::Cancel, jobs, json).await,
         What::Pause(jobs) => return operate::jobs(&client, Verb::Pause, jobs, json).await,

@@ -128,6 +128,22 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
+/// `bugle jobs wait ID`: print the result of a job as soon as it has ended.
+pub async fn wait(url: &str, id: JobId) -> Result<ExitCode> {
+    let ended = crate::Bugle::connect(url)?.ended(id).await?;
+    if ended.state == "completed" {
+        println!("{}", ended.result.as_deref().map_or("null", |result| result.get()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let why = [ended.reason, ended.error]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(": ");
+    eprintln!("job {id} is {} {why}", ended.state);
+    Ok(ExitCode::FAILURE)
+}
+
 /// Give an order about a queue or a worker.
 pub async fn order(client: &Client, post: Post, whom: &str, note: Option<&str>) -> Result<ExitCode> {
     operate::order(client, post, whom, note).await.map_err(explained)?;

@@ -1,0 +1,300 @@
+-- schedule: time -> ready. Inserted by people into bugle.schedules, fired by the keeper; the calendar is in 71_cron.sql.
+--
+-- A slot is a moment that a schedule means. It is dealt with in one transaction: its row in bugle.schedule_runs, the job,
+-- and the schedule's next_at. The row's primary key decides who fires; that there is one keeper only saves work.
+
+create or replace function bugle.refuse_schedule(p_column text, p_value text, p_why text, p_hint text) returns void
+language plpgsql immutable
+as $$
+begin
+  perform bugle.refuse('JB005', format('column "%s" (%s): %s', p_column, coalesce(bugle.quoted(p_value), 'null'), p_why), p_hint);
+end
+$$;
+comment on function bugle.refuse_schedule is 'Refuse a schedule, naming its column.';
+
+-- By using it: the list of all names takes long to read. A plain name, because Postgres takes every "abc5" for a zone.
+create or replace function bugle.check_timezone(p_timezone text) returns void
+language plpgsql immutable
+as $$
+begin
+  if p_timezone ~ '^[A-Za-z_]+(/[A-Za-z0-9_+-]+)*$' then
+    perform bugle.wall_time(p_timezone, '2000-01-01');
+    return;
+  end if;
+  raise invalid_parameter_value;
+exception when invalid_parameter_value then
+  perform bugle.refuse_schedule('timezone', p_timezone, 'there is no such time zone',
+    'A name such as ''Europe/Berlin'' or ''UTC''. See pg_timezone_names.');
+end
+$$;
+comment on function bugle.check_timezone is 'Refuse the name of a time zone that does not exist.';
+
+-- Slots lie whole intervals after the start, so that none drifts. A day is 24 hours.
+create or replace function bugle.next_interval_slot(p_every interval, p_start timestamptz, p_after timestamptz) returns timestamptz
+language plpgsql immutable
+as $$
+declare
+  v_seconds constant numeric := extract(epoch from p_every);
+begin
+  if p_after < p_start then
+    return p_start;
+  end if;
+  return p_start + make_interval(
+    secs => ((floor(extract(epoch from p_after - p_start) / v_seconds) + 1) * v_seconds)::double precision);
+end
+$$;
+comment on function bugle.next_interval_slot is 'The next moment that lies whole intervals after a start, strictly later than p_after.';
+
+create or replace function bugle.slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
+language plpgsql immutable
+as $$
+declare
+  v_after constant timestamptz := greatest(p_after, p_schedule.starts_at - interval '1 microsecond');
+  v_slot timestamptz;
+begin
+  v_slot := case
+    when p_schedule.every is null then bugle.next_slot(p_schedule.cron, p_schedule.timezone, v_after)
+    else bugle.next_interval_slot(p_schedule.every, coalesce(p_schedule.starts_at, p_schedule.created_at), v_after) end;
+  return case when p_schedule.ends_at < v_slot then null else v_slot end;
+end
+$$;
+comment on function bugle.slot_after is 'The next slot of a schedule, strictly later than p_after. Null if there is none.';
+
+create or replace function bugle.check_schedule() returns trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  if btrim(new.name) = '' or length(new.name) > 100 then
+    perform bugle.refuse_schedule('name', new.name, format('must have 1 to 100 characters, not %s', length(new.name)), 'It names the schedule in every verb.');
+  end if;
+  if num_nonnulls(new.cron, new.every) <> 1 then
+    perform bugle.refuse_schedule('cron', new.cron, 'there must be either a cron expression or an interval in "every"',
+      'For example cron = ''0 9 * * MON-FRI'', or every = ''10 minutes''.');
+  end if;
+  perform bugle.check_timezone(new.timezone);
+  if new.cron is not null then
+    perform bugle.parse_cron(new.cron);
+  elsif extract(year from new.every) <> 0 or extract(month from new.every) <> 0 then
+    perform bugle.refuse_schedule('every', new.every::text, 'months and years differ in length', 'Use a cron expression, for example @monthly.');
+  elsif new.every not between interval '1 second' and interval '3650 days' then
+    perform bugle.refuse_schedule('every', new.every::text, 'must be from 1 second to 3650 days', 'For example interval ''10 minutes''.');
+  end if;
+  if btrim(new.command) = '' or length(new.command) > 200 then
+    perform bugle.refuse_schedule('command', new.command, format('must have 1 to 200 characters, not %s', length(new.command)),
+      'Name what is to be done, as the executor is registered for it.');
+  end if;
+  if btrim(new.queue) = '' or length(new.queue) > 100 then
+    perform bugle.refuse_schedule('queue', new.queue, format('must have 1 to 100 characters, not %s', length(new.queue)),
+      'Leave it out for the queue ''default''.');
+  end if;
+  if new.timeout is not null and (new.timeout <= interval '0' or new.timeout > interval '10 years') then
+    perform bugle.refuse_schedule('timeout', new.timeout::text, 'must be positive and at most 10 years', 'It limits one attempt.');
+  end if;
+  if new.max_attempts < 1 then
+    perform bugle.refuse_schedule('max_attempts', new.max_attempts::text, 'must be at least 1', 'It is the number of retries plus one.');
+  end if;
+  if new.retry_policy is not null and not exists (
+    select from bugle.retry_policies p where p.name = new.retry_policy)
+  then
+    perform bugle.refuse_schedule('retry_policy', new.retry_policy, 'names no policy', format('There are: %s.',
+      (select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p)));
+  end if;
+  if new.headers is not null and (jsonb_typeof(new.headers) <> 'object' or octet_length(new.headers::text) > 60000) then
+    perform bugle.refuse_schedule('headers', new.headers::text, 'must be a JSON object of at most 60000 bytes', 'For example {"team": "billing"}.');
+  end if;
+  if octet_length(new.payload::text) > (select s.max_payload_bytes from bugle.settings s) then
+    perform bugle.refuse_schedule('payload', new.payload::text, format('has %s bytes, the limit is %s', octet_length(new.payload::text),
+      (select s.max_payload_bytes from bugle.settings s)), 'Store large data elsewhere and name it in the payload.');
+  end if;
+  if new.misfire not in ('skip', 'run_once', 'catch_up') then
+    perform bugle.refuse_schedule('misfire', new.misfire, 'must be skip, run_once or catch_up', 'It says what becomes of slots that were missed.');
+  end if;
+  if new.catch_up_limit not between 1 and 1000 then
+    perform bugle.refuse_schedule('catch_up_limit', new.catch_up_limit::text, 'must be from 1 to 1000', 'With misfire = ''catch_up'', at most so many slots are made up for.');
+  end if;
+  if new.overlap not in ('allow', 'skip') then
+    perform bugle.refuse_schedule('overlap', new.overlap, 'must be allow or skip', 'It says whether a slot is fired while an earlier job has not ended.');
+  end if;
+  if not isfinite(new.starts_at) or not isfinite(new.ends_at) or new.ends_at < new.starts_at then
+    perform bugle.refuse_schedule('ends_at', new.ends_at::text, format('must be finite and not before starts_at (%s)', coalesce(new.starts_at::text, 'null')),
+      'Leave both out for a schedule without beginning and end.');
+  end if;
+
+  if tg_op = 'INSERT' then
+    new.created_at := now();
+    new.last_at := null;
+    new.last_job := null;
+    new.last_error := null;
+  end if;
+  if tg_op = 'INSERT' or old.next_at is null or (old.paused_at is not null and new.paused_at is null)
+    or (new.cron, new.every, new.timezone, new.starts_at, new.ends_at)
+      is distinct from (old.cron, old.every, old.timezone, old.starts_at, old.ends_at)
+  then
+    new.next_at := bugle.slot_after(new, now());
+    if new.next_at is null and tg_op = 'INSERT' then
+      perform bugle.refuse_schedule(case when new.ends_at is null then 'cron' else 'ends_at' end, coalesce(new.ends_at::text, new.cron),
+        'this schedule would never fire', 'Look at it with bugle.schedule_preview.');
+    end if;
+  end if;
+  if new.paused_at is null and new.next_at is not null then
+    perform bugle.expect(new.next_at);
+  end if;
+  return new;
+end
+$$;
+comment on function bugle.check_schedule is 'Trigger: refuse a schedule that makes no sense; find out when it fires next, and tell the keeper.';
+
+-- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not checked again.
+select bugle.keep_trigger('bugle.schedules', 'check_schedule', $$
+  before insert or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy,
+    headers, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
+  on bugle.schedules for each row execute function bugle.check_schedule()$$);
+
+-- The newest slots that are due, oldest first. After a long silence there may be a million of them: they are looked for
+-- backwards from now, in a window that grows until it holds enough.
+create or replace function bugle.due_slots(p_schedule bugle.schedules, p_now timestamptz, p_count integer) returns timestamptz[]
+language plpgsql immutable
+as $$
+declare
+  v_slots timestamptz[];
+  v_slot timestamptz := bugle.slot_after(p_schedule, p_schedule.next_at);
+  v_from timestamptz;
+  v_seconds double precision := 2 * p_count;
+begin
+  if v_slot is null or v_slot > p_now then
+    return array[p_schedule.next_at];
+  end if;
+  loop
+    v_from := greatest(p_now - make_interval(secs => v_seconds), p_schedule.next_at - interval '1 microsecond');
+    v_slots := '{}';
+    v_slot := v_from;
+    loop
+      v_slot := bugle.slot_after(p_schedule, v_slot);
+      exit when v_slot is null or v_slot > p_now;
+      v_slots := v_slots || v_slot;
+    end loop;
+    if cardinality(v_slots) >= p_count or v_from < p_schedule.next_at then
+      return v_slots[greatest(cardinality(v_slots) - p_count, 0) + 1 :];
+    end if;
+    v_seconds := v_seconds * 4;
+  end loop;
+end
+$$;
+comment on function bugle.due_slots is 'The newest p_count slots of a schedule that are due, oldest first.';
+
+-- Overlapping: among its last hundred jobs there is one that has not ended.
+create or replace function bugle.schedule_is_busy(p_name text) returns boolean
+language sql stable
+as $$
+  select exists (
+    select
+    from (
+      select r.job
+      from bugle.schedule_runs r
+      where r.schedule = p_name
+      order by r.slot desc
+      limit 100) r
+      join bugle.jobs_live j on j.id = r.job)
+$$;
+comment on function bugle.schedule_is_busy is 'Whether a job of this schedule has not ended yet.';
+revoke execute on function bugle.schedule_is_busy from public;
+
+-- The row first: whoever loses the race for it waits, and enqueues nothing. Returns the job, or null.
+create or replace function bugle.fire_slot(p_schedule bugle.schedules, p_slot timestamptz, p_skipped text default null) returns bigint
+language plpgsql
+as $$
+declare
+  v_job bigint;
+begin
+  if p_skipped is null then
+    v_job := nextval('bugle.job_ids');
+  end if;
+  insert into bugle.schedule_runs (schedule, slot, job, skipped)
+  values (p_schedule.name, p_slot, v_job, p_skipped)
+  on conflict (schedule, slot) do nothing;
+  if not found or v_job is null then
+    return null;
+  end if;
+  insert into bugle.jobs (
+    id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers)
+  values (
+    v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()), p_schedule.timeout,
+    p_schedule.max_attempts, p_schedule.retry_policy,
+    coalesce(p_schedule.headers, '{}') || jsonb_build_object('schedule', p_schedule.name,
+      'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')));
+  return v_job;
+end
+$$;
+comment on function bugle.fire_slot is 'Deal with one slot of a schedule, unless somebody has: enqueue its job, or note why not.';
+revoke execute on function bugle.fire_slot from public;
+
+create or replace function bugle.fire_due_slots(p_schedule bugle.schedules, p_now timestamptz) returns integer
+language plpgsql
+as $$
+declare
+  v_slot timestamptz;
+  v_job bigint;
+  v_last bigint;
+  v_fired integer := 0;
+begin
+  foreach v_slot in array bugle.due_slots(p_schedule, p_now,
+    case p_schedule.misfire when 'catch_up' then p_schedule.catch_up_limit else 1 end)
+  loop
+    v_job := bugle.fire_slot(p_schedule, v_slot, case
+      when p_schedule.misfire = 'skip' and v_slot < p_now - interval '1 minute' then 'late'
+      when p_schedule.overlap = 'skip' and bugle.schedule_is_busy(p_schedule.name) then 'overlap' end);
+    v_last := coalesce(v_job, v_last);
+    v_fired := v_fired + (v_job is not null)::integer;
+  end loop;
+  update bugle.schedules s
+  set next_at = bugle.slot_after(p_schedule, p_now),
+    last_at = case when v_fired > 0 then v_slot else s.last_at end,
+    last_job = coalesce(v_last, s.last_job),
+    last_error = null
+  where s.name = p_schedule.name;
+  return v_fired;
+end
+$$;
+comment on function bugle.fire_due_slots is 'Deal with the slots of one schedule that are due, by its rules for missed and overlapping ones. Returns how many jobs.';
+revoke execute on function bugle.fire_due_slots from public;
+
+-- One schedule's failure must not stop the others: it is noted, and the schedule goes on with its next slot.
+create or replace function bugle.fire_schedules(p_now timestamptz default now(), p_limit integer default 1000) returns integer
+language plpgsql
+as $$
+declare
+  v_schedule bugle.schedules;
+  v_fired integer := 0;
+  v_error text;
+begin
+  for v_schedule in
+    select s.*
+    from bugle.schedules s
+    where s.paused_at is null
+      and s.next_at <= p_now
+    order by s.next_at
+    limit p_limit
+    for update skip locked
+  loop
+    begin
+      v_fired := v_fired + bugle.fire_due_slots(v_schedule, p_now);
+    exception when others then
+      v_error := sqlerrm;
+      begin
+        perform bugle.fire_slot(v_schedule, v_schedule.next_at, 'error');
+        update bugle.schedules s
+        set next_at = bugle.slot_after(v_schedule, p_now), last_error = bugle.bounded(v_error)
+        where s.name = v_schedule.name;
+      exception when others then
+        -- not even its next slot can be told: it rests until somebody changes or resumes it
+        update bugle.schedules s set next_at = null, last_error = bugle.bounded(v_error) where s.name = v_schedule.name;
+      end;
+    end;
+  end loop;
+  return v_fired;
+end
+$$;
+comment on function bugle.fire_schedules is 'Enqueue a job for every slot that is due. Returns how many jobs.';
+revoke execute on function bugle.fire_schedules from public;

@@ -1,0 +1,70 @@
+//! `bugle bench payload`: how fast jobs are worked off that carry more or less data.
+
+use anyhow::{Result, ensure};
+
+use super::drain::account_for;
+use super::server::settle;
+use super::workers::Workers;
+use super::{Bench, Line};
+
+/// How fast jobs are worked off that carry more or less data
+///
+/// As "bugle bench drain", once for each size, with one worker process and history kept. Payloads are JSON text that does not
+/// compress. Fewer jobs where they are large; at least as many as there are slots.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// Sizes in bytes [default: 100,1000,10000,100000]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    pub sizes: Option<Vec<u64>>,
+    /// Jobs of the smallest size; no size gets more than 100 MB [default: 50000]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<u64>,
+    /// How many jobs the worker runs at once [default: 500]
+    #[arg(long, value_name = "N")]
+    pub slots: Option<u32>,
+}
+
+const MOST_BYTES: u64 = 100_000_000;
+
+/// # Errors
+/// When something could not be measured, or a job is not accounted for.
+pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
+    let sizes = options.sizes.unwrap_or(vec![100, 1_000, 10_000, 100_000]);
+    let most = bench.choose(options.jobs, 50_000, 500);
+    let bytes = bench.choose(None, MOST_BYTES, 2_000_000);
+    let slots = options.slots.unwrap_or(500);
+    for size in sizes {
+        let jobs = most.min(bytes / size).max(1);
+        bench.progress(&format!("payload: {jobs} jobs of {size} bytes"));
+        let database = bench.server.database().await?;
+        let client = database.connect().await?;
+        // of 32 characters each, different in every job
+        let parts = (size.saturating_sub(20) / 32).max(1) as i64;
+        client
+            .execute(
+                "insert into bugle.jobs (command, payload)
+                 select 'noop', jsonb_build_object('i', i, 'data', (
+                   select string_agg(md5(i::text || '.' || part), '') from generate_series(1, $2::bigint) part))
+                 from generate_series(1, $1::bigint) i",
+                &[&(jobs as i64), &parts],
+            )
+            .await?;
+        settle(&client).await?;
+
+        let mut workers = Workers::start(&database, 1, slots)?;
+        let end = workers.drained(&client, jobs).await?;
+        let tally = workers.stop().await?;
+
+        ensure!(tally.total() == jobs, "{} executions of {jobs} jobs", tally.total());
+        account_for(&client, jobs).await?;
+        let seconds = (end - tally.first.unwrap_or(end)) as f64 / 1e9;
+        let megabytes = (size * jobs) as f64 / 1e6;
+        bench.add(
+            Line::new("payload", format!("{size} bytes"), jobs)
+                .rate(seconds)
+                .note("mb_per_s", megabytes / seconds),
+        );
+        bench.server.remove(database).await?;
+    }
+    Ok(())
+}

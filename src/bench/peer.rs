@@ -1,0 +1,257 @@
+//! `bugle bench peer`: Bugle as one of several job runners in a harness that drives them all by the same words.
+//!
+//! The words are those of its command line, the answers are lines on stdout; times are nanoseconds of the machine's
+//! monotonic clock, which is one for all languages. The database's URL stands in `PGURL`.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use postgres_types::Json;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, NoTls};
+
+use super::clients::sleep_until;
+use super::clock::{now, seconds_since};
+use crate::log::{self, LogFlags};
+use crate::{Context, Registry, Settings, Shutdown, Worker, connect, schema};
+
+/// What the harness asks for
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Word {
+    /// Install the schema
+    Setup,
+    /// Enqueue n jobs, so many rows in one call
+    Bulk { n: u64, rows: u64 },
+    /// Enqueue n jobs one by one over so many connections
+    Single { n: u64, connections: usize },
+    /// Enqueue so many jobs per second for so many seconds
+    Rate {
+        per_s: f64,
+        seconds: f64,
+        connections: usize,
+    },
+    /// Enqueue one job that takes so many milliseconds
+    Sleepjob { ms: u64 },
+    /// Work until SIGTERM, so many at once; say when so many different jobs were handled
+    Worker { concurrency: u32, expect: usize },
+}
+
+/// What the harness' jobs carry.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "k", rename_all = "lowercase")]
+enum Payload {
+    Noop { i: u64 },
+    Lat { t0: i64 },
+    Sleep { ms: u64 },
+}
+
+const INSERT: &str = "insert into bugle.jobs (command, payload) values ('bench', $1)";
+
+/// # Errors
+/// When it cannot be done.
+pub async fn run(word: Word) -> Result<ExitCode> {
+    let url = std::env::var("PGURL").context("PGURL is not set")?;
+    match word {
+        Word::Setup => schema::migrate(&connect::parse(&url)?).await.map(drop)?,
+        Word::Bulk { n, rows } => bulk(&url, n, rows.max(1)).await?,
+        Word::Single { n, connections } => single(&url, n, connections).await?,
+        Word::Rate {
+            per_s,
+            seconds,
+            connections,
+        } => rate(&url, per_s, seconds, connections).await?,
+        Word::Sleepjob { ms } => {
+            enqueue(&open(&url).await?, Payload::Sleep { ms }).await?;
+            say("{}");
+        }
+        Word::Worker { concurrency, expect } => return work(url, concurrency, expect).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn bulk(url: &str, n: u64, rows: u64) -> Result<()> {
+    let client = open(url).await?;
+    let insert = "insert into bugle.jobs (command, payload) select 'bench', p from unnest($1::jsonb[]) p";
+    let insert = client.prepare(insert).await?;
+    let start = now();
+    for first in (0..n).step_by(rows as usize) {
+        let batch: Vec<_> = (first..n.min(first + rows))
+            .map(|i| Json(Payload::Noop { i }))
+            .collect();
+        client.execute(&insert, &[&batch]).await?;
+    }
+    say(&format!("{{\"seconds\": {}}}", seconds_since(start)));
+    Ok(())
+}
+
+async fn single(url: &str, n: u64, connections: usize) -> Result<()> {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        clients.push(open(url).await?);
+    }
+    let start = now();
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        let next = next.clone();
+        tasks.spawn(async move {
+            let insert = client.prepare(INSERT).await?;
+            loop {
+                let i = next.fetch_add(1, Relaxed);
+                if i >= n {
+                    return Ok::<_, tokio_postgres::Error>(());
+                }
+                client.execute(&insert, &[&Json(Payload::Noop { i })]).await?;
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    say(&format!("{{\"seconds\": {}}}", seconds_since(start)));
+    Ok(())
+}
+
+async fn rate(url: &str, per_s: f64, seconds: f64, connections: usize) -> Result<()> {
+    let jobs = (per_s * seconds).round() as usize;
+    let made = Arc::new(AtomicI64::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        clients.push(open(url).await?);
+    }
+    let start = now() + 50_000_000;
+    let end = start + (seconds * 1e9) as i64;
+    let mut tasks = JoinSet::new();
+    for (number, client) in clients.into_iter().enumerate() {
+        let made = made.clone();
+        tasks.spawn(async move {
+            let insert = client.prepare(INSERT).await?;
+            for job in (number..jobs).step_by(connections) {
+                sleep_until(start + (job as f64 * 1e9 / per_s) as i64).await;
+                let t0 = now();
+                if t0 > end + 1_000_000_000 {
+                    break;
+                }
+                client.execute(&insert, &[&Json(Payload::Lat { t0 })]).await?;
+                made.fetch_add(1, Relaxed);
+            }
+            Ok::<_, tokio_postgres::Error>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    let produced = made.load(Relaxed);
+    say(&format!(
+        "{{\"produced\": {produced}, \"seconds\": {}}}",
+        seconds_since(start)
+    ));
+    Ok(())
+}
+
+async fn work(url: String, concurrency: u32, expect: usize) -> Result<ExitCode> {
+    log::start(&LogFlags {
+        level: "warn".into(),
+        log_format: None,
+    });
+    let handled = Arc::new(Handled::new(expect));
+    let handler = handled.clone();
+    let registry = Registry::new().on("bench", move |_: Context, payload: Payload| {
+        let handled = handler.clone();
+        async move {
+            handled.one(payload).await;
+            Ok(())
+        }
+    });
+    let settings = Settings {
+        database_url: url,
+        queues: vec![("default".into(), concurrency.max(1))],
+        ..Settings::default()
+    };
+    let shutdown = Shutdown::on_signals()?;
+    let stopping = shutdown.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        say(&format!("READY {}", now()));
+        stopping.drain.cancelled().await;
+        handled.say_stats();
+        // as the others: what still runs is not waited for
+        stopping.now.cancel();
+    });
+    Worker::new(settings, registry).run(shutdown).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was handled, and how often each.
+struct Handled {
+    total: AtomicU64,
+    different: AtomicU64,
+    again: AtomicU64,
+    seen: Vec<AtomicBool>,
+}
+
+impl Handled {
+    fn new(expect: usize) -> Handled {
+        Handled {
+            total: AtomicU64::new(0),
+            different: AtomicU64::new(0),
+            again: AtomicU64::new(0),
+            seen: (0..expect).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    async fn one(&self, payload: Payload) {
+        let t = now();
+        match payload {
+            Payload::Lat { t0 } => say(&format!("LAT {t0} {t}")),
+            Payload::Sleep { ms } => {
+                say(&format!("START {t} {}", std::process::id()));
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                say(&format!("END {}", now()));
+            }
+            Payload::Noop { i } => self.count(i as usize, t),
+        }
+    }
+
+    fn count(&self, i: usize, t: i64) {
+        let total = self.total.fetch_add(1, Relaxed) + 1;
+        if total == 1 {
+            say(&format!("FIRST {t}"));
+        }
+        if total.is_multiple_of(1000) {
+            say(&format!("PROG {total} {t}"));
+        }
+        match self.seen.get(i).map(|seen| seen.swap(true, Relaxed)) {
+            Some(true) => drop(self.again.fetch_add(1, Relaxed)),
+            Some(false) if self.different.fetch_add(1, Relaxed) + 1 == self.seen.len() as u64 => {
+                say(&format!("HANDLED {} {t}", self.seen.len()));
+            }
+            _ => {}
+        }
+    }
+
+    fn say_stats(&self) {
+        let (total, different) = (self.total.load(Relaxed), self.different.load(Relaxed));
+        say(&format!("STATS {total} {different} {}", self.again.load(Relaxed)));
+    }
+}
+
+async fn open(url: &str) -> Result<Client> {
+    let (client, connection) = connect::parse(url)?.connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+async fn enqueue(client: &Client, payload: Payload) -> Result<()> {
+    client.execute(INSERT, &[&Json(payload)]).await?;
+    Ok(())
+}
+
+fn say(line: &str) {
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
+}

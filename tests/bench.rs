@@ -1,0 +1,249 @@
+//! The benchmark measures what it says and accounts for every job. No time is judged here.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+use common::BUGLE;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Run the tiny version of a benchmark on the tests' server and return its lines.
+async fn bench(arguments: &[&str]) -> Vec<Value> {
+    let server = bugle::private_postgres::shared(BUGLE.as_ref());
+    let mut command = Command::new(BUGLE);
+    command
+        .args(["bench", "--quick", "--json", "--database-url", &server])
+        .args(arguments);
+    let child = command
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("bugle starts");
+    let process = child.id();
+
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output())
+        .await
+        .expect("a thread")
+        .expect("it ends");
+
+    assert!(output.status.success(), "{arguments:?}: {}", output.status);
+    assert_eq!(databases_of(&server, process).await, 0, "nothing is left behind");
+    let lines = String::from_utf8(output.stdout).expect("text");
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .inspect(|line| check(arguments[0], line))
+        .collect()
+}
+
+async fn databases_of(server: &str, process: u32) -> i64 {
+    let client = common::connect(&server.parse().expect("a connection string")).await;
+    let question = "select count(*) from pg_database where datname like 'bugle\\_bench\\_' || $1 || '\\_%'";
+    client
+        .query_one(question, &[&process.to_string()])
+        .await
+        .expect("an answer")
+        .get(0)
+}
+
+/// Every line has these, and whatever is measured is more than nothing.
+fn check(name: &str, line: &Value) {
+    assert_eq!(line["bench"], name, "{line}");
+    assert!(line["what"].as_str().is_some_and(|what| !what.is_empty()), "{line}");
+    assert!(line["n"].as_u64().is_some_and(|n| n > 0), "{line}");
+    assert!(line["notes"].is_object(), "{line}");
+    for field in ["seconds", "per_s", "ratio_to_floor"] {
+        if let Some(value) = line.get(field) {
+            assert!(value.as_f64().is_some_and(|value| value > 0.0), "{field} of {line}");
+        }
+    }
+    if line.get("p50_ms").is_some() {
+        let ranks = ["p50_ms", "p95_ms", "p99_ms", "max_ms"].map(|rank| line[rank].as_f64().expect("a time"));
+        assert!(ranks.is_sorted(), "{line}");
+    }
+}
+
+fn named<'a>(lines: &'a [Value], what: &str) -> &'a Value {
+    lines
+        .iter()
+        .find(|line| line["what"] == what)
+        .unwrap_or_else(|| panic!("no {what:?} in {lines:#?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_says_how_fast_a_backlog_goes_next_to_the_floor() {
+    let lines = bench(&["drain", "--jobs", "700", "--workers", "1,2"]).await;
+
+    for what in ["1 worker, history kept", "2 workers, history kept"] {
+        let line = named(&lines, what);
+        assert_eq!(line["n"], 700);
+        assert!(
+            line["per_s"].is_number() && line["ratio_to_floor"].is_number(),
+            "{line}"
+        );
+    }
+    named(&lines, "floor: claim 500, delete 500");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_can_keep_no_history() {
+    let lines = bench(&["drain", "--jobs", "700", "--keep-none"]).await;
+
+    assert_eq!(named(&lines, "1 worker, none kept")["n"], 700);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pickup_counts_from_the_call_and_from_the_commit() {
+    let lines = bench(&["pickup", "--jobs", "20", "--workers", "2"]).await;
+
+    for what in ["2 idle workers: INSERT call → start", "2 idle workers: commit → start"] {
+        let line = named(&lines, what);
+        assert_eq!(line["n"], 20);
+        assert!(
+            line["p99_ms"].is_number() && line["ratio_to_floor"].is_number(),
+            "{line}"
+        );
+    }
+    let calls = &named(&lines, "2 idle workers: INSERT call → start")["notes"]["claim_calls_per_job"];
+    assert!(calls.as_f64().is_some_and(|calls| calls > 0.0), "{calls}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enqueue_compares_with_a_table_without_triggers_and_with_a_bell_that_always_rings() {
+    let lines = bench(&["enqueue", "--clients", "3", "--bulk", "500"]).await;
+
+    for what in ["keeping up", "nobody drains", "no trigger", "always rings"] {
+        let line = named(&lines, &format!("3 clients, {what}"));
+        assert!(
+            line["per_s"].is_number() && line["ratio_to_floor"].is_number(),
+            "{line}"
+        );
+    }
+    for what in ["bulk INSERT … SELECT", "bulk COPY"] {
+        assert_eq!(named(&lines, what)["n"], 500);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steady_accounts_for_every_job_of_every_window() {
+    let lines = bench(&["steady", "--rate", "100", "--seconds", "1"]).await;
+
+    let (all, windows) = lines.split_last().expect("lines");
+    assert_eq!(all["n"], 100);
+    assert_eq!(windows.iter().map(|line| line["n"].as_u64().unwrap()).sum::<u64>(), 100);
+    assert!(
+        all["notes"]["wal_bytes_per_job"]
+            .as_f64()
+            .is_some_and(|bytes| bytes > 0.0),
+        "{all}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pinned_compares_the_start_with_the_end() {
+    let lines = bench(&["pinned", "--jobs", "600", "--pickups", "5"]).await;
+
+    for site in ["snapshot held", "no snapshot"] {
+        let throughput = named(&lines, &format!("{site}: throughput"));
+        assert_eq!(throughput["n"], 600);
+        assert!(
+            throughput["notes"]["last_to_first"]
+                .as_f64()
+                .is_some_and(|ratio| ratio > 0.0),
+            "{throughput}"
+        );
+        for when in ["before", "after"] {
+            assert_eq!(named(&lines, &format!("{site}: pickup {when}"))["n"], 5);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backlog_compares_the_sizes_with_the_smallest() {
+    let lines = bench(&["backlog", "--sizes", "300,1000", "--claims", "2"]).await;
+
+    assert_eq!(lines.len(), 4);
+    assert_eq!(named(&lines, "claim of 100, 300 waiting")["ratio_to_floor"], 1.0);
+    assert!(named(&lines, "enqueue, 1000 waiting")["ratio_to_floor"].is_number());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_tells_what_a_worker_costs() {
+    let lines = bench(&["idle", "--workers", "1"]).await;
+
+    let notes = &named(&lines, "1 idle worker")["notes"];
+    assert!(notes["resident_mb"].as_f64().is_some_and(|size| size > 1.0), "{notes}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payload_goes_through_every_size() {
+    let lines = bench(&["payload", "--jobs", "20"]).await;
+
+    let sizes: Vec<&str> = lines.iter().filter_map(|line| line["what"].as_str()).collect();
+    assert_eq!(sizes, ["100 bytes", "1000 bytes", "10000 bytes", "100000 bytes"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floor_measures_every_shape() {
+    let lines = bench(&["floor", "--jobs", "1000", "--batch", "100", "--clients", "2"]).await;
+
+    for what in ["bulk insert", "claim 100, delete 100", "one-row commits, 2 clients"] {
+        assert!(named(&lines, what)["per_s"].is_number());
+    }
+    for what in ["NOTIFY round trip", "NOTIFY and claim", "insert, NOTIFY and claim"] {
+        assert!(named(&lines, what)["p50_ms"].is_number());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_harness_can_drive_it_by_the_words_it_has_for_all_job_runners() {
+    let database = common::Database::empty().await;
+    let peer = |words: &[&str]| {
+        let mut command = Command::new(BUGLE);
+        command
+            .args(["bench", "peer"])
+            .args(words)
+            .env("PGURL", database.url("owner"));
+        command
+    };
+    let said = |mut command: Command| {
+        let output = command.output().expect("bugle runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    said(peer(&["setup"]));
+    assert!(said(peer(&["bulk", "50", "20"])).starts_with("{\"seconds\": "));
+    assert!(said(peer(&["single", "10", "2"])).starts_with("{\"seconds\": "));
+    assert!(said(peer(&["rate", "100", "0.1", "2"])).starts_with("{\"produced\": 10, "));
+    assert_eq!(said(peer(&["sleepjob", "1"])), "{}\n");
+
+    let mut worker = peer(&["worker", "5", "50"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("bugle starts");
+    let output = BufReader::new(worker.stdout.take().expect("its output"));
+    let lines = common::Shared::<Vec<String>>::default();
+    let heard = lines.clone();
+    let listener = std::thread::spawn(move || {
+        for line in output.lines() {
+            heard.lock().unwrap().push(line.expect("text"));
+        }
+    });
+    let count = |word: &str| lines.lock().unwrap().iter().filter(|l| l.starts_with(word)).count();
+    let all_is_said = || ["READY ", "HANDLED 50 ", "LAT ", "END "].map(count) == [1, 1, 10, 1];
+    common::eventually("every job was handled", all_is_said).await;
+    let client = database.owner().await;
+    common::wait_until(
+        &client,
+        "select count(*) = 71 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    kill_process(Pid::from_child(&worker), Signal::TERM).expect("it runs");
+    worker.wait().expect("it ends");
+    listener.join().expect("its last line");
+
+    assert_eq!(["FIRST ", "START "].map(count), [1, 1]);
+    assert_eq!(lines.lock().unwrap().last().unwrap(), "STATS 60 50 10");
+}
