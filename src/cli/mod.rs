@@ -10,6 +10,7 @@ mod migrate;
 mod operate;
 mod output;
 mod queues;
+mod schedules;
 mod with_postgres;
 pub mod worker;
 mod workers;
@@ -46,6 +47,9 @@ enum Command {
 
     /// Show how each queue is doing.
     Queues(queues::Arguments),
+
+    /// Have jobs enqueued again and again: cron expressions and intervals.
+    Schedules(schedules::Arguments),
 
     /// Show which worker processes there are.
     Workers(workers::Arguments),
@@ -89,6 +93,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Enqueue(arguments) => wait_for(enqueue::run(arguments)),
         Command::Jobs(arguments) => wait_for(jobs::run(arguments)),
         Command::Queues(arguments) => wait_for(queues::run(arguments)),
+        Command::Schedules(arguments) => wait_for(schedules::run(arguments)),
         Command::Workers(arguments) => wait_for(workers::run(arguments)),
         Command::Dev(arguments) => dev::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),

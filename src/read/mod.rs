@@ -4,6 +4,7 @@
 
 mod fleet;
 mod jobs;
+mod schedules;
 mod time;
 
 use std::time::SystemTime;
@@ -14,6 +15,10 @@ use crate::error::Result;
 
 pub use fleet::{Queue, Worker, queues, workers};
 pub use jobs::{Attempt, Filter, Job, JobLine, attempts, job, jobs};
+pub use schedules::{
+    NewSchedule, Schedule, add_schedule, pause_schedule, preview, remove_schedule, resume_schedule, run_schedule_now,
+    schedules,
+};
 pub use time::rfc3339;
 
 /// The database's clock. Ages are measured by it: every time in the schema was written by it.

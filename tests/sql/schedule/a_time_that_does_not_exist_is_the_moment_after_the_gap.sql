@@ -11,4 +11,11 @@ from (values
   ('30 3 * * *', '{2025-03-30 01:30Z,2025-03-31 01:30Z}'),
   ('30 2 30 3 *', '{2025-03-30 01:00Z,2026-03-30 00:30Z}')) e (cron, slots);
 
+-- In Havana they went from 00:00 to 01:00 on 11 March 2018, at 05:00 UTC.
+select test.equal(bugle.next_slot(e.cron, 'America/Havana', '2018-03-11 02:00Z'), e.slot::timestamptz, e.cron)
+from (values
+  ('@daily', '2018-03-11 05:00Z'),
+  ('0 30 0 11 3 *', '2018-03-11 05:00Z'),
+  ('51 11 * * *', '2018-03-11 15:51Z')) e (cron, slot);
+
 rollback;
