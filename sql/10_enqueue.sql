@@ -1,8 +1,8 @@
 -- enqueue: insert -> ready, scheduled. Called by everyone, mostly as a plain INSERT INTO bugle.jobs.
 --
--- Two row triggers sit on jobs_live, both with a WHEN clause, so that an ordinary job that is due now calls no function at
--- all. They are not on bugle.jobs, because the engine's own inserts into history would fire them there. There is no
--- statement trigger: its transition table would copy every row and cost COPY a third of its speed.
+-- Four row triggers sit on jobs_live: adapt (12_template.sql), admit, remember (15_once.sql), ring (20_wake.sql). All have a
+-- WHEN clause, so that an ordinary job that is due now calls no function of ours. They are not on bugle.jobs, because the engine's own inserts into history would fire them there.
+-- There is no statement trigger: its transition table would copy every row and cost COPY a third of its speed.
 
 create or replace function bugle.refuse(p_code text, p_message text, p_hint text) returns void
 language plpgsql
@@ -45,7 +45,7 @@ begin
         where c.key in ('crashes', 'attempt', 'claim', 'worker', 'reason', 'result', 'last_error', 'last_error_code',
             'progress', 'progress_note', 'answer_by', 'answer_token', 'first_started_at', 'started_at', 'finished_at', 'day')
           and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
-      'These columns are the engine''s. Set only command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers.');
+      'These columns are the engine''s. Set only command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, unique_key, idempotency_key, idempotency_ttl.');
   end if;
   if btrim(new.command, e' \t\n\r') = '' or length(new.command) > 200 then
     perform bugle.refuse('JB001', format('column "command" must have 1 to 200 characters, not %s: %s',
@@ -56,6 +56,23 @@ begin
     perform bugle.refuse('JB001', format('column "queue" must have 1 to 100 characters, not %s: %s',
         length(new.queue), bugle.quoted(new.queue)),
       'Leave it out for the queue ''default''.');
+  end if;
+  if length(new.unique_key) not between 1 and 300 then
+    perform bugle.refuse('JB001', format('column "unique_key" must have 1 to 300 characters, not %s: %s',
+        length(new.unique_key), bugle.quoted(new.unique_key)),
+      'Leave it out if any number of such jobs may be there. A long key can be hashed: md5(…).');
+  end if;
+  if length(new.idempotency_key) not between 1 and 300 then
+    perform bugle.refuse('JB001', format('column "idempotency_key" must have 1 to 300 characters, not %s: %s',
+        length(new.idempotency_key), bugle.quoted(new.idempotency_key)),
+      'Take the id of the message or request that causes the job. A long key can be hashed: md5(…).');
+  end if;
+  if new.idempotency_ttl is not null and (
+    new.idempotency_key is null or new.idempotency_ttl <= interval '0' or new.idempotency_ttl > interval '10 years')
+  then
+    perform bugle.refuse('JB001', format('column "idempotency_ttl" must be positive, at most 10 years, and come with an idempotency_key, not %s',
+        bugle.quoted(new.idempotency_ttl::text)),
+      'It says how long the key is remembered; leave it out for 24 hours.');
   end if;
   if not isfinite(new.run_at) then
     perform bugle.refuse('JB001', format('column "run_at" must be a finite time, not %s', bugle.quoted(new.run_at::text)),
@@ -125,20 +142,20 @@ end
 $$;
 comment on function bugle.refuse_by_hand is 'Trigger: refuse a final state that was inserted by hand.';
 
+-- Kept short: the text of a WHEN clause is read and planned anew for each statement.
 select bugle.keep_trigger('bugle.jobs_live', 'admit', $$
   before insert on bugle.jobs_live for each row
   when ((
     new.run_at > now() or new.run_at = '-infinity' or new.state <> 'ready'
     or btrim(new.command, e' \t\n\r') = '' or length(new.command) > 200 or btrim(new.queue, e' \t\n\r') = '' or length(new.queue) > 100
     or pg_column_size(new.payload) > 4096
-    or not (new.deadline is null and new.timeout is null and new.max_attempts is null and new.retry_policy is null
-      and new.headers is null and new.worker is null and new.reason is null and new.result is null
-      and new.last_error is null and new.last_error_code is null and new.progress is null and new.progress_note is null
-      and new.answer_by is null and new.answer_token is null and new.first_started_at is null
-      and new.started_at is null and new.finished_at is null and new.day is null)
+    or num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.headers, new.unique_key,
+      new.idempotency_key, new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code,
+      new.progress, new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at,
+      new.finished_at, new.day) > 0
     or new.attempt <> 0 or new.crashes <> 0 or new.claim <> 0)
     -- the engine itself puts a job back among the live ones; nobody else can say so
-    and (coalesce(current_setting('bugle.admit', true), '') <> 'as told' or not has_table_privilege('bugle.jobs_live', 'update')))
+    and (current_setting('bugle.admit', true) is distinct from 'as told' or not has_table_privilege('bugle.jobs_live', 'update')))
   execute function bugle.admit()$$);
 
 select bugle.keep_trigger('bugle.jobs_ended_by_hand', 'refuse', $$
@@ -146,27 +163,3 @@ select bugle.keep_trigger('bugle.jobs_ended_by_hand', 'refuse', $$
 
 select bugle.keep_trigger('bugle.jobs_failed_by_hand', 'refuse', $$
   before insert on bugle.jobs_failed_by_hand for each row execute function bugle.refuse_by_hand()$$);
-
-create or replace function bugle.enqueue(
-  p_command text,
-  p_payload jsonb default '{}',
-  p_queue text default 'default',
-  p_priority integer default 0,
-  p_run_at timestamptz default null,
-  p_deadline timestamptz default null,
-  p_timeout interval default null,
-  p_max_attempts integer default null,
-  p_retry_policy text default null,
-  p_headers jsonb default null)
-returns bigint
-language sql
-as $$
-  insert into bugle.jobs (
-    command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers)
-  values (
-    p_command, coalesce(p_payload, '{}'), coalesce(p_queue, 'default'), coalesce(p_priority, 0),
-    coalesce(p_run_at, now()), p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers)
-  returning id
-$$;
-comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. Returns the id.';
-revoke execute on function bugle.enqueue from public;

@@ -100,11 +100,13 @@ begin
     ), kept as (
       insert into bugle.jobs_ended (
         id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+        unique_key, idempotency_key, idempotency_ttl,
         attempt, crashes, claim, worker, result, last_error, last_error_code, progress, progress_note,
         created_at, updated_at, first_started_at, started_at, finished_at, day)
       select
         g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-        g.retry_policy, g.headers, g.attempt, g.crashes, g.claim, g.worker, g.outcome, g.last_error, g.last_error_code,
+        g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl,
+        g.attempt, g.crashes, g.claim, g.worker, g.outcome, g.last_error, g.last_error_code,
         g.progress, g.progress_note, g.created_at, now(), g.first_started_at, g.started_at, now(), v_day
       from gone g
       returning id
@@ -151,11 +153,13 @@ as $$
   )
   insert into bugle.jobs (
     id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+    unique_key, idempotency_key, idempotency_ttl,
     attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note, answer_token,
     created_at, updated_at, first_started_at, started_at, finished_at, day)
   select
     g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-    g.retry_policy, g.headers, g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
+    g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl,
+    g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
     coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note, g.answer_token,
     g.created_at, now(), g.first_started_at, g.started_at, now(),
     bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)

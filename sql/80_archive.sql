@@ -91,7 +91,7 @@ $$;
 comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if it could not be had at once.';
 revoke execute on function bugle.drop_day from public;
 
--- Rows about attempts, workers and slots that nobody will ask about any more, a bounded number at a time.
+-- Expired keys, and rows about attempts, workers and slots that nobody will ask about any more, a bounded number at a time.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
 language plpgsql
 as $$
@@ -99,6 +99,7 @@ declare
   v_cutoff constant timestamptz := now() - make_interval(days => 1 + greatest(bugle.kept_days('failed'), bugle.kept_days('ended')));
   v_pruned integer;
   v_workers integer;
+  v_keys integer;
   v_runs integer;
 begin
   delete from bugle.attempts a
@@ -123,10 +124,14 @@ begin
       and not exists (select from bugle.jobs_live j where j.id = o.job)
     limit p_limit));
   get diagnostics v_runs = row_count;
-  return v_pruned + v_workers + v_runs;
+  delete from bugle.idempotency_keys k
+  where k.ctid = any (array(
+    select o.ctid from bugle.idempotency_keys o where o.expires_at <= now() limit p_limit));
+  get diagnostics v_keys = row_count;
+  return v_pruned + v_workers + v_runs + v_keys;
 end
 $$;
-comment on function bugle.prune is 'Delete old rows about attempts, workers and slots of schedules. Returns how many.';
+comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, workers and slots of schedules. Returns how many.';
 revoke execute on function bugle.prune from public;
 
 -- One step of upkeep. Returns what was done, or null when there is nothing to do: call it until then.

@@ -48,9 +48,11 @@ begin
   )
   insert into bugle.jobs_live (
     id, state, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers,
+    unique_key, idempotency_key, idempotency_ttl,
     claim, last_error, last_error_code, created_at, first_started_at, started_at)
   select
     g.id, 'ready', g.command, g.payload, g.queue, g.priority, now(), g.timeout, g.max_attempts, g.retry_policy, g.headers,
+    g.unique_key, g.idempotency_key, g.idempotency_ttl,
     g.claim, g.last_error, g.last_error_code, g.created_at, g.first_started_at, g.started_at
   from gone g;
   perform set_config('bugle.admit', '', true);
@@ -68,6 +70,7 @@ as $$
 declare
   v_id bigint;
   v_job bugle.jobs;
+  v_holder bigint;
   v_to text;
   v_queues text[] := '{}';
 begin
@@ -85,6 +88,13 @@ begin
     if v_job.state <> all (bugle.allowed_from(p_verb)) then
       return next (v_id, false, v_job.state, format('a job that is %s cannot be touched by %s', v_job.state, p_verb))::bugle.operated;
       continue;
+    end if;
+    if v_job.finished_at is not null and p_verb in ('restart', 'set_state') then
+      select l.id into v_holder from bugle.jobs_live l where l.command = v_job.command and l.unique_key = v_job.unique_key;
+      if found then
+        return next (v_id, false, v_job.state, format('job %s with the same unique_key is live', v_holder))::bugle.operated;
+        continue;
+      end if;
     end if;
 
     v_to := case p_verb

@@ -28,15 +28,17 @@ begin
   if exists (select from pg_roles r where r.rolname = 'bugle_enqueuer') then
     grant usage on schema bugle to bugle_enqueuer;
     grant usage on sequence bugle.job_ids to bugle_enqueuer;
+    grant select on sequence bugle.templates to bugle_enqueuer;
     grant select (id) on bugle.jobs to bugle_enqueuer;
-    grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers)
+    grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+      unique_key, idempotency_key, idempotency_ttl)
       on bugle.jobs to bugle_enqueuer;
-    grant execute on function bugle.enqueue, bugle.bell_is_free to bugle_enqueuer;
+    grant execute on function bugle.enqueue, bugle.enqueue_once, bugle.add_missing, bugle.bell_is_free to bugle_enqueuer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
     grant usage on schema bugle to bugle_viewer;
     grant select on bugle.jobs, bugle.jobs_live, bugle.workers, bugle.queue_stats, bugle.unserved, bugle.running_jobs,
-      bugle.dead_letters, bugle.attempts, bugle.changes, bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings to bugle_viewer;
+      bugle.dead_letters, bugle.attempts, bugle.changes, bugle.retry_policies, bugle.commands, bugle.idempotency_keys, bugle.queues, bugle.settings to bugle_viewer;
     grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol, bugle.explain, bugle.endings to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
@@ -48,7 +50,7 @@ begin
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
     grant usage on schema bugle to bugle_operator;
-    grant execute on function bugle.resolve, bugle.reject, bugle.job, bugle.explain,
+    grant execute on function bugle.add_missing, bugle.resolve, bugle.reject, bugle.job, bugle.explain,
       bugle.cancel(bigint, text), bugle.cancel(bigint[], text), bugle.cancel_where,
       bugle.pause(bigint, text), bugle.pause(bigint[], text), bugle.pause_where,
       bugle.resume(bigint, text), bugle.resume(bigint[], text), bugle.resume_where,

@@ -1,6 +1,7 @@
 //! Enqueueing from Rust: the same INSERT everyone else does, with a builder for its columns.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +30,52 @@ pub struct NewJob {
     max_attempts: Option<i32>,
     retry_policy: Option<String>,
     headers: BTreeMap<String, Value>,
+    unique_key: Option<String>,
+    on_conflict: Option<OnConflict>,
+    idempotency_key: Option<String>,
+    idempotency_ttl: Option<Duration>,
+}
+
+/// What becomes of a live job that has the [unique key](NewJob::unique_key) of a new one. A running job is always left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It stays as it is.
+    Keep,
+    /// It gets the payload of the new one.
+    Replace,
+    /// It gets the time of the new one.
+    Move,
+}
+
+impl OnConflict {
+    /// The word for it in SQL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnConflict::Keep => "keep",
+            OnConflict::Replace => "replace",
+            OnConflict::Move => "move",
+        }
+    }
+}
+
+impl FromStr for OnConflict {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<OnConflict> {
+        [OnConflict::Keep, OnConflict::Replace, OnConflict::Move]
+            .into_iter()
+            .find(|mode| mode.as_str() == text)
+            .ok_or_else(|| Error::new("expected keep, replace or move"))
+    }
+}
+
+/// The answer to [`NewJob::enqueue_once`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The job that is there now.
+    pub id: JobId,
+    /// Whether it is new; if not, it was there under the same key.
+    pub created: bool,
 }
 
 impl NewJob {
@@ -46,6 +93,10 @@ impl NewJob {
             max_attempts: None,
             retry_policy: None,
             headers: BTreeMap::new(),
+            unique_key: None,
+            on_conflict: None,
+            idempotency_key: None,
+            idempotency_ttl: None,
         }
     }
 
@@ -103,6 +154,31 @@ impl NewJob {
         self
     }
 
+    /// At most one live job of the command has this key: if there is one, it is the answer.
+    pub fn unique_key(mut self, key: &str) -> Self {
+        self.unique_key = Some(key.to_string());
+        self
+    }
+
+    /// What becomes of the live job that has the unique key, instead of what its command says, or [`OnConflict::Keep`].
+    pub fn on_conflict(mut self, mode: OnConflict) -> Self {
+        self.on_conflict = Some(mode);
+        self
+    }
+
+    /// One job of the command has this key until it expires, even if that job has ended: if there is one, it is the answer.
+    /// The id of the message or the request that causes the job is a good one.
+    pub fn idempotency_key(mut self, key: &str) -> Self {
+        self.idempotency_key = Some(key.to_string());
+        self
+    }
+
+    /// How long the idempotency key is remembered, instead of 24 hours.
+    pub fn idempotency_ttl(mut self, ttl: Duration) -> Self {
+        self.idempotency_ttl = Some(ttl);
+        self
+    }
+
     /// Enqueue on this connection, as a part of whatever transaction is open there.
     ///
     /// ```no_run
@@ -120,6 +196,15 @@ impl NewJob {
     /// # Errors
     /// If the schema refuses the job ([`Error::is_refused`]): nothing is stored then.
     pub async fn enqueue(&self, client: &impl GenericClient) -> Result<JobId> {
+        Ok(self.enqueue_once(client).await?.id)
+    }
+
+    /// The same, and whether the job is new or was there already under its [`unique_key`](NewJob::unique_key) or
+    /// [`idempotency_key`](NewJob::idempotency_key).
+    ///
+    /// # Errors
+    /// As [`enqueue`](NewJob::enqueue).
+    pub async fn enqueue_once(&self, client: &impl GenericClient) -> Result<Enqueued> {
         let payload = self
             .payload
             .as_ref()
@@ -127,8 +212,9 @@ impl NewJob {
         let headers = (!self.headers.is_empty()).then_some(Json(&self.headers));
         let row = client
             .query_one(
-                "select bugle.enqueue($1, $2, $3, $4, coalesce($5, now() + make_interval(secs => $6)), $7, \
-                 make_interval(secs => $8), $9, $10, $11)",
+                "select id, created from bugle.enqueue_once($1, $2, $3, $4, \
+                 coalesce($5, now() + make_interval(secs => $6)), $7, make_interval(secs => $8), $9, $10, $11, \
+                 $12, $13, $14, make_interval(secs => $15))",
                 &[
                     &self.command,
                     &Json(payload),
@@ -141,10 +227,17 @@ impl NewJob {
                     &self.max_attempts,
                     &self.retry_policy,
                     &headers,
+                    &self.unique_key,
+                    &self.on_conflict.map(OnConflict::as_str),
+                    &self.idempotency_key,
+                    &self.idempotency_ttl.map(|d| d.as_secs_f64()),
                 ],
             )
             .await?;
-        Ok(row.get(0))
+        Ok(Enqueued {
+            id: row.get(0),
+            created: row.get(1),
+        })
     }
 }
 
@@ -197,5 +290,13 @@ impl Bugle {
     /// If the database cannot be reached, or refuses the job.
     pub async fn enqueue(&self, job: &NewJob) -> Result<JobId> {
         job.enqueue(&**self.pool.get().await?).await
+    }
+
+    /// The same, and whether it is new.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Bugle::enqueue).
+    pub async fn enqueue_once(&self, job: &NewJob) -> Result<Enqueued> {
+        job.enqueue_once(&**self.pool.get().await?).await
     }
 }

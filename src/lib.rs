@@ -33,7 +33,7 @@ pub use answer::Ended;
 pub use cli::worker::worker_main;
 pub use config::Settings;
 pub use context::Context;
-pub use enqueue::{Bugle, NewJob};
+pub use enqueue::{Bugle, Enqueued, NewJob, OnConflict};
 pub use error::{Code, Error, Result};
 pub use executor::{Execution, Executor, Failure, IntoOutcome, Outcome, Registry};
 pub use job::{Claim, ClaimedJob, HeldJob, JobId, State};

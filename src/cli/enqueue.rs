@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::connect::{Connect, explained};
 use super::output;
-use crate::enqueue::NewJob;
+use crate::enqueue::{NewJob, OnConflict};
 use crate::read;
 
 /// The job to enqueue.
@@ -60,7 +60,23 @@ pub struct Arguments {
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = name_and_value)]
     headers: Vec<(String, String)>,
 
-    /// Print {"id": …} instead of the id
+    /// At most one live job of the command has this key: if there is one, its id is printed
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
+
+    /// What becomes of a live job with the unique key: keep, replace (its payload) or move (its time) [default: keep]
+    #[arg(long, value_name = "MODE")]
+    on_conflict: Option<OnConflict>,
+
+    /// One job of the command has this key until it expires, even if that job has ended
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    /// How long the idempotency key is remembered [default: 24h]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "idempotency_key")]
+    idempotency_ttl: Option<Duration>,
+
+    /// Print {"id": …, "created": …} instead of the id
     #[arg(long)]
     json: bool,
 
@@ -99,12 +115,24 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     for (name, value) in &arguments.headers {
         job = job.header(name, value.as_str());
     }
+    if let Some(key) = &arguments.unique_key {
+        job = job.unique_key(key);
+    }
+    if let Some(mode) = arguments.on_conflict {
+        job = job.on_conflict(mode);
+    }
+    if let Some(key) = &arguments.idempotency_key {
+        job = job.idempotency_key(key);
+    }
+    if let Some(ttl) = arguments.idempotency_ttl {
+        job = job.idempotency_ttl(ttl);
+    }
 
-    let id = job.enqueue(&client).await.map_err(explained)?;
+    let job = job.enqueue_once(&client).await.map_err(explained)?;
     if arguments.json {
-        output::print_json(&json!({ "id": id }))?;
+        output::print_json(&json!({ "id": job.id, "created": job.created }))?;
     } else {
-        output::print(&format!("{id}\n"))?;
+        output::print(&format!("{}\n", job.id))?;
     }
     Ok(ExitCode::SUCCESS)
 }
