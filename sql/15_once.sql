@@ -1,0 +1,315 @@
+-- once: one job instead of two. Called by everyone who enqueues by function; the trigger runs at plain INSERTs too.
+--
+-- Two kinds of keys, which answer alike: an INSERT that repeats one is refused (23505), bugle.enqueue answers with the job
+-- that is there, bugle.enqueue_once also says that it was there.
+--   unique_key:      at most one live job for each command and key. A unique index on jobs_live, nothing else.
+--   idempotency_key: one job for each command and key until the key expires, even if that job has long ended. A row of
+--                    bugle.idempotency_keys, written with the job, in its transaction.
+-- Whoever meets a key of a transaction that is still open waits for its end: either the job is there then, or it never was.
+
+create or replace function bugle.idempotency_ends(p_ttl interval) returns timestamptz
+language sql stable parallel safe
+return now() + coalesce(p_ttl, interval '24 hours');
+comment on function bugle.idempotency_ends is 'When an idempotency key that is written now expires.';
+revoke execute on function bugle.idempotency_ends from public;
+
+-- Take a key for a job, unless a job has it already. An expired one is as good as none.
+create or replace function bugle.take_key(p_command text, p_key text, p_job bigint, p_ttl interval) returns boolean
+language plpgsql
+as $$
+begin
+  insert into bugle.idempotency_keys as k (command, key, job, expires_at)
+  values (p_command, p_key, p_job, bugle.idempotency_ends(p_ttl))
+  on conflict (command, key) do update
+  set job = excluded.job,
+    expires_at = excluded.expires_at
+  where k.expires_at <= now();
+  return found;
+end
+$$;
+comment on function bugle.take_key is 'Take an idempotency key for a job. False if another job has it.';
+revoke execute on function bugle.take_key from public;
+
+-- After the row is in, not before: a row that ON CONFLICT DO NOTHING leaves out must not take a key with it.
+create or replace function bugle.remember() returns trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_holder bigint;
+begin
+  if current_setting('bugle.admit', true) = 'as told' then
+    return null; -- put back among the live ones: it had its key when it was new
+  end if;
+  select k.job into v_holder
+  from bugle.idempotency_keys k
+  where k.command = new.command
+    and k.key = new.idempotency_key
+    and k.expires_at > now();
+  if v_holder = new.id or bugle.take_key(new.command, new.idempotency_key, new.id, new.idempotency_ttl) then
+    return null;
+  end if;
+  select k.job into v_holder
+  from bugle.idempotency_keys k
+  where k.command = new.command
+    and k.key = new.idempotency_key;
+  raise exception using errcode = '23505',
+    message = format('job %s has the command %s and the idempotency_key %s already',
+      v_holder, bugle.quoted(new.command), bugle.quoted(new.idempotency_key)),
+    hint = 'bugle.enqueue and bugle.enqueue_once answer with that job instead.',
+    schema = 'bugle', table = 'idempotency_keys', constraint = 'idempotency_keys_pkey';
+end
+$$;
+comment on function bugle.remember is 'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
+revoke execute on function bugle.remember from public;
+
+select bugle.keep_trigger('bugle.jobs_live', 'remember', $$
+  after insert on bugle.jobs_live for each row
+  when (new.idempotency_key is not null)
+  execute function bugle.remember()$$);
+
+-- The live job of a unique key, changed as the caller wants it. Null if it has ended meanwhile.
+create or replace function bugle.meet(
+  p_command text, p_unique_key text, p_payload jsonb, p_run_at timestamptz, p_deadline timestamptz, p_on_conflict text)
+returns bigint
+language plpgsql
+as $$
+declare
+  v_template bugle.commands;
+  v_key text;
+  v_mode text;
+  v_run_at timestamptz;
+  v_job bugle.jobs;
+begin
+  select c.* into v_template from bugle.commands c where c.name = p_command;
+  v_key := coalesce(p_unique_key, case when v_template.unique_payload then md5(p_payload::text) end);
+  v_mode := coalesce(p_on_conflict, v_template.unique_mode, 'keep');
+  if v_mode = 'keep' then
+    return (select j.id from bugle.jobs_live j where j.command = p_command and j.unique_key = v_key);
+  end if;
+
+  select j.* into v_job from bugle.jobs_live j where j.command = p_command and j.unique_key = v_key for update;
+  if v_job.state = 'running' or (v_job.state = 'waiting' and v_job.attempt > 0) then
+    return v_job.id; -- it has been started with what it had
+  end if;
+  if v_mode = 'replace' then
+    update bugle.jobs_live j
+    set payload = p_payload,
+      updated_at = now()
+    where j.id = v_job.id;
+    return v_job.id;
+  end if;
+
+  v_run_at := coalesce(p_run_at, now() + coalesce(v_template.delay, interval '0'));
+  if coalesce(p_deadline, v_job.deadline) <= v_run_at then
+    perform bugle.refuse('JB001', format('job %s cannot be moved to %s: its deadline is %s',
+        v_job.id, v_run_at, coalesce(p_deadline, v_job.deadline)),
+      'Give a later p_deadline, or an earlier p_run_at.');
+  end if;
+  update bugle.jobs_live j
+  set run_at = v_run_at,
+    deadline = coalesce(p_deadline, j.deadline),
+    state = case
+      when j.state in ('paused', 'waiting') then j.state
+      when v_run_at <= now() then 'ready'
+      when j.state = 'ready' then 'scheduled'
+      else j.state end,
+    paused_from = case when j.paused_from = 'ready' and v_run_at > now() then 'scheduled' else j.paused_from end,
+    updated_at = now()
+  where j.id = v_job.id
+  returning j.* into v_job;
+  if v_job.state = 'ready' then
+    perform bugle.ring(v_job.queue);
+  elsif v_job.state in ('scheduled', 'retrying') then
+    perform bugle.expect(v_run_at);
+  end if;
+  return v_job.id;
+end
+$$;
+comment on function bugle.meet is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
+revoke execute on function bugle.meet from public;
+
+-- A job that ended between our INSERT and our look leaves the key free: then we try again.
+create or replace function bugle.enqueue_once(
+  p_command text,
+  p_payload jsonb default '{}',
+  p_queue text default 'default',
+  p_priority integer default 0,
+  p_run_at timestamptz default null,
+  p_deadline timestamptz default null,
+  p_timeout interval default null,
+  p_max_attempts integer default null,
+  p_retry_policy text default null,
+  p_headers jsonb default null,
+  p_unique_key text default null,
+  p_on_conflict text default null,
+  p_idempotency_key text default null,
+  p_idempotency_ttl interval default null,
+  out id bigint,
+  out created boolean)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_payload constant jsonb := coalesce(p_payload, '{}');
+  v_id bigint := nextval('bugle.job_ids');
+begin
+  if p_on_conflict not in ('keep', 'replace', 'move') then
+    perform bugle.refuse('JB001', format('p_on_conflict must be keep, replace or move, not %s', bugle.quoted(p_on_conflict)),
+      'keep leaves the job that is there as it is, replace gives it this payload, move this run_at.');
+  end if;
+  -- these are the owner's rights: the checks must not be switched off by whoever calls
+  perform set_config('bugle.admit', '', true);
+
+  -- a key that is too long is refused below, with the job
+  if length(p_idempotency_key) between 1 and 300 and length(p_command) <= 200 then
+    while not bugle.take_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
+      select k.job into id
+      from bugle.idempotency_keys k
+      where k.command = p_command
+        and k.key = p_idempotency_key;
+      if found then
+        created := false;
+        return;
+      end if;
+    end loop;
+  end if;
+
+  for v_try in 1 .. 1000 loop
+    insert into bugle.jobs as j (
+      id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+      unique_key, idempotency_key, idempotency_ttl)
+    values (
+      v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
+      p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
+      p_unique_key, p_idempotency_key, p_idempotency_ttl)
+    on conflict do nothing;
+    if found then
+      id := v_id;
+      created := true;
+      return;
+    end if;
+    id := bugle.meet(p_command, p_unique_key, v_payload, p_run_at, p_deadline, p_on_conflict);
+    if id is not null then
+      if p_idempotency_key is not null then
+        update bugle.idempotency_keys k
+        set job = enqueue_once.id
+        where k.command = p_command
+          and k.key = p_idempotency_key;
+      end if;
+      created := false;
+      return;
+    end if;
+  end loop;
+  perform bugle.refuse('40001', format('the job with the unique_key %s was ended and made again all the time', bugle.quoted(p_unique_key)),
+    'Try again.');
+end
+$$;
+comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or idempotency_key. Returns the id of the one that is there now, and whether it is new.';
+revoke execute on function bugle.enqueue_once from public;
+
+drop function if exists bugle.enqueue(text, jsonb, text, integer, timestamptz, timestamptz, interval, integer, text, jsonb);
+
+create or replace function bugle.enqueue(
+  p_command text,
+  p_payload jsonb default '{}',
+  p_queue text default 'default',
+  p_priority integer default 0,
+  p_run_at timestamptz default null,
+  p_deadline timestamptz default null,
+  p_timeout interval default null,
+  p_max_attempts integer default null,
+  p_retry_policy text default null,
+  p_headers jsonb default null,
+  p_unique_key text default null,
+  p_on_conflict text default null,
+  p_idempotency_key text default null,
+  p_idempotency_ttl interval default null)
+returns bigint
+language sql
+return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, p_deadline, p_timeout, p_max_attempts,
+  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl)).id;
+comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. Returns the id, also of a job that was there already under its key.';
+revoke execute on function bugle.enqueue from public;
+
+-- add missing: backfill. Keys are taken in their order, so that two calls with the same ones wait and do not deadlock.
+create or replace function bugle.add_missing(p_command text, p_jobs jsonb) returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_taken text[];
+  v_added bigint[];
+begin
+  if jsonb_typeof(p_jobs) is distinct from 'array' then
+    perform bugle.refuse('JB001', format('p_jobs must be a JSON array, not %s', coalesce(jsonb_typeof(p_jobs), 'null')),
+      'For example [{"key": "order-1", "payload": {"order": 1}}].');
+  end if;
+  if exists (
+    select from jsonb_array_elements(p_jobs) j where coalesce(length(j.value ->> 'key'), 0) not between 1 and 300)
+  then
+    perform bugle.refuse('JB001', format('each of p_jobs must have a "key" of 1 to 300 characters: %s', (
+        select bugle.quoted(j.value::text)
+        from jsonb_array_elements(p_jobs) j
+        where coalesce(length(j.value ->> 'key'), 0) not between 1 and 300
+        limit 1)),
+      'The key is what makes it possible to add the same jobs twice without having them twice.');
+  end if;
+  perform set_config('bugle.admit', '', true);
+
+  with wanted as (
+    select distinct on (j.key) nextval('bugle.job_ids') as id, j.*
+    from rows from (
+      jsonb_to_recordset(p_jobs) as (
+        key text, payload jsonb, queue text, priority integer, run_at timestamptz, deadline timestamptz,
+        timeout interval, max_attempts integer, retry_policy text, headers jsonb, idempotency_ttl interval))
+      with ordinality as j (
+        key, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, idempotency_ttl, place)
+    where not exists (
+      select from bugle.jobs_live l where l.command = p_command and l.unique_key = j.key)
+    order by j.key, j.place
+  ), taken as (
+    insert into bugle.idempotency_keys as k (command, key, job, expires_at)
+    select p_command, w.key, w.id, bugle.idempotency_ends(w.idempotency_ttl)
+    from wanted w
+    order by w.key
+    on conflict (command, key) do update
+    set job = excluded.job,
+      expires_at = excluded.expires_at
+    where k.expires_at <= now()
+    returning k.key, k.job
+  ), added as (
+    insert into bugle.jobs as n (
+      id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+      unique_key, idempotency_key, idempotency_ttl)
+    select
+      w.id, p_command, coalesce(w.payload, '{}'), coalesce(w.queue, 'default'), coalesce(w.priority, 0),
+      coalesce(w.run_at, now()), w.deadline, w.timeout, w.max_attempts, w.retry_policy, w.headers,
+      w.key, w.key, w.idempotency_ttl
+    from wanted w
+      join taken t on t.job = w.id
+    order by w.key
+    on conflict do nothing
+    returning n.id
+  )
+  select array(select t.key from taken t), array(select a.id from added a) into v_taken, v_added;
+
+  -- somebody else may have been faster with the same unique_key: what we took for a job that did not come in is given back
+  if cardinality(v_taken) > cardinality(v_added) then
+    delete from bugle.idempotency_keys k
+    where k.command = p_command
+      and k.key = any (v_taken)
+      and k.job <> all (v_added);
+  end if;
+  insert into bugle.changes (verb, job, to_state)
+  select 'add_missing', l.id, l.state
+  from bugle.jobs_live l
+  where l.id = any (v_added);
+  return cardinality(v_added);
+end
+$$;
+comment on function bugle.add_missing is 'Enqueue those of these jobs that are not there yet: no live job of the command has the key, and none had it in the last 24 hours. Returns how many.';
+revoke execute on function bugle.add_missing from public;
