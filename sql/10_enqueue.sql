@@ -1,8 +1,7 @@
 -- enqueue: insert -> ready, scheduled. Called by everyone, mostly as a plain INSERT INTO bugle.jobs.
 --
--- Four row triggers sit on jobs_live: adapt (12_template.sql), admit, remember (15_once.sql), ring (20_wake.sql). All have a
--- WHEN clause, so that an ordinary job that is due now calls no function of ours. They are not on bugle.jobs, because the engine's own inserts into history would fire them there.
--- There is no statement trigger: its transition table would copy every row and cost COPY a third of its speed.
+-- One row trigger on jobs_live does all of it (bugle.admit); another remembers idempotency keys, for jobs that have one
+-- (15_once.sql).
 
 create or replace function bugle.refuse(p_code text, p_message text, p_hint text) returns void
 language plpgsql
@@ -20,102 +19,103 @@ return quote_literal(case when length(p_value) > 60 then left(p_value, 60) || '�
 comment on function bugle.quoted is 'A value as errors show it: quoted, at most 60 characters.';
 
 -- Runs only for a row that is not plainly valid and due now: decides what it is, or says what is wrong with it.
-create or replace function bugle.admit() returns trigger
+create or replace function bugle.admitted(p_job bugle.jobs_live) returns bugle.jobs_live
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
+  v_new bugle.jobs_live := bugle.adapted(p_job);
   v_limit integer;
   v_size bigint;
 begin
-  if new.state <> 'ready' then
-    perform bugle.refuse('JB002', format('column "state" cannot be set: %s', bugle.quoted(new.state)),
+  if v_new.state <> 'ready' then
+    perform bugle.refuse('JB002', format('column "state" cannot be set: %s', bugle.quoted(v_new.state)),
       'Leave it out: a new job is ready, or scheduled if its run_at lies ahead. States change by functions.');
   end if;
-  if new.attempt <> 0 or new.crashes <> 0 or new.claim <> 0 or new.worker is not null or new.reason is not null
-    or new.result is not null or new.last_error is not null or new.last_error_code is not null
-    or new.progress is not null or new.progress_note is not null or new.answer_by is not null
-    or new.answer_token is not null or new.first_started_at is not null or new.started_at is not null
-    or new.finished_at is not null or new.day is not null
+  if v_new.attempt <> 0 or v_new.crashes <> 0 or v_new.claim <> 0 or v_new.worker is not null or v_new.reason is not null
+    or v_new.result is not null or v_new.last_error is not null or v_new.last_error_code is not null
+    or v_new.progress is not null or v_new.progress_note is not null or v_new.answer_by is not null
+    or v_new.answer_token is not null or v_new.first_started_at is not null or v_new.started_at is not null
+    or v_new.finished_at is not null or v_new.day is not null
   then
     perform bugle.refuse('JB002', format('column %s cannot be set', (
         select string_agg(format('"%s" (%s)', c.key, bugle.quoted(c.value)), ', ')
-        from jsonb_each_text(jsonb_strip_nulls(to_jsonb(new))) c
+        from jsonb_each_text(jsonb_strip_nulls(to_jsonb(v_new))) c
         where c.key in ('crashes', 'attempt', 'claim', 'worker', 'reason', 'result', 'last_error', 'last_error_code',
             'progress', 'progress_note', 'answer_by', 'answer_token', 'first_started_at', 'started_at', 'finished_at', 'day')
           and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
       'These columns are the engine''s. Set only command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, unique_key, idempotency_key, idempotency_ttl.');
   end if;
-  if btrim(new.command, e' \t\n\r') = '' or length(new.command) > 200 then
+  if btrim(v_new.command, e' \t\n\r') = '' or length(v_new.command) > 200 then
     perform bugle.refuse('JB001', format('column "command" must have 1 to 200 characters, not %s: %s',
-        length(new.command), bugle.quoted(new.command)),
+        length(v_new.command), bugle.quoted(v_new.command)),
       'Name what is to be done, as the executor is registered for it, for example ''send_mail''.');
   end if;
-  if btrim(new.queue, e' \t\n\r') = '' or length(new.queue) > 100 then
+  if btrim(v_new.queue, e' \t\n\r') = '' or length(v_new.queue) > 100 then
     perform bugle.refuse('JB001', format('column "queue" must have 1 to 100 characters, not %s: %s',
-        length(new.queue), bugle.quoted(new.queue)),
+        length(v_new.queue), bugle.quoted(v_new.queue)),
       'Leave it out for the queue ''default''.');
   end if;
-  if length(new.unique_key) not between 1 and 300 then
+  if length(v_new.unique_key) not between 1 and 300 then
     perform bugle.refuse('JB001', format('column "unique_key" must have 1 to 300 characters, not %s: %s',
-        length(new.unique_key), bugle.quoted(new.unique_key)),
+        length(v_new.unique_key), bugle.quoted(v_new.unique_key)),
       'Leave it out if any number of such jobs may be there. A long key can be hashed: md5(…).');
   end if;
-  if length(new.idempotency_key) not between 1 and 300 then
+  if length(v_new.idempotency_key) not between 1 and 300 then
     perform bugle.refuse('JB001', format('column "idempotency_key" must have 1 to 300 characters, not %s: %s',
-        length(new.idempotency_key), bugle.quoted(new.idempotency_key)),
+        length(v_new.idempotency_key), bugle.quoted(v_new.idempotency_key)),
       'Take the id of the message or request that causes the job. A long key can be hashed: md5(…).');
   end if;
-  if new.idempotency_ttl is not null and (
-    new.idempotency_key is null or new.idempotency_ttl <= interval '0' or new.idempotency_ttl > interval '10 years')
+  if v_new.idempotency_ttl is not null and (
+    v_new.idempotency_key is null or v_new.idempotency_ttl <= interval '0' or v_new.idempotency_ttl > interval '10 years')
   then
     perform bugle.refuse('JB001', format('column "idempotency_ttl" must be positive, at most 10 years, and come with an idempotency_key, not %s',
-        bugle.quoted(new.idempotency_ttl::text)),
+        bugle.quoted(v_new.idempotency_ttl::text)),
       'It says how long the key is remembered; leave it out for 24 hours.');
   end if;
-  if not isfinite(new.run_at) then
-    perform bugle.refuse('JB001', format('column "run_at" must be a finite time, not %s', bugle.quoted(new.run_at::text)),
+  if not isfinite(v_new.run_at) then
+    perform bugle.refuse('JB001', format('column "run_at" must be a finite time, not %s', bugle.quoted(v_new.run_at::text)),
       'Leave it out to run as soon as possible.');
   end if;
-  if new.deadline is not null then
-    if not isfinite(new.deadline) then
-      perform bugle.refuse('JB001', format('column "deadline" must be a finite time, not %s', bugle.quoted(new.deadline::text)),
+  if v_new.deadline is not null then
+    if not isfinite(v_new.deadline) then
+      perform bugle.refuse('JB001', format('column "deadline" must be a finite time, not %s', bugle.quoted(v_new.deadline::text)),
         'Leave it out if the job may start at any time.');
     end if;
-    if new.deadline <= greatest(new.run_at, now()) then
+    if v_new.deadline <= greatest(v_new.run_at, now()) then
       perform bugle.refuse('JB001', format('column "deadline" (%s) is not later than now and run_at (%s): this job could never start',
-          new.deadline, new.run_at),
+          v_new.deadline, v_new.run_at),
         'The deadline is the last moment at which the job may be started.');
     end if;
   end if;
-  if new.timeout is not null and (new.timeout <= interval '0' or new.timeout > interval '10 years') then
-    perform bugle.refuse('JB001', format('column "timeout" must be positive and at most 10 years, not %s', bugle.quoted(new.timeout::text)),
+  if v_new.timeout is not null and (v_new.timeout <= interval '0' or v_new.timeout > interval '10 years') then
+    perform bugle.refuse('JB001', format('column "timeout" must be positive and at most 10 years, not %s', bugle.quoted(v_new.timeout::text)),
       'It limits one attempt, for example interval ''5 minutes''.');
   end if;
-  if new.max_attempts is not null and new.max_attempts < 1 then
-    perform bugle.refuse('JB001', format('column "max_attempts" must be at least 1, not %s', new.max_attempts),
+  if v_new.max_attempts is not null and v_new.max_attempts < 1 then
+    perform bugle.refuse('JB001', format('column "max_attempts" must be at least 1, not %s', v_new.max_attempts),
       'It is the number of retries plus one; leave it out for the policy''s own.');
   end if;
-  if new.retry_policy is not null and not exists (
-    select from bugle.retry_policies p where p.name = new.retry_policy)
+  if v_new.retry_policy is not null and not exists (
+    select from bugle.retry_policies p where p.name = v_new.retry_policy)
   then
-    perform bugle.refuse('JB004', format('column "retry_policy" names no policy: %s', bugle.quoted(new.retry_policy)),
+    perform bugle.refuse('JB004', format('column "retry_policy" names no policy: %s', bugle.quoted(v_new.retry_policy)),
       format('There are: %s. Insert a row into bugle.retry_policies for a new one.',
         (select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p)));
   end if;
-  if new.headers is not null then
-    if jsonb_typeof(new.headers) <> 'object' then
-      perform bugle.refuse('JB001', format('column "headers" must be a JSON object, not %s', jsonb_typeof(new.headers)),
+  if v_new.headers is not null then
+    if jsonb_typeof(v_new.headers) <> 'object' then
+      perform bugle.refuse('JB001', format('column "headers" must be a JSON object, not %s', jsonb_typeof(v_new.headers)),
         'For example {"traceparent": "…"}.');
     end if;
-    if octet_length(new.headers::text) > 65536 then
-      perform bugle.refuse('JB003', format('column "headers" has %s bytes, the limit is 65536', octet_length(new.headers::text)),
+    if octet_length(v_new.headers::text) > 65536 then
+      perform bugle.refuse('JB003', format('column "headers" has %s bytes, the limit is 65536', octet_length(v_new.headers::text)),
         'Headers are for a few short names and values; put data into the payload.');
     end if;
   end if;
-  if pg_column_size(new.payload) > 4096 then
-    v_size := octet_length(new.payload::text);
+  if pg_column_size(v_new.payload) > 4096 then
+    v_size := octet_length(v_new.payload::text);
     select s.max_payload_bytes into v_limit from bugle.settings s;
     if v_size > v_limit then
       perform bugle.refuse('JB003', format('column "payload" has %s bytes, the limit is %s', v_size, v_limit),
@@ -123,14 +123,60 @@ begin
     end if;
   end if;
 
-  if new.run_at > now() then
-    new.state := 'scheduled';
-    perform bugle.expect(new.run_at);
+  if v_new.run_at > now() then
+    v_new.state := 'scheduled';
+    perform bugle.expect(v_new.run_at);
+  end if;
+  return v_new;
+end
+$$;
+comment on function bugle.admitted is 'A new job as it is stored: with its command''s template, scheduled if its run_at lies ahead; or refused.';
+revoke execute on function bugle.admitted from public;
+
+-- The one trigger of an enqueue. It has no WHEN clause: the text of one is read and planned anew by every statement, and the
+-- conditions below, as a WHEN clause, cost an INSERT of one row more than half of what the INSERT itself costs. It is not on
+-- bugle.jobs, because the engine's own inserts into history would fire it there. There is no statement trigger: its transition
+-- table would copy every row.
+--
+-- An ordinary job that is due now, in a queue whose bell this transaction has asked for, passes by one expression. It may send
+-- a good one on to be looked at (a name that begins with a blank), never let a bad one pass.
+create or replace function bugle.admit() returns trigger
+language plpgsql
+as $$
+declare
+  v_is_plain boolean;
+begin
+  v_is_plain := new.run_at <= now() and new.run_at > '-infinity' and new.state = 'ready'
+    and ascii(new.command) > 32 and octet_length(new.command) <= 200
+    and ascii(new.queue) > 32 and octet_length(new.queue) <= 100
+    and pg_column_size(new.payload) <= 4096
+    and num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.headers, new.unique_key,
+      new.idempotency_key, new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code,
+      new.progress, new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at,
+      new.finished_at, new.day) = 0
+    and new.attempt = 0 and new.crashes = 0 and new.claim = 0;
+  if v_is_plain and new.queue = current_setting('bugle.bell', true) and current_setting('bugle.templated', true) = 'no' then
+    return new;
+  end if;
+
+  -- the engine itself puts a job back among the live ones, and rings for it; nobody else can say so
+  if current_setting('bugle.admit', true) = 'as told' and has_table_privilege('bugle.jobs_live', 'update') then
+    return new;
+  end if;
+  -- asked once in a transaction: see 12_template.sql
+  if current_setting('bugle.templated', true) is distinct from 'no' then
+    perform set_config('bugle.templated', case when pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
+  end if;
+  if v_is_plain is not true or current_setting('bugle.templated', true) = 'yes' then
+    new := bugle.admitted(new);
+  end if;
+  if new.state = 'ready' and new.queue is distinct from current_setting('bugle.bell', true) then
+    perform bugle.ring(new.queue);
   end if;
   return new;
 end
 $$;
-comment on function bugle.admit is 'Trigger: make a job with a future run_at scheduled; refuse what may not be enqueued.';
+comment on function bugle.admit is 'Trigger: pass an ordinary job, have the others looked at, and ring if somebody sleeps.';
 
 create or replace function bugle.refuse_by_hand() returns trigger
 language plpgsql
@@ -144,19 +190,7 @@ comment on function bugle.refuse_by_hand is 'Trigger: refuse a final state that 
 
 -- Kept short: the text of a WHEN clause is read and planned anew for each statement.
 select bugle.keep_trigger('bugle.jobs_live', 'admit', $$
-  before insert on bugle.jobs_live for each row
-  when ((
-    new.run_at > now() or new.run_at = '-infinity' or new.state <> 'ready'
-    or btrim(new.command, e' \t\n\r') = '' or length(new.command) > 200 or btrim(new.queue, e' \t\n\r') = '' or length(new.queue) > 100
-    or pg_column_size(new.payload) > 4096
-    or num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.headers, new.unique_key,
-      new.idempotency_key, new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code,
-      new.progress, new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at,
-      new.finished_at, new.day) > 0
-    or new.attempt <> 0 or new.crashes <> 0 or new.claim <> 0)
-    -- the engine itself puts a job back among the live ones; nobody else can say so
-    and (current_setting('bugle.admit', true) is distinct from 'as told' or not has_table_privilege('bugle.jobs_live', 'update')))
-  execute function bugle.admit()$$);
+  before insert on bugle.jobs_live for each row execute function bugle.admit()$$);
 
 select bugle.keep_trigger('bugle.jobs_ended_by_hand', 'refuse', $$
   before insert on bugle.jobs_ended_by_hand for each row execute function bugle.refuse_by_hand()$$);

@@ -7,10 +7,9 @@
 --   asleep before we have committed. Refused: somebody sleeps, or is about to: ring.
 -- The invariant: bell free => somebody with free slots is looking into that queue, or nobody has free slots.
 
--- Written to be inlined into a trigger's WHEN clause, where it costs a row hardly anything: one call per row of a function
--- that is not inlined would cost a bulk insert a fifth of its speed. The queue that was asked for last is remembered for
--- the transaction (and forgotten with a savepoint, as its lock is), so a million rows of one queue take one lock. The
--- lock table is shared by every application on the server, so one transaction takes at most 16 locks, then rings.
+-- The queue that was asked for last is remembered for the transaction (and forgotten with a savepoint, as its lock is), so a
+-- million rows of one queue take one lock. The lock table is shared by every application on the server, so one transaction
+-- takes at most 16 locks, then rings.
 create or replace function bugle.bell_is_free(p_queue text) returns boolean
 language sql
 as $$
@@ -46,23 +45,6 @@ begin
 end
 $$;
 comment on function bugle.ring is 'Wake the sentinel of a queue, if there is one. Every path that makes a job ready calls it.';
-
-create or replace function bugle.ring_for_new_job() returns trigger
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-as $$
-begin
-  perform bugle.announce(bugle.bell_channel(new.queue), new.queue);
-  return null;
-end
-$$;
-comment on function bugle.ring_for_new_job is 'Trigger: ring the bell of a new job''s queue.';
-
-select bugle.keep_trigger('bugle.jobs_live', 'ring', $$
-  after insert on bugle.jobs_live for each row
-  when (new.state = 'ready' and not bugle.bell_is_free(new.queue))
-  execute function bugle.ring_for_new_job()$$);
 
 -- The keeper looks ahead once a second; only what is due sooner than that must be announced.
 create or replace function bugle.expect(p_at timestamptz) returns void

@@ -33,7 +33,10 @@ begin
     grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
       unique_key, idempotency_key, idempotency_ttl)
       on bugle.jobs to bugle_enqueuer;
-    grant execute on function bugle.enqueue, bugle.enqueue_once, bugle.add_missing, bugle.bell_is_free to bugle_enqueuer;
+    grant execute on function bugle.enqueue, bugle.enqueue_once, bugle.add_missing to bugle_enqueuer;
+    -- what the trigger of an INSERT calls, as whoever inserts
+    grant execute on function bugle.admitted, bugle.ring, bugle.announce, bugle.bell_key, bugle.bell_channel,
+      bugle.bell_is_free to bugle_enqueuer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
     grant usage on schema bugle to bugle_viewer;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::floor;
+use super::floor::{self, Order};
 use super::server::{Database, fill};
 use super::statistics::median;
 use super::workers::Workers;
@@ -14,7 +14,8 @@ use super::{Bench, Line};
 /// SQL shows nothing unfinished: every completion is committed, and on disk. Starting the processes is not counted.
 ///
 /// Beside it, turn by turn, the floor: a bare table of two columns, claimed and deleted in batches of the same size over as
-/// many connections, by nobody who runs anything in between.
+/// many connections, by nobody who runs anything in between. Claims and deletes go side by side, as a worker's do, or one
+/// after the other.
 ///
 /// Every job is accounted for: as many executions as jobs, and as many completed rows in the history (none with --keep-none).
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -39,6 +40,8 @@ pub struct Options {
 /// The most jobs of one claim, which is the floor's batch then.
 const LARGEST_CLAIM: u32 = 500;
 
+const ORDERS: [Order; 2] = [Order::SideBySide, Order::OneAfterTheOther];
+
 /// # Errors
 /// When something could not be measured, or a job is not accounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
@@ -48,10 +51,12 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let history = if options.keep_none { "none kept" } else { "history kept" };
     let batch = slots.min(LARGEST_CLAIM);
     for workers in options.workers.unwrap_or(vec![1]) {
-        let (mut floors, mut drains) = (Vec::new(), Vec::new());
+        let (mut drains, mut floors) = (Vec::new(), [Vec::new(), Vec::new()]);
         for round in 1..=rounds {
-            bench.progress(&format!("drain: {workers} workers, round {round} of {rounds}: floor"));
-            floors.push(drain_bare(bench, jobs, batch, workers).await?);
+            for (floor, order) in floors.iter_mut().zip(ORDERS) {
+                bench.progress(&format!("drain: {workers} workers, round {round} of {rounds}: floor"));
+                floor.push(drain_bare(bench, jobs, batch, workers, order).await?);
+            }
             bench.progress(&format!(
                 "drain: {workers} workers, round {round} of {rounds}: {jobs} jobs"
             ));
@@ -59,32 +64,30 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
             drains.push(drain(&database, jobs, workers, slots, !options.keep_none).await?);
             bench.server.remove(database).await?;
         }
-        let ratios = floors.iter().zip(&drains).map(|(floor, drain)| floor / drain).collect();
-        let rates: Vec<f64> = drains.iter().map(|seconds| (jobs as f64 / seconds).round()).collect();
+        let ratio = |floor: &[f64]| median(floor.iter().zip(&drains).map(|(floor, drain)| floor / drain).collect());
+        let rates = |times: &[f64]| -> Vec<f64> { times.iter().map(|time| (jobs as f64 / time).round()).collect() };
         let what = format!("{workers} worker{}, {history}", if workers == 1 { "" } else { "s" });
         bench.add(
             Line::new("drain", what, jobs)
-                .rate(median(drains))
-                .ratio(median(ratios))
+                .rate(median(drains.clone()))
+                .ratio(ratio(&floors[0]))
+                .note("ratio_to_one_after_the_other", ratio(&floors[1]))
                 .note("slots", slots)
-                .note("rounds", rates),
+                .note("rounds", rates(&drains)),
         );
-        bench.add(
-            Line::new("drain", format!("floor: claim {batch}, delete {batch}"), jobs)
-                .rate(median(floors.clone()))
-                .note(
-                    "rounds",
-                    floors.iter().map(|s| (jobs as f64 / s).round()).collect::<Vec<_>>(),
-                ),
-        );
+        for (floor, order) in floors.into_iter().zip(ORDERS) {
+            let rounds = rates(&floor);
+            let line = Line::new("drain", format!("floor: {}", order.describe(batch)), jobs);
+            bench.add(line.rate(median(floor)).note("rounds", rounds));
+        }
     }
     Ok(())
 }
 
-async fn drain_bare(bench: &Bench, jobs: u64, batch: u32, pairs: usize) -> Result<f64> {
+async fn drain_bare(bench: &Bench, jobs: u64, batch: u32, pairs: usize, order: Order) -> Result<f64> {
     let database = bench.server.empty_database().await?;
     floor::bulk_insert(&database.connect().await?, jobs).await?;
-    let seconds = floor::claim_and_delete(&database, jobs, batch, pairs).await?;
+    let seconds = floor::claim_and_delete(&database, jobs, batch, pairs, order).await?;
     bench.server.remove(database).await?;
     Ok(seconds)
 }

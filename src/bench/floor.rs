@@ -1,9 +1,10 @@
 //! `bugle bench floor`: the least Postgres can do for what a job runner does, on a bare table of two columns.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_postgres::{Client, Statement};
 
 use super::clients::{Commits, commit_for};
@@ -17,8 +18,8 @@ use crate::connect::{Notifications, Session};
 ///
 /// Bulk insert: one INSERT … SELECT of all rows.
 /// Claim and delete: one pair of connections; the first marks the next rows taken (FOR UPDATE SKIP LOCKED, from where it
-/// left off, without waiting for the disk), the second deletes them (waiting for the disk), side by side. From the first
-/// claim to the last committed delete.
+/// left off, without waiting for the disk), the second deletes them (waiting for the disk), side by side; or one after the
+/// other. From the first claim to the last committed delete.
 /// One-row commits: clients insert one row each transaction.
 /// NOTIFY round trip: from before `select pg_notify` on one connection until another has received it.
 /// NOTIFY and claim: the same, and then one row is marked taken by the listener. Also with a row inserted by the notifying
@@ -59,13 +60,15 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     bench.add(Line::new("floor", "bulk insert", jobs).rate(median(times)));
 
     for batch in options.batch.unwrap_or(vec![100, 500]) {
-        bench.progress(&format!("floor: claim and delete {batch}"));
-        let mut times = Vec::new();
-        for _ in 0..rounds {
-            bulk_insert(&client, jobs).await?;
-            times.push(claim_and_delete(&database, jobs, batch, 1).await?);
+        for order in [Order::SideBySide, Order::OneAfterTheOther] {
+            bench.progress(&format!("floor: claim and delete {batch}"));
+            let mut times = Vec::new();
+            for _ in 0..rounds {
+                bulk_insert(&client, jobs).await?;
+                times.push(claim_and_delete(&database, jobs, batch, 1, order).await?);
+            }
+            bench.add(Line::new("floor", order.describe(batch), jobs).rate(median(times)));
         }
-        bench.add(Line::new("floor", format!("claim {batch}, delete {batch}"), jobs).rate(median(times)));
     }
     for clients in options.clients.unwrap_or(vec![1, 16, 32]) {
         bench.progress(&format!("floor: one-row commits, {clients} clients"));
@@ -107,8 +110,26 @@ pub async fn bulk_insert(client: &Client, jobs: u64) -> Result<f64> {
     Ok(seconds)
 }
 
+/// How claims and deletes of a pair follow each other.
+#[derive(Debug, Clone, Copy)]
+pub enum Order {
+    /// What was claimed is deleted while the next is claimed, as a worker does it.
+    SideBySide,
+    /// Nothing is claimed before the last batch is deleted.
+    OneAfterTheOther,
+}
+
+impl Order {
+    pub fn describe(self, batch: u32) -> String {
+        match self {
+            Order::SideBySide => format!("claim {batch}, delete {batch}"),
+            Order::OneAfterTheOther => format!("claim {batch}, then delete {batch}"),
+        }
+    }
+}
+
 /// Empty the bare table through so many pairs of connections: so many seconds.
-pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs: usize) -> Result<f64> {
+pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs: usize, order: Order) -> Result<f64> {
     let mut connected = Vec::new();
     for _ in 0..pairs {
         connected.push(Pair::connect(database).await?);
@@ -116,7 +137,7 @@ pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs:
     let start = now();
     let running: Vec<_> = connected
         .into_iter()
-        .map(|pair| tokio::spawn(pair.run(batch)))
+        .map(|pair| tokio::spawn(pair.run(batch, order)))
         .collect();
     let mut deleted = 0;
     for pair in running {
@@ -161,32 +182,49 @@ impl Pair {
         })
     }
 
-    /// Claim and delete side by side until nothing is left. How many.
-    async fn run(self, batch: u32) -> Result<u64> {
+    /// Claim and delete until nothing is left. How many.
+    async fn run(self, batch: u32, order: Order) -> Result<u64> {
         let (sender, mut claimed) = mpsc::channel::<Vec<i64>>(4);
-        let (claims, claim) = self.claims;
-        let claimer = tokio::spawn(async move {
-            let mut after = 0;
-            loop {
-                let rows = claims.query(&claim, &[&after, &i64::from(batch)]).await?;
-                let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-                match ids.iter().max() {
-                    Some(last) => after = *last,
-                    None if after == 0 => return Ok::<_, tokio_postgres::Error>(()),
-                    None => after = 0,
-                }
-                if !ids.is_empty() && sender.send(ids).await.is_err() {
-                    return Ok(());
-                }
-            }
-        });
+        // what the deleter gives back before the next claim
+        let turns = Arc::new(Semaphore::new(match order {
+            Order::SideBySide => Semaphore::MAX_PERMITS / 2,
+            Order::OneAfterTheOther => 1,
+        }));
+        let claimer = tokio::spawn(claim_all(self.claims, batch, turns.clone(), sender));
         let (deletes, delete) = self.deletes;
         let mut deleted = 0;
         while let Some(ids) = claimed.recv().await {
             deleted += deletes.execute(&delete, &[&ids]).await?;
+            if matches!(order, Order::OneAfterTheOther) {
+                turns.add_permits(1);
+            }
         }
         claimer.await??;
         Ok(deleted)
+    }
+}
+
+async fn claim_all(
+    (client, claim): (Client, Statement),
+    batch: u32,
+    turns: Arc<Semaphore>,
+    claimed: mpsc::Sender<Vec<i64>>,
+) -> Result<()> {
+    let mut after = 0;
+    loop {
+        turns.acquire().await?.forget();
+        let rows = client.query(&claim, &[&after, &i64::from(batch)]).await?;
+        let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        match ids.iter().max() {
+            Some(last) => after = *last,
+            None if after == 0 => return Ok(()),
+            None => after = 0,
+        }
+        if ids.is_empty() {
+            turns.add_permits(1);
+        } else if claimed.send(ids).await.is_err() {
+            return Ok(());
+        }
     }
 }
 
@@ -217,7 +255,7 @@ pub struct BareBell {
     sender: Client,
     notify: Statement,
     insert: Statement,
-    listener: std::sync::Arc<Session>,
+    listener: Arc<Session>,
     heard: Notifications,
     claim: Statement,
 }

@@ -17,7 +17,7 @@ use super::{Bench, Line};
 ///
 /// Workers sleep. Another process inserts one job every 20 ms, each in a transaction of its own. The first clock starts just
 /// before the INSERT is sent, the second when the client has the answer that it is committed; both stop at the executor's
-/// first line.
+/// first line. The second can be negative: the worker is told before the client is.
 ///
 /// Beside it, turn by turn, the floor. For the first clock: insert a row and NOTIFY in one transaction, hear it on another
 /// connection, mark one row taken there. For the second: the same without the row, so that nothing waits for the disk.
@@ -69,11 +69,17 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let from_commit = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - committed[t0]));
         let calls = claim_calls(&client).await? as f64 - workers as f64;
         let who = format!("{workers} idle worker{}", if workers == 1 { "" } else { "s" });
-        let line = |what: &str, times, floor: Option<Percentiles>| {
+        let line = |what: &str, times: Option<Percentiles>, floor: Option<Percentiles>| {
             let line = Line::new("pickup", format!("{who}: {what}"), jobs).times(times);
-            match (times, floor) {
-                (Some(times), Some(floor)) => line.ratio(times.p50 / floor.p50).note("floor_p50_ms", floor.p50),
-                _ => line,
+            let Some((times, floor)) = times.zip(floor) else {
+                return line;
+            };
+            let line = line.note("floor_p50_ms", floor.p50);
+            // a worker that was faster than the answer to the client stands in no relation to anything
+            if times.p50 > 0.0 {
+                line.ratio(times.p50 / floor.p50)
+            } else {
+                line
             }
         };
         let mut first = line(

@@ -66,7 +66,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         dead.push(dead_tuples(&client).await?);
     }
     let jobs = producer.await??;
-    let end = running.drained(&client, jobs).await?;
+    running.drained(&client, jobs).await?;
     let tally = running.stop().await?;
 
     ensure!(
@@ -76,6 +76,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     );
     account_for(&client, jobs).await?;
     let begin = tally.times.iter().map(|(t0, _)| *t0).min().unwrap_or(start);
+    let end = tally.times.iter().map(|(_, t)| *t).max().unwrap_or(start);
     let length = (window * 1e9) as i64;
     for number in 0..((end - begin) / length + 1) {
         let in_window = |t0: i64| (t0 - begin) / length == number;
