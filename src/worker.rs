@@ -140,6 +140,7 @@ impl Worker {
             notifications,
         };
         let served = shift.serve(claimer, &shutdown.drain).await;
+        tracing::info!(event = "drain", running = shift.crew.held_jobs().len());
         let drained = shift.drain(self.settings.drain, &shutdown).await;
         keeper.abort();
         completer.abort();

@@ -27,7 +27,7 @@ async fn running_jobs_finish_before_the_worker_ends() {
     eventually("it starts", || folder.lines("started").len() == 1).await;
 
     worker.terminate();
-    eventually("it heard", || worker.log().contains("\"shutdown\"")).await;
+    eventually("it claims no more", || worker.log().contains("\"drain\"")).await;
     let left = enqueue(&owner, "hold").await;
     folder.write("release", "");
 
