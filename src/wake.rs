@@ -21,6 +21,10 @@ const MOST_PATIENCE: u32 = 8;
 const RESCAN: Duration = Duration::from_millis(50);
 /// A rescan may take this part of the time: with an old snapshot held open it walks over everything that is dead.
 const RESCAN_SHARE: u32 = 20;
+/// A look from the beginning that finds next to nothing and takes longer than this walks over what is dead and cannot be
+/// cleaned up. Such a lane does not sleep, because the last look before it sleeps would take as long and delay the next job
+/// by it: it polls from its cursor, and starts from the beginning only as often as [`RESCAN_SHARE`] allows.
+const DEAR: Duration = Duration::from_millis(10);
 /// The most jobs in one claim.
 const LARGEST_CLAIM: usize = 500;
 
@@ -68,6 +72,12 @@ pub struct Lane {
     running: Arc<AtomicUsize>,
     mode: Mode,
     cursor: Option<(i32, i64)>,
+    /// The last job it ever claimed: where a cursor can start again.
+    furthest: Option<(i32, i64)>,
+    /// Whether a look from the beginning has become dear.
+    is_dear: bool,
+    /// Whether the last look from the beginning found less than it asked for, and none since found more.
+    is_drained: bool,
     /// Claims in a row that got all they asked for.
     full_claims: u32,
     /// Looks that found nothing since the last that did.
@@ -90,6 +100,9 @@ impl Lane {
             running: Arc::default(),
             mode: Mode::Awake,
             cursor: None,
+            furthest: None,
+            is_dear: false,
+            is_drained: false,
             full_claims: 0,
             empty_looks: 0,
             patience: 1,
@@ -152,27 +165,38 @@ impl Lane {
         now: Instant,
     ) {
         self.mode = Mode::Awake;
-        if request.after_id.is_none() {
+        let from_the_beginning = request.after_id.is_none();
+        if from_the_beginning {
             self.rescanned_at = now;
             self.rescan_cost = now - asked_at;
+            if got < 10 {
+                self.is_dear = self.rescan_cost > DEAR;
+            }
         }
         if got > 0 {
             self.empty_looks = 0;
             self.step = STEP;
+            self.furthest = last;
+            self.is_drained = false;
         }
         if got >= request.slots as usize {
             // one full claim is a trickle's; a cursor for it would cost another look when the next one finds nothing
             self.cursor = last.filter(|_| self.full_claims > 0);
             self.full_claims += 1;
             self.next_look = now;
-        } else if request.after_id.is_some() {
+        } else if !from_the_beginning && self.is_dear {
+            self.full_claims = 0;
+            self.next_look = now + self.step;
+            self.step = (self.step * 2).min(LONGEST_STEP);
+        } else if !from_the_beginning {
             self.full_claims = 0;
             // what lies behind the cursor may have grown while we were ahead of it
             self.cursor = None;
             self.next_look = now;
         } else {
             self.full_claims = 0;
-            self.cursor = None;
+            self.cursor = self.furthest.filter(|_| self.is_dear);
+            self.is_drained = true;
             self.empty_looks += 1;
             self.next_look = now + self.step;
         }
@@ -180,12 +204,12 @@ impl Lane {
 
     /// Whether it has looked in vain often enough.
     pub fn wants_to_sleep(&self) -> bool {
-        self.mode == Mode::Awake && self.empty_looks >= self.patience && self.free_slots() > 0
+        self.mode == Mode::Awake && self.empty_looks >= self.patience && self.free_slots() > 0 && !self.is_dear
     }
 
     /// Whether its last look, from the beginning, found nothing more to take.
     pub fn found_nothing(&self) -> bool {
-        self.empty_looks > 0 && self.cursor.is_none()
+        self.is_drained
     }
 
     /// `bugle.arm` was answered.
@@ -219,5 +243,85 @@ impl Lane {
     /// When this lane wants to look again, if it has room and is not asleep.
     pub fn next_look(&self) -> Option<Instant> {
         (self.mode == Mode::Awake && self.free_slots() > 0).then_some(self.next_look)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// One look that takes `cost` and finds `got` jobs, the last of them at `id`.
+    fn look(lane: &mut Lane, now: &mut Instant, cost: Duration, got: usize, id: i64) -> QueueRequest {
+        let asked_at = *now;
+        let request = lane.request(asked_at).expect("it is time to look");
+        *now += cost;
+        lane.claimed(&request, got, (got > 0).then_some((0, id)), asked_at, *now);
+        request
+    }
+
+    #[test]
+    fn an_idle_lane_asks_to_sleep_after_one_look_in_vain() {
+        let mut now = Instant::now();
+        let mut lane = Lane::new("default", 4, now);
+        assert!(!lane.wants_to_sleep());
+
+        look(&mut lane, &mut now, MS, 0, 0);
+
+        assert!(lane.wants_to_sleep() && lane.found_nothing());
+        lane.armed("sentinel", false, now);
+        assert!(
+            lane.request(now + Duration::from_secs(60)).is_none(),
+            "it sleeps until it is rung"
+        );
+        lane.wake(now);
+        assert_eq!(
+            lane.request(now).unwrap().mode,
+            "sentinel",
+            "the claim lets go of the bell"
+        );
+    }
+
+    #[test]
+    fn the_cursor_moves_on_under_load_and_starts_again_when_it_runs_dry() {
+        let mut now = Instant::now();
+        let mut lane = Lane::new("default", 4, now);
+
+        look(&mut lane, &mut now, MS, 4, 10);
+        look(&mut lane, &mut now, MS, 4, 20);
+        let behind = look(&mut lane, &mut now, MS, 1, 21);
+        let again = look(&mut lane, &mut now, MS, 0, 0);
+
+        assert_eq!(behind.after_id, Some(20));
+        assert_eq!(again.after_id, None, "from the beginning before it sleeps");
+        assert!(lane.wants_to_sleep());
+    }
+
+    #[test]
+    fn a_lane_whose_beginning_is_dear_polls_from_its_cursor_and_rescans_seldom() {
+        let mut now = Instant::now();
+        let mut lane = Lane::new("default", 4, now);
+        look(&mut lane, &mut now, MS, 1, 7);
+        now += 3 * MS;
+
+        look(&mut lane, &mut now, 80 * MS, 0, 0);
+        assert!(!lane.wants_to_sleep());
+        let (mut looks, mut rescans) = (0, 0);
+        let until = now + Duration::from_secs(4);
+        while now < until {
+            now = now.max(lane.next_look().unwrap());
+            let request = look(&mut lane, &mut now, MS, 0, 0);
+            looks += 1;
+            rescans += u32::from(request.after_id.is_none());
+            if request.after_id.is_none() {
+                break;
+            }
+            assert_eq!(request.after_id, Some(7));
+        }
+
+        assert!(looks > 40, "it keeps looking: {looks}");
+        assert_eq!(rescans, 1, "and from the beginning after a while");
+        assert!(lane.wants_to_sleep(), "which is cheap again");
     }
 }

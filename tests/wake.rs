@@ -24,7 +24,7 @@ async fn wait_for_workers(owner: &Client, count: i64) {
 
 /// Somebody sleeps for the queue: its bell is held exclusively.
 const SENTINEL: &str = "select exists (select from pg_locks l where l.locktype = 'advisory' and l.mode = 'ExclusiveLock' \
-    and l.granted and (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))";
+    and l.database = (select d.oid from pg_database d where d.datname = current_database()) and l.granted and (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_lying_whatever_enqueuers_do_and_without_the_safety_poll() {
