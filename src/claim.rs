@@ -108,8 +108,15 @@ impl Claimer {
         }
         calls::listen(session, &own).await?;
         if self.hears_due {
-            calls::listen(session, KEEPER_CHANNEL).await?;
+            self.listen_for_due(session).await?;
         }
+        Ok(())
+    }
+
+    /// What was announced before anybody listened was not heard: the keeper looks once more afterwards.
+    async fn listen_for_due(&self, session: &Session) -> Result<()> {
+        calls::listen(session, KEEPER_CHANNEL).await?;
+        self.keeper_called.notify_one();
         Ok(())
     }
 
@@ -123,7 +130,7 @@ impl Claimer {
             }
             Hint::HearDue(true) => {
                 self.hears_due = true;
-                calls::listen(session, KEEPER_CHANNEL).await
+                self.listen_for_due(session).await
             }
             Hint::HearDue(false) => {
                 self.hears_due = false;
