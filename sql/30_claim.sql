@@ -6,6 +6,8 @@
 --   another claim has locked at this moment.
 --   "update … from (select … limit n)" can become a hash join over the whole table, and even exceed the limit; an array of
 --   row addresses cannot. The addresses are safe: the rows are locked by this statement.
+--   Subqueries with a limit cannot be turned round: a plan made while the table was small may join the other way, and then
+--   compare every row with every other.
 --   The planner is told what to use: this table is empty one minute and has a million rows the next, and a plan made for
 --   one must not meet the other.
 -- The cursor is a hint in the worker's memory: with an old snapshot held open somewhere, dead index entries cannot be
@@ -94,11 +96,15 @@ begin
               limit v_request.slots + 8) first
           order by first.priority, first.id
           limit v_request.slots + 8) picked
-          join bugle.jobs_live locked on locked.ctid = picked.ctid
-        where locked.state = 'ready'
+          cross join lateral (
+            select l.ctid
+            from bugle.jobs_live l
+            where l.ctid = picked.ctid
+              and l.state = 'ready'
+            limit 1
+            for update skip locked) locked
         order by picked.priority, picked.id
-        limit v_request.slots
-        for update of locked skip locked))
+        limit v_request.slots))
       returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts, j.timeout,
         j.created_at, j.run_at, j.headers, j.payload)
     select c.id, c.claim, c.command, c.queue, c.priority, c.attempt, c.max_attempts,

@@ -63,8 +63,9 @@ $$;
 comment on function bugle.verdicts_on_others is 'For jobs that were not held: repeated, if the same claim was ended before; gone, if there is no such job; else fenced.';
 revoke execute on function bugle.verdicts_on_others from public;
 
--- Rows are deleted in id order (the join below is a nested loop over the sorted batch; nothing else is allowed to the
--- planner): two sessions that touch the same rows in different orders would deadlock.
+-- Rows are locked in id order first: two sessions that touch the same rows in different orders would deadlock. They are found
+-- one by one and deleted by their addresses: a join would be planned while the table is small, perhaps the other way round,
+-- and then compare every job with every finished one: 400 jobs/s instead of 20,000 until the next ANALYZE.
 create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
 returns setof bugle.verdict
 language plpgsql
@@ -72,31 +73,33 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set enable_material = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
   v_day constant date := bugle.history_day('ended');
+  v_held tid[];
   v_done bigint[];
 begin
   perform bugle.check_worker(p_worker, p_nonce);
+  v_held := array(
+    select held.ctid
+    from (select f.id, f.claim from unnest(p_jobs) f order by f.id) f
+      cross join lateral (
+        select j.ctid
+        from bugle.jobs_live j
+        where j.id = f.id
+          and j.claim = f.claim
+          and j.worker = p_worker
+          and j.state = 'running'
+        limit 1
+        for update) held);
 
   if (select s.keep_completed from bugle.settings s) then
-    with finished as (
-      select f.id, f.claim, f.result
-      from unnest(p_jobs) f
-      order by f.id
-    ), gone as (
+    with gone as (
       delete from bugle.jobs_live j
-      using finished f
-      where j.id = f.id
-        and j.claim = f.claim
-        and j.worker = p_worker
-        and j.state = 'running'
-      returning j.*, f.result as outcome
+      where j.ctid = any (v_held)
+      returning j.*
     ), kept as (
       insert into bugle.jobs_ended (
         id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
@@ -106,24 +109,17 @@ begin
       select
         g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
         g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl,
-        g.attempt, g.crashes, g.claim, g.worker, g.outcome, g.last_error, g.last_error_code,
+        g.attempt, g.crashes, g.claim, g.worker, f.result, g.last_error, g.last_error_code,
         g.progress, g.progress_note, g.created_at, now(), g.first_started_at, g.started_at, now(), v_day
       from gone g
+        join (select distinct on (d.id) d.id, d.result from unnest(p_jobs) d order by d.id) f on f.id = g.id
       returning id
     )
     select array_agg(k.id) into v_done from kept k;
   else
-    with finished as (
-      select f.id, f.claim
-      from unnest(p_jobs) f
-      order by f.id
-    ), gone as (
+    with gone as (
       delete from bugle.jobs_live j
-      using finished f
-      where j.id = f.id
-        and j.claim = f.claim
-        and j.worker = p_worker
-        and j.state = 'running'
+      where j.ctid = any (v_held)
       returning j.id
     )
     select array_agg(g.id) into v_done from gone g;
