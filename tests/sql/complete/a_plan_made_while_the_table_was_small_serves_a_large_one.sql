@@ -1,5 +1,7 @@
 begin;
 
+analyze bugle.jobs_live;
+
 -- Plans are kept by the session. Made over a handful of rows, they must not read everything when there are thousands.
 do $$
 declare
