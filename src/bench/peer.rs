@@ -1,7 +1,8 @@
 //! `bugle bench peer`: Bugle as one of several job runners in a harness that drives them all by the same words.
 //!
 //! The words are those of its command line, the answers are lines on stdout; times are nanoseconds of the machine's
-//! monotonic clock, which is one for all languages. The database's URL stands in `PGURL`.
+//! monotonic clock, which is one for all languages. The database's URL stands in `PGURL`; with `KEEP_NONE`, `setup` has no
+//! completed jobs kept, as some of the others do.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -55,9 +56,9 @@ const INSERT: &str = "insert into bugle.jobs (command, payload) values ('bench',
 /// # Errors
 /// When it cannot be done.
 pub async fn run(word: Word) -> Result<ExitCode> {
-    let url = std::env::var("PGURL").context("PGURL is not set")?;
+    let url = through_socket(&std::env::var("PGURL").context("PGURL is not set")?);
     match word {
-        Word::Setup => schema::migrate(&connect::parse(&url)?).await.map(drop)?,
+        Word::Setup => setup(&url).await?,
         Word::Bulk { n, rows } => bulk(&url, n, rows.max(1)).await?,
         Word::Single { n, connections } => single(&url, n, connections).await?,
         Word::Rate {
@@ -72,6 +73,23 @@ pub async fn run(word: Word) -> Result<ExitCode> {
         Word::Worker { concurrency, expect } => return work(url, concurrency, expect).await,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// In the harness' URL a parameter names the folder of the socket, and wins over the host, as in libpq.
+fn through_socket(url: &str) -> String {
+    match url.split_once("?host=") {
+        Some((rest, folder)) => rest.replacen("@localhost", &format!("@{}", folder.replace('/', "%2F")), 1),
+        None => url.to_string(),
+    }
+}
+
+async fn setup(url: &str) -> Result<()> {
+    schema::migrate(&connect::parse(url)?).await?;
+    if std::env::var_os("KEEP_NONE").is_some() {
+        let keep_none = "update bugle.settings set keep_completed = false";
+        open(url).await?.batch_execute(keep_none).await?;
+    }
+    Ok(())
 }
 
 async fn bulk(url: &str, n: u64, rows: u64) -> Result<()> {
