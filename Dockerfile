@@ -5,6 +5,8 @@ COPY migrations migrations
 COPY sql sql
 COPY src src
 COPY bin bin
+# part of the program: it serves the description of its API
+COPY docs/openapi.json docs/openapi.json
 RUN cargo build --release --locked --bin bugle
 
 FROM debian:bookworm-slim

@@ -37,15 +37,17 @@ begin
     or v_new.result is not null or v_new.last_error is not null or v_new.last_error_code is not null
     or v_new.progress is not null or v_new.progress_note is not null or v_new.answer_by is not null
     or v_new.answer_token is not null or v_new.first_started_at is not null or v_new.started_at is not null
-    or v_new.finished_at is not null or v_new.day is not null
+    or v_new.finished_at is not null or v_new.day is not null or v_new.step is not null or v_new.context is not null
+    or v_new.parent is not null or v_new.outstanding is not null or v_new.answer is not null or v_new.watched is not null
   then
     perform bugle.refuse('JB002', format('column %s cannot be set', (
         select string_agg(format('"%s" (%s)', c.key, bugle.quoted(c.value)), ', ')
         from jsonb_each_text(jsonb_strip_nulls(to_jsonb(v_new))) c
         where c.key in ('crashes', 'attempt', 'claim', 'worker', 'reason', 'result', 'last_error', 'last_error_code',
-            'progress', 'progress_note', 'answer_by', 'answer_token', 'first_started_at', 'started_at', 'finished_at', 'day')
+            'progress', 'progress_note', 'answer_by', 'answer_token', 'first_started_at', 'started_at', 'finished_at', 'day',
+            'step', 'context', 'parent', 'outstanding', 'answer', 'watched')
           and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
-      'These columns are the engine''s. Set only command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, unique_key, idempotency_key, idempotency_ttl.');
+      'These columns are the engine''s. Set only command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure.');
   end if;
   if btrim(v_new.command, e' \t\n\r') = '' or length(v_new.command) > 200 then
     perform bugle.refuse('JB001', format('column "command" must have 1 to 200 characters, not %s: %s',
@@ -61,6 +63,14 @@ begin
     perform bugle.refuse('JB001', format('column "unique_key" must have 1 to 300 characters, not %s: %s',
         length(v_new.unique_key), bugle.quoted(v_new.unique_key)),
       'Leave it out if any number of such jobs may be there. A long key can be hashed: md5(…).');
+  end if;
+  if length(v_new.order_key) not between 1 and 300 or length(v_new.limit_key) not between 1 and 300
+    or length(v_new.fair_key) not between 1 and 300
+  then
+    perform bugle.refuse('JB001', format('column "%s" must have 1 to 300 characters, not %s: %s', k.name, length(k.key), bugle.quoted(k.key)),
+      'Leave it out if the job belongs to no key. A long key can be hashed: md5(…).')
+    from (values ('order_key', v_new.order_key), ('limit_key', v_new.limit_key), ('fair_key', v_new.fair_key)) k (name, key)
+    where length(k.key) not between 1 and 300;
   end if;
   if length(v_new.idempotency_key) not between 1 and 300 then
     perform bugle.refuse('JB001', format('column "idempotency_key" must have 1 to 300 characters, not %s: %s',
@@ -114,6 +124,17 @@ begin
         'Headers are for a few short names and values; put data into the payload.');
     end if;
   end if;
+  if num_nonnulls(v_new.on_success, v_new.on_failure) > 0 then
+    v_new.watched := bugle.has_follow_ups(v_new);
+  end if;
+  if v_new.steps is not null then
+    v_new.steps := bugle.checked_steps(v_new.steps);
+    if jsonb_typeof(v_new.payload) <> 'object' then
+      perform bugle.refuse('JB001', format('column "payload" of a chain must be a JSON object, not %s', jsonb_typeof(v_new.payload)),
+        'What the steps put out is laid over it, key by key. For example {"numbers": [1, 2]} instead of [1, 2].');
+    end if;
+    perform bugle.note_chain(v_new.command, v_new.steps);
+  end if;
   if pg_column_size(v_new.payload) > 4096 then
     v_size := octet_length(v_new.payload::text);
     select s.max_payload_bytes into v_limit from bugle.settings s;
@@ -139,12 +160,14 @@ revoke execute on function bugle.admitted from public;
 -- table would copy every row.
 --
 -- An ordinary job that is due now, in a queue whose bell this transaction has asked for, passes by one expression. It may send
--- a good one on to be looked at (a name that begins with a blank), never let a bad one pass.
+-- a good one on to be looked at (a name that begins with a blank), never let a bad one pass. Few expressions and no PERFORM on
+-- the way of an ordinary job: each expression is set up anew in every transaction, and a PERFORM costs ten of them.
 create or replace function bugle.admit() returns trigger
 language plpgsql
 as $$
 declare
   v_is_plain boolean;
+  v_templated text;
 begin
   v_is_plain := new.run_at <= now() and new.run_at > '-infinity' and new.state = 'ready'
     and ascii(new.command) > 32 and octet_length(new.command) <= 200
@@ -153,25 +176,31 @@ begin
     and num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.headers, new.unique_key,
       new.idempotency_key, new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code,
       new.progress, new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at,
-      new.finished_at, new.day) = 0
+      new.finished_at, new.day, new.order_key, new.limit_key, new.fair_key, new.steps, new.step, new.context, new.on_success,
+      new.on_failure, new.parent, new.outstanding, new.answer, new.watched) = 0
     and new.attempt = 0 and new.crashes = 0 and new.claim = 0;
-  if v_is_plain and new.queue = current_setting('bugle.bell', true) and current_setting('bugle.templated', true) = 'no' then
-    return new;
+  if new.queue = current_setting('bugle.bell', true) then
+    if v_is_plain and current_setting('bugle.templated', true) = 'no' then
+      return new;
+    end if;
+    -- whether there are templates (12_template.sql): remembered from the second row of a transaction on
+    v_templated := set_config('bugle.templated',
+      case when pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
   end if;
 
-  -- the engine itself puts a job back among the live ones, and rings for it; nobody else can say so
-  if current_setting('bugle.admit', true) = 'as told' and has_table_privilege('bugle.jobs_live', 'update') then
-    return new;
-  end if;
-  -- asked once in a transaction: see 12_template.sql
-  if current_setting('bugle.templated', true) is distinct from 'no' then
-    perform set_config('bugle.templated', case when pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
-  end if;
-  if v_is_plain is not true or current_setting('bugle.templated', true) = 'yes' then
+  if v_is_plain is not true or pg_sequence_last_value('bugle.templates') is not null then
+    -- the engine itself puts a job back among the live ones, and rings for it; nobody else can say so
+    if current_setting('bugle.admit', true) = 'as told' and has_table_privilege('bugle.jobs_live', 'update') then
+      return new;
+    end if;
     new := bugle.admitted(new);
+    if new.state <> 'ready' then
+      return new;
+    end if;
   end if;
-  if new.state = 'ready' and new.queue is distinct from current_setting('bugle.bell', true) then
-    perform bugle.ring(new.queue);
+  -- as bugle.ring does, without a statement for it
+  if not bugle.bell_is_free(new.queue) then
+    perform bugle.announce(bugle.bell_channel(new.queue), new.queue);
   end if;
   return new;
 end

@@ -17,7 +17,7 @@ begin
   select c.* into v_template
   from bugle.commands c
   where c.name = v_new.command
-    and c.is_template;
+    and (c.is_template or c.steps is not null);
   if not found then
     return v_new;
   end if;
@@ -31,6 +31,9 @@ begin
   if v_template.delay is not null and v_new.run_at = now() then
     v_new.run_at := now() + v_template.delay;
   end if;
+  v_new.on_success := coalesce(v_new.on_success, v_template.on_success);
+  v_new.on_failure := coalesce(v_new.on_failure, v_template.on_failure);
+  v_new.steps := coalesce(v_new.steps, v_template.steps);
   if v_template.unique_payload and v_new.unique_key is null then
     v_new.unique_key := md5(v_new.payload::text);
   end if;
@@ -59,7 +62,7 @@ create or replace function bugle.note_templates() returns trigger
 language plpgsql
 as $$
 begin
-  if exists (select from bugle.commands c where c.is_template) then
+  if exists (select from bugle.commands c where c.is_template or c.steps is not null) then
     perform setval('bugle.templates', 1);
   end if;
   return null;
@@ -73,4 +76,4 @@ select bugle.keep_trigger('bugle.commands', 'note_templates', $$
 
 -- Rows that came by logical replication fired no trigger, and sequences are not replicated.
 select setval('bugle.templates', 1)
-where exists (select from bugle.commands c where c.is_template);
+where exists (select from bugle.commands c where c.is_template or c.steps is not null);

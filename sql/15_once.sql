@@ -9,7 +9,7 @@
 
 create or replace function bugle.idempotency_ends(p_ttl interval) returns timestamptz
 language sql stable parallel safe
-return now() + coalesce(p_ttl, interval '24 hours');
+return now() + least(greatest(coalesce(p_ttl, interval '24 hours'), interval '0'), interval '11 years');
 comment on function bugle.idempotency_ends is 'When an idempotency key that is written now expires.';
 revoke execute on function bugle.idempotency_ends from public;
 
@@ -130,6 +130,12 @@ $$;
 comment on function bugle.meet is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
 revoke execute on function bugle.meet from public;
 
+-- As they were called before they had more arguments.
+drop function if exists bugle.enqueue(
+  text, jsonb, text, integer, timestamptz, timestamptz, interval, integer, text, jsonb, text, text, text, interval);
+drop function if exists bugle.enqueue_once(
+  text, jsonb, text, integer, timestamptz, timestamptz, interval, integer, text, jsonb, text, text, text, interval);
+
 -- A job that ended between our INSERT and our look leaves the key free: then we try again.
 create or replace function bugle.enqueue_once(
   p_command text,
@@ -146,6 +152,12 @@ create or replace function bugle.enqueue_once(
   p_on_conflict text default null,
   p_idempotency_key text default null,
   p_idempotency_ttl interval default null,
+  p_order_key text default null,
+  p_limit_key text default null,
+  p_fair_key text default null,
+  p_steps text[] default null,
+  p_on_success text default null,
+  p_on_failure text default null,
   out id bigint,
   out created boolean)
 language plpgsql
@@ -180,11 +192,12 @@ begin
   for v_try in 1 .. 1000 loop
     insert into bugle.jobs as j (
       id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl)
+      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure)
     values (
       v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
       p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
-      p_unique_key, p_idempotency_key, p_idempotency_ttl)
+      p_unique_key, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key, p_fair_key, p_steps,
+      p_on_success, p_on_failure)
     on conflict do nothing;
     if found then
       id := v_id;
@@ -210,8 +223,6 @@ $$;
 comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or idempotency_key. Returns the id of the one that is there now, and whether it is new.';
 revoke execute on function bugle.enqueue_once from public;
 
-drop function if exists bugle.enqueue(text, jsonb, text, integer, timestamptz, timestamptz, interval, integer, text, jsonb);
-
 create or replace function bugle.enqueue(
   p_command text,
   p_payload jsonb default '{}',
@@ -226,11 +237,18 @@ create or replace function bugle.enqueue(
   p_unique_key text default null,
   p_on_conflict text default null,
   p_idempotency_key text default null,
-  p_idempotency_ttl interval default null)
+  p_idempotency_ttl interval default null,
+  p_order_key text default null,
+  p_limit_key text default null,
+  p_fair_key text default null,
+  p_steps text[] default null,
+  p_on_success text default null,
+  p_on_failure text default null)
 returns bigint
 language sql
 return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, p_deadline, p_timeout, p_max_attempts,
-  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl)).id;
+  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key,
+  p_fair_key, p_steps, p_on_success, p_on_failure)).id;
 comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. Returns the id, also of a job that was there already under its key.';
 revoke execute on function bugle.enqueue from public;
 

@@ -9,15 +9,19 @@
 
 -- The queue that was asked for last is remembered for the transaction (and forgotten with a savepoint, as its lock is), so a
 -- million rows of one queue take one lock. The lock table is shared by every application on the server, so one transaction
--- takes at most 16 locks, then rings.
+-- takes at most 16 locks, then rings. The first queue of a transaction is not counted: most have one, and to keep a setting
+-- costs as much as to take the lock.
 create or replace function bugle.bell_is_free(p_queue text) returns boolean
 language sql
 as $$
   select p_queue is not distinct from current_setting('bugle.bell', true)
     or (
-      length(coalesce(current_setting('bugle.bells', true), '')) < 16
+      (
+        coalesce(current_setting('bugle.bell', true), '') = ''
+        or (
+          length(coalesce(current_setting('bugle.bells', true), '')) < 15
+          and set_config('bugle.bells', coalesce(current_setting('bugle.bells', true), '') || '.', true) is not null))
       and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))
-      and set_config('bugle.bells', coalesce(current_setting('bugle.bells', true), '') || '.', true) is not null
       and set_config('bugle.bell', p_queue, true) is not null)
 $$;
 comment on function bugle.bell_is_free is 'Whether this transaction may enqueue into a queue silently, because nobody sleeps there.';
@@ -28,7 +32,9 @@ create or replace function bugle.announce(p_channel text, p_message text) return
 language plpgsql
 as $$
 begin
-  if pg_notification_queue_usage() < 0.9 and current_setting('bugle.silent', true) is distinct from 'on' then
+  if pg_notification_queue_usage() < 0.9 and current_setting('bugle.silent', true) is distinct from 'on'
+    and length(p_channel) between 1 and 60 and octet_length(p_message) < 8000
+  then
     perform pg_notify(p_channel, p_message);
   end if;
 end
@@ -67,24 +73,49 @@ set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
+declare
+  v_commands constant text[] := coalesce((
+    select r.commands from bugle.registrations r where r.id = p_worker and r.paused_at is null), '{}');
+  v_exact constant text[] := bugle.exact_queues(p_queues, bugle.with_chains(v_commands));
 begin
   return query
   select q.queue
   from unnest(p_queues) q (queue)
-  where exists (
-    select
-    from bugle.registrations r
-      cross join lateral unnest(r.commands) c (command)
-      cross join lateral (
-        select
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.queue = q.queue
-          and j.command = c.command
-          and (j.deadline is null or j.deadline > now())
-        limit 1) found
-    where r.id = p_worker
-      and r.paused_at is null)
+  where case
+      -- what a limit or a key holds back is not there to be claimed
+      when q.queue = any (v_exact) then bugle.can_start(q.queue, v_commands)
+      else exists (
+          select
+          from unnest(v_commands) c (command)
+            cross join lateral (
+              select
+              from bugle.jobs_live j
+              where j.state = 'ready'
+                and j.fair_key is null
+                and j.order_key is null
+                and j.limit_key is null
+                and j.steps is null
+                and j.queue = q.queue
+                and j.command = c.command
+                and (j.deadline is null or j.deadline > now())
+              limit 1) found)
+        or exists (
+          select
+          from unnest(bugle.served_chains(v_commands)) c (key)
+            cross join lateral (
+              select
+              from bugle.jobs_live j
+              where j.state = 'ready'
+                and j.fair_key is null
+                and j.order_key is null
+                and j.limit_key is null
+                and j.steps is not null
+                and j.queue = q.queue
+                and hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0) = c.key
+                and j.steps[coalesce(j.step, 0) + 1:] <@ v_commands
+                and (j.deadline is null or j.deadline > now())
+              limit 1) found)
+    end
     and not exists (
       select from bugle.queues p where p.name = q.queue and p.paused_at is not null);
 end
@@ -118,7 +149,7 @@ begin
     select q.queue, 'paused', false from unnest(p_queues) q (queue);
     return;
   end if;
-  foreach v_queue in array p_queues loop
+  foreach v_queue in array coalesce(p_queues, '{}') loop
     if pg_try_advisory_lock(bugle.bell_key(v_queue)) then
       v_modes := v_modes || 'sentinel'::text;
     elsif pg_try_advisory_lock_shared(bugle.bell_key(v_queue)) then

@@ -44,6 +44,12 @@ begin
     perform bugle.refuse('JB014', 'a worker must serve at least one queue and one command',
       'Register an executor, or set up a command in the worker''s file.');
   end if;
+  if cardinality(p_slots) is distinct from cardinality(p_queues) or array_position(p_queues, null) is not null
+    or array_position(p_commands, null) is not null or coalesce(1 > any (p_slots), true)
+  then
+    perform bugle.refuse('JB014', format('queues %s and slots %s do not fit: each queue must have one slot or more', p_queues, p_slots),
+      'Name as many numbers of slots as queues.');
+  end if;
   insert into bugle.registrations (
     name, host, process_id, version, protocol, queues, slots, commands, life_key, backend_pid)
   values (
@@ -78,6 +84,24 @@ begin
     perform bugle.refuse('JB010', format('worker %s has signed off', p_worker), 'Register again with bugle.register.');
   end if;
   perform bugle.prove_life(p_worker);
+
+  -- all that is touched below, in id order, as everywhere: two passes of their own would deadlock with others
+  perform
+  from (
+    select h.id
+    from unnest(p_running) h
+    union
+    select j.id
+    from bugle.jobs_live j
+    where j.worker = p_worker
+      and j.state like 'running'
+    order by 1) i
+    cross join lateral (
+      select
+      from bugle.jobs_live j
+      where j.id = i.id
+      limit 1
+      for update) locked;
 
   update bugle.jobs_live j
   set state = 'running',

@@ -1,17 +1,7 @@
 -- claim: ready -> running. Called by workers, a batch at a time, sized by their free slots.
 
--- How the rows are picked, and why not otherwise:
---   For each command the worker serves, the index gives the first rows in order; they are merged and only then locked.
---   Locking while scanning would lock a batch for each command. The few more than asked for stand in for those that
---   another claim has locked at this moment.
---   "update … from (select … limit n)" can become a hash join over the whole table, and even exceed the limit; an array of
---   row addresses cannot. The addresses are safe: the rows are locked by this statement.
---   Subqueries with a limit cannot be turned round: a plan made while the table was small may join the other way, and then
---   compare every row with every other.
---   The planner is told what to use: this table is empty one minute and has a million rows the next, and a plan made for
---   one must not meet the other.
--- The cursor is a hint in the worker's memory: with an old snapshot held open somewhere, dead index entries cannot be
--- cleaned up, and every claim would walk over all of them again.
+-- Rows are picked and locked first (bugle.pick), then marked by their addresses: "update … from (select … limit n)" can become
+-- a hash join over the whole table, and even exceed the limit; an array of row addresses cannot.
 create or replace function bugle.claim(p_worker bigint, p_nonce uuid, p_requests bugle.queue_request[])
 returns setof bugle.claimed_job
 language plpgsql
@@ -31,6 +21,11 @@ declare
   v_synchronous boolean;
   v_commands_limit_time constant boolean := exists (select from bugle.commands t where t.timeout is not null);
   v_paused text[];
+  v_exact text[];
+  v_unavailable text[];
+  v_is_exact boolean;
+  v_ids bigint[];
+  v_places tid[];
   v_count bigint;
 begin
   -- a paused worker serves nothing
@@ -39,7 +34,9 @@ begin
   where r.id = p_worker
     and r.nonce = p_nonce
     and r.backend_pid = pg_backend_pid()
-    and r.stopped_at is null;
+    and r.stopped_at is null
+    -- given up: what it claims now would be taken away from it by the next rescue
+    and r.lost_at is null;
   if not found then
     perform bugle.refuse_claim(p_worker, p_nonce);
   end if;
@@ -58,6 +55,10 @@ begin
     perform set_config('synchronous_commit', 'off', true);
   end if;
 
+  -- queues with limits or keys: see 31_limits.sql
+  select l.exact, l.unavailable into v_exact, v_unavailable
+  from bugle.lock_limits(array(select r.queue from unnest(p_requests) r), bugle.with_chains(v_commands)) l;
+
   foreach v_request in array p_requests loop
     perform bugle.disarm(v_request.queue, v_request.mode);
     if v_commands = '{}' then
@@ -65,7 +66,16 @@ begin
       perform bugle.pass_on(v_request.queue);
       continue;
     end if;
-    continue when v_request.queue = any (v_paused);
+    -- no number would be no limit
+    continue when v_request.queue = any (v_paused) or v_request.queue = any (v_unavailable)
+      or v_request.slots is null or v_request.slots < 1;
+    v_request.slots := least(v_request.slots, 10000);
+    v_is_exact := v_request.queue = any (v_exact);
+    if v_is_exact then
+      select p.ids, p.places into v_ids, v_places from bugle.pick_exactly(v_request, v_commands) p;
+    else
+      v_places := bugle.pick(v_request, v_commands);
+    end if;
     return query
     with claimed as (
       update bugle.jobs_live j
@@ -79,58 +89,122 @@ begin
         first_started_at = coalesce(j.first_started_at, clock_timestamp()),
         started_at = clock_timestamp(),
         updated_at = now()
-      where j.ctid = any (array(
-        select locked.ctid
-        from (
-          select first.ctid, first.priority, first.id
-          from unnest(v_commands) c (command)
-            cross join lateral (
-              select i.ctid, i.priority, i.id
-              from bugle.jobs_live i
-              where i.state = 'ready'
-                and i.queue = v_request.queue
-                and i.command = c.command
-                and (i.priority, i.id) > (coalesce(v_request.after_priority, -2147483648), coalesce(v_request.after_id, 0))
-                and (i.deadline is null or i.deadline > now())
-              order by i.priority, i.id
-              limit v_request.slots + 8) first
-          order by first.priority, first.id
-          limit v_request.slots + 8) picked
-          cross join lateral (
-            select l.ctid
-            from bugle.jobs_live l
-            where l.ctid = picked.ctid
-              and l.state = 'ready'
-            limit 1
-            for update skip locked) locked
-        order by picked.priority, picked.id
-        limit v_request.slots))
+      where j.ctid = any (v_places)
       returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts, j.timeout,
-        j.created_at, j.run_at, j.headers, j.payload)
+        j.created_at, j.run_at, j.headers, j.payload, j.steps, j.step, j.context, j.answer)
     select c.id, c.claim, c.command, c.queue, c.priority, c.attempt, c.max_attempts,
       extract(epoch from coalesce(c.timeout, case when v_commands_limit_time then (
-        select t.timeout from bugle.commands t where t.name = c.command) end))::double precision,
+        select t.timeout from bugle.commands t where t.name = c.command) end,
+        case when c.steps is not null then (select s.chain_timeout from bugle.settings s) end))::double precision,
       c.created_at, c.run_at, c.headers,
       -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would
       -- hold this transaction, and all it has locked, open.
-      case when pg_column_size(c.payload) <= greatest(131072 / v_request.slots, 256) then c.payload end
+      case when pg_column_size(c.payload) <= greatest(131072 / v_request.slots, 256) then c.payload end,
+      c.steps, c.step,
+      case when pg_column_size(c.context) <= greatest(131072 / v_request.slots, 256) then c.context end, c.answer
     from claimed c
-    order by c.priority, c.id;
+    order by case when v_is_exact then array_position(v_ids, c.id) end, c.priority, c.id;
 
     get diagnostics v_count = row_count;
+    if v_is_exact then
+      perform bugle.note_starts(v_request.queue, v_ids);
+    end if;
     if v_count >= v_request.slots then
       perform bugle.pass_on(v_request.queue);
     end if;
   end loop;
 end
 $$;
-comment on function bugle.claim is 'Take up to so many ready jobs of each queue, in order of priority and id, for commands this worker serves.';
+comment on function bugle.claim is 'Take up to so many ready jobs of each queue, in order of priority and id, for commands this worker serves, and chains of which it serves all remaining steps.';
 revoke execute on function bugle.claim from public;
+
+-- How the rows are picked, and why not otherwise:
+--   The index gives the first rows of a command in order, and they are locked as they are met, so that two claims at the
+--   same time take different ones. A worker that serves several commands first counts, without locks, how many of each are
+--   among the first: locking while looking would lock a batch for each command.
+--   Subqueries with a limit cannot be turned round: a plan made while the table was small may join the other way, and then
+--   compare every row with every other.
+--   The planner is told what to use (by bugle.claim): this table is empty one minute and has a million rows the next, and a
+--   plan made for one must not meet the other.
+--   Chains have an index of their own, by what is left of them: see bugle.pick_with_chains.
+-- The cursor is a hint in the worker's memory: with an old snapshot held open somewhere, dead index entries cannot be
+-- cleaned up, and every claim would walk over all of them again.
+create or replace function bugle.pick(p_request bugle.queue_request, p_commands text[]) returns tid[]
+language plpgsql
+as $$
+declare
+  v_after_priority constant integer := coalesce(p_request.after_priority, -2147483648);
+  v_after_id constant bigint := coalesce(p_request.after_id, 0);
+  v_wanted text[] := p_commands;
+  v_shares bigint[] := array[p_request.slots];
+  v_chains constant bigint[] := bugle.served_chains(p_commands);
+begin
+  if v_chains <> '{}' then
+    return bugle.pick_with_chains(p_request, p_commands, v_chains);
+  end if;
+  if cardinality(p_commands) > 1 then
+    select array_agg(s.command), array_agg(s.share) into v_wanted, v_shares
+    from (
+      select m.command, count(*) as share
+      from (
+        select c.command
+        from unnest(p_commands) c (command)
+          cross join lateral (
+            select i.priority, i.id
+            from bugle.jobs_live i
+            where i.state = 'ready'
+              and i.steps is null
+              and i.fair_key is null
+              and i.order_key is null
+              and i.limit_key is null
+              and i.queue = p_request.queue
+              and i.command = c.command
+              and (i.priority, i.id) > (v_after_priority, v_after_id)
+              and (i.deadline is null or i.deadline > now())
+            order by i.priority, i.id
+            limit p_request.slots) first
+        order by first.priority, first.id
+        limit p_request.slots) m
+      group by m.command) s;
+  end if;
+  return array(
+    select locked.ctid
+    from unnest(v_wanted, v_shares) w (command, share)
+      cross join lateral (
+        select i.ctid
+        from bugle.jobs_live i
+        where i.state = 'ready'
+          and i.steps is null
+          and i.fair_key is null
+          and i.order_key is null
+          and i.limit_key is null
+          and i.queue = p_request.queue
+          and i.command = w.command
+          and (i.priority, i.id) > (v_after_priority, v_after_id)
+          and (i.deadline is null or i.deadline > now())
+        order by i.priority, i.id
+        limit w.share
+        for update skip locked) locked);
+end
+$$;
+comment on function bugle.pick is 'Lock the first ready jobs of a queue that this worker could run. Their addresses.';
+revoke execute on function bugle.pick from public;
 
 create or replace function bugle.refuse_claim(p_worker bigint, p_nonce uuid) returns void
 language plpgsql
 as $$
 begin
+  if exists (
+    select
+    from bugle.registrations r
+    where r.id = p_worker
+      and r.nonce = p_nonce
+      and r.stopped_at is null
+      and r.lost_at is not null)
+  then
+    perform bugle.refuse('JB011', format('worker %s was given up as lost', p_worker),
+      'Call bugle.attach, naming what still runs, before claiming more.');
+  end if;
   if exists (
     select from bugle.registrations r where r.id = p_worker and r.nonce = p_nonce and r.stopped_at is null)
   then

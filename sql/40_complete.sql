@@ -64,8 +64,9 @@ comment on function bugle.verdicts_on_others is 'For jobs that were not held: re
 revoke execute on function bugle.verdicts_on_others from public;
 
 -- Rows are locked in id order first: two sessions that touch the same rows in different orders would deadlock. They are found
--- one by one and deleted by their addresses: a join would be planned while the table is small, perhaps the other way round,
--- and then compare every job with every finished one: 400 jobs/s instead of 20,000 until the next ANALYZE.
+-- one by one, then copied and deleted by their addresses: a join would be planned while the table is small, perhaps the other
+-- way round, and then compare every job with every finished one: 400 jobs/s instead of 20,000 until the next ANALYZE. Copied
+-- first and deleted afterwards: "with gone as (delete …)" would store every row once more on its way.
 create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
 returns setof bugle.verdict
 language plpgsql
@@ -78,58 +79,68 @@ set jit = off
 as $$
 declare
   v_day constant date := bugle.history_day('ended');
-  v_held tid[];
-  v_done bigint[];
+  v_is_heard constant boolean := bugle.is_heard();
+  v_ids bigint[];
+  v_places tid[];
+  v_results jsonb[];
+  v_is_watched boolean;
+  v_followed bugle.followed[];
 begin
   perform bugle.check_worker(p_worker, p_nonce);
-  v_held := array(
-    select held.ctid
-    from (select f.id, f.claim from unnest(p_jobs) f order by f.id) f
-      cross join lateral (
-        select j.ctid
-        from bugle.jobs_live j
-        where j.id = f.id
-          and j.claim = f.claim
-          and j.worker = p_worker
-          and j.state = 'running'
-        limit 1
-        for update) held);
+  select coalesce(array_agg(f.id), '{}'), array_agg(held.ctid), array_agg(f.result), bool_or(held.watched)
+  into v_ids, v_places, v_results, v_is_watched
+  -- of two words about one job only the one under the newest claim can be current
+  from (select distinct on (d.id) d.id, d.claim, d.result from unnest(p_jobs) d order by d.id, d.claim desc) f
+    cross join lateral (
+      select j.ctid, j.watched
+      from bugle.jobs_live j
+      where j.id = f.id
+        and j.claim = f.claim
+        and j.worker = p_worker
+        and j.state = 'running'
+      limit 1
+      for update) held;
 
+  if bugle.anything_held() then
+    perform bugle.release(v_ids);
+  end if;
+  if v_is_watched or v_is_heard then
+    v_followed := array(
+      select (g.id, 'completed', null, g.command, g.queue, g.headers, g.watched, g.on_success, g.on_failure, w.result, null)::bugle.followed
+      from unnest(v_places, v_results) w (place, result)
+        cross join lateral (
+          select j.* from bugle.jobs_live j where j.ctid = w.place limit 1) g
+      where g.watched
+        or v_is_heard);
+  end if;
   if (select s.keep_completed from bugle.settings s) then
-    with gone as (
-      delete from bugle.jobs_live j
-      where j.ctid = any (v_held)
-      returning j.*
-    ), kept as (
-      insert into bugle.jobs_ended (
-        id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-        unique_key, idempotency_key, idempotency_ttl,
-        attempt, crashes, claim, worker, result, last_error, last_error_code, progress, progress_note,
-        created_at, updated_at, first_started_at, started_at, finished_at, day)
-      select
-        g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-        g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl,
-        g.attempt, g.crashes, g.claim, g.worker, f.result, g.last_error, g.last_error_code,
-        g.progress, g.progress_note, g.created_at, now(), g.first_started_at, g.started_at, now(), v_day
-      from gone g
-        join (select distinct on (d.id) d.id, d.result from unnest(p_jobs) d order by d.id) f on f.id = g.id
-      returning id
-    )
-    select array_agg(k.id) into v_done from kept k;
-  else
-    with gone as (
-      delete from bugle.jobs_live j
-      where j.ctid = any (v_held)
-      returning j.id
-    )
-    select array_agg(g.id) into v_done from gone g;
+    insert into bugle.jobs_ended (
+      id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
+      on_success, on_failure, parent, watched, attempt, crashes, claim, worker, result, last_error, last_error_code,
+      progress, progress_note, created_at, updated_at, first_started_at, started_at, finished_at, day)
+    select
+      g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
+      g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,
+      g.steps, g.step, g.context, g.on_success, g.on_failure, g.parent, g.watched, g.attempt, g.crashes, g.claim, g.worker,
+      w.result, g.last_error, g.last_error_code, g.progress, g.progress_note, g.created_at, now(), g.first_started_at,
+      g.started_at, now(), v_day
+    from unnest(v_places, v_results) w (place, result)
+      cross join lateral (
+        select j.* from bugle.jobs_live j where j.ctid = w.place limit 1) g;
+  end if;
+  delete from bugle.jobs_live j
+  where j.ctid = any (v_places);
+  -- dependants, parents, follow-ups, whoever listens: 42_follow.sql
+  if cardinality(v_followed) > 0 then
+    perform bugle.follow(v_followed, v_is_heard);
   end if;
 
-  if cardinality(p_jobs) > coalesce(cardinality(v_done), 0) then
+  if cardinality(p_jobs) > cardinality(v_ids) then
     return query
     select v.*
     from bugle.verdicts_on_others(p_worker,
-      array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), coalesce(v_done, '{}')) v;
+      array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_ids) v;
   end if;
 end
 $$;
@@ -138,33 +149,72 @@ revoke execute on function bugle.complete from public;
 
 -- The engine's way out of the live table for everything but completion: the rows are locked and the decision is made.
 create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
-language sql
+language plpgsql
 as $$
+declare
+  v_is_heard boolean;
+  v_followed bugle.followed[];
+begin
+  if cardinality(p_endings) = 0 then
+    return;
+  end if;
+  v_is_heard := bugle.is_heard();
+  v_followed := array(select f from unnest(bugle.bury(p_endings)) f where f.watched or v_is_heard);
+  if cardinality(v_followed) > 0 then
+    perform bugle.follow(v_followed, v_is_heard);
+  end if;
+end
+$$;
+comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason, and do what is due when they end.';
+revoke execute on function bugle.end_jobs from public;
+
+-- Found one by one and deleted by their addresses, as in bugle.complete.
+create or replace function bugle.bury(p_endings bugle.ending[]) returns bugle.followed[]
+language plpgsql
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_followed bugle.followed[];
+begin
+  perform bugle.release(array(select e.id from unnest(p_endings) e));
   with gone as (
     delete from bugle.jobs_live j
-    using unnest(p_endings) e
-    where j.id = e.id
+    using (
+      select d.*, x.ctid as place
+      from (select distinct on (e.id) e.* from unnest(p_endings) e order by e.id) d
+        cross join lateral (select l.ctid from bugle.jobs_live l where l.id = d.id limit 1) x) e
+    where j.ctid = e.place
     returning j.*, e.state as final_state, e.reason as final_reason, e.result as final_result,
       e.error as final_error, e.code as final_code
+  ), kept as (
+    insert into bugle.jobs (
+      id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
+      on_success, on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note, answer_token,
+      created_at, updated_at, first_started_at, started_at, finished_at, day)
+    select
+      g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
+      g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,
+      g.steps, g.step, g.context, g.on_success, g.on_failure, g.parent, g.watched, g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
+      coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note, g.answer_token,
+      g.created_at, now(), g.first_started_at, g.started_at, now(),
+      bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)
+    from gone g
+    where g.final_state <> 'completed'
+      or (select s.keep_completed from bugle.settings s)
   )
-  insert into bugle.jobs (
-    id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-    unique_key, idempotency_key, idempotency_ttl,
-    attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note, answer_token,
-    created_at, updated_at, first_started_at, started_at, finished_at, day)
-  select
-    g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-    g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl,
-    g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
-    coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note, g.answer_token,
-    g.created_at, now(), g.first_started_at, g.started_at, now(),
-    bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)
-  from gone g
-  where g.final_state <> 'completed'
-    or (select s.keep_completed from bugle.settings s)
+  select array_agg((g.id, g.final_state, g.final_reason, g.command, g.queue, g.headers, g.watched, g.on_success, g.on_failure,
+    g.final_result, case when g.final_state <> 'completed' then coalesce(g.final_error, g.last_error) end)::bugle.followed)
+  into v_followed
+  from gone g;
+  return v_followed;
+end
 $$;
-comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason.';
-revoke execute on function bugle.end_jobs from public;
+comment on function bugle.bury is 'Move live jobs into history, and tell what is to be known about each by whoever follows it.';
+revoke execute on function bugle.bury from public;
 
 -- Lock those of these jobs that the worker holds under the given claims, in id order.
 create or replace function bugle.lock_held(p_worker bigint, p_jobs bugle.held_job[]) returns bigint[]
@@ -231,6 +281,7 @@ begin
     updated_at = now()
   where j.id = any (v_held);
   perform bugle.expect(v_run_at);
+  perform bugle.release(v_held);
   return query
   select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
 end

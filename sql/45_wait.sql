@@ -1,4 +1,5 @@
--- wait: running -> waiting -> completed, failed. The executor ends without a result; somebody outside gives it later.
+-- wait: running -> waiting -> completed, failed, ready. The executor ends without a result; somebody outside gives it later, or an
+-- answer with which the executor goes on. Called by workers; answered by operators, and by whoever was given the token.
 
 create or replace function bugle.token_hash(p_token text) returns text
 language sql immutable parallel safe
@@ -16,7 +17,7 @@ as $$
 declare
   v_held bigint[];
   -- least() alone would take null for 10 years
-  v_answer_by constant timestamptz := now() + case when p_for is not null then least(p_for, interval '10 years') end;
+  v_answer_by constant timestamptz := now() + case when p_for is not null then greatest(least(p_for, interval '10 years'), interval '0') end;
 begin
   perform bugle.check_worker(p_worker, p_nonce);
   v_held := bugle.lock_held(p_worker, array[p_job]);
@@ -25,9 +26,11 @@ begin
     -- kept as a hash: whoever may read jobs may not answer them by that
     answer_token = bugle.token_hash(p_token),
     answer_by = v_answer_by,
+    answer = null,
     updated_at = now()
   where j.id = any (v_held);
   perform bugle.expect(v_answer_by);
+  perform bugle.release(v_held);
   return query
   select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
 end
@@ -56,6 +59,10 @@ begin
     perform bugle.refuse('JB031', format('job %s is %s, not waiting', p_id, v_job.state),
       'Only a job whose executor waits for an answer can be answered.');
   end if;
+  if v_job.outstanding is not null then
+    perform bugle.refuse('JB031', format('job %s waits for %s other jobs, not for an answer', p_id, v_job.outstanding),
+      format('See them with: select * from bugle.results_of(%s);', p_id));
+  end if;
   if v_job.answer_token is not null and v_job.answer_token is distinct from bugle.token_hash(p_token) then
     perform bugle.refuse('JB032', format('the token is not the one job %s waits for', p_id),
       'The executor handed the token out when it began to wait.');
@@ -72,12 +79,12 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if bugle.lock_waiting(p_id, p_token, 'completed', 'resolved') then
+  if bugle.lock_waiting(p_id, p_token, 'completed', 'resolved') and not bugle.resolve_step(p_id, p_result) then
     perform bugle.end_jobs(array[(p_id, 'completed', 'resolved', p_result, null, null)::bugle.ending]);
   end if;
 end
 $$;
-comment on function bugle.resolve is 'Answer a waiting job with its result: it is completed.';
+comment on function bugle.resolve is 'Answer a waiting job with its result: it is completed. A chain goes on: the result is what its step puts out.';
 revoke execute on function bugle.resolve from public;
 
 create or replace function bugle.reject(p_id bigint, p_error text, p_token text default null) returns void
@@ -93,3 +100,73 @@ end
 $$;
 comment on function bugle.reject is 'Answer a waiting job with an error: it has failed.';
 revoke execute on function bugle.reject from public;
+
+-- The executor runs again, as the same attempt, and finds the answer. The token stays: the same answer again changes nothing.
+create or replace function bugle.resume_with(p_id bigint, p_answer jsonb, p_token text default null) returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_limit constant integer := (select s.max_payload_bytes from bugle.settings s);
+  v_queue text;
+begin
+  if octet_length(p_answer::text) > v_limit then
+    perform bugle.refuse('JB003', format('the answer has %s bytes, the limit is %s', octet_length(p_answer::text), v_limit),
+      'Store large data elsewhere and name it in the answer, or raise bugle.settings.max_payload_bytes.');
+  end if;
+  if exists (
+    select
+    from bugle.jobs_live j
+    where j.id = p_id
+      and j.state <> 'waiting'
+      and j.answer is not null
+      and j.answer_token is not distinct from bugle.token_hash(p_token))
+  then
+    return;
+  end if;
+  -- no ending is called answered: this only locks, or refuses
+  perform bugle.lock_waiting(p_id, p_token, 'resumed', 'resumed');
+  update bugle.jobs_live j
+  set state = 'ready',
+    answer = coalesce(p_answer, 'null'),
+    answer_by = null,
+    attempt = j.attempt - 1,
+    updated_at = now()
+  where j.id = p_id
+  returning j.queue into v_queue;
+  perform bugle.ring(v_queue);
+end
+$$;
+comment on function bugle.resume_with is 'Answer a waiting job: its executor is run again, as the same attempt, and finds the answer.';
+revoke execute on function bugle.resume_with from public;
+
+-- For an application that was given a token and has no other right to touch jobs: a job that waits without one is not for it.
+create or replace function bugle.answer(
+  p_id bigint, p_token text, p_result jsonb default null, p_error text default null, p_resume boolean default false)
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  if p_token is null or exists (
+    select from bugle.jobs_live j where j.id = p_id and j.state = 'waiting' and j.outstanding is null and j.answer_token is null)
+  then
+    perform bugle.refuse('JB032', format('job %s takes no answer without a token', p_id),
+      'Have its executor hand out a token when it begins to wait; operators answer with bugle.resolve, bugle.reject or bugle.resume_with.');
+  end if;
+  if p_error is not null and (p_resume or p_result is not null) then
+    perform bugle.refuse('JB001', 'an answer is a result or an error, not both', 'Give p_result, or p_error.');
+  end if;
+  if p_error is not null then
+    perform bugle.reject(p_id, p_error, p_token);
+  elsif p_resume then
+    perform bugle.resume_with(p_id, p_result, p_token);
+  else
+    perform bugle.resolve(p_id, p_result, p_token);
+  end if;
+end
+$$;
+comment on function bugle.answer is 'Answer a waiting job with the token it was given out with: with its result, with an error, or so that its executor goes on.';
+revoke execute on function bugle.answer from public;

@@ -127,9 +127,16 @@ begin
     v_held := v_held || v_job.id;
     perform bugle.record_attempt(v_job, v_failed.error, v_failed.code);
     v_policy := bugle.policy_of(v_job.retry_policy, v_job.command);
+    if v_job.steps is not null then
+      perform bugle.fail_open_step(v_job, v_failed.error, v_failed.code);
+    end if;
 
     if not coalesce(v_failed.retryable, true) then
       v_endings := v_endings || (v_job.id, 'failed', 'not_retryable', null,
+        bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
+    elsif not bugle.is_retried_as_a_whole(v_job) then
+      v_endings := v_endings || (v_job.id, 'failed',
+        case v_failed.code when 'timeout' then 'timeout' else 'step_failed' end, null,
         bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
     elsif v_job.attempt >= bugle.max_attempts_of(v_job, v_policy) then
       v_endings := v_endings || (v_job.id, 'failed',
@@ -155,6 +162,7 @@ begin
   perform bugle.end_jobs(v_endings);
   if v_next is not null then
     perform bugle.expect(v_next);
+    perform bugle.release(v_held);
   end if;
   return query
   select v.*
@@ -179,6 +187,7 @@ declare
   v_promoted integer;
 begin
   perform set_config('synchronous_commit', 'off', true);
+  perform bugle.release_due();
   if exists (
     select from bugle.schedules s where s.paused_at is null and s.next_at <= now())
   then
@@ -198,7 +207,7 @@ begin
       where i.state in ('scheduled', 'retrying')
         and i.run_at <= now()
       order by i.run_at
-      limit p_limit
+      limit greatest(coalesce(p_limit, 1000), 0)
       for update skip locked))
     returning j.queue
   )
@@ -222,9 +231,10 @@ as $$
     (select j.run_at from bugle.jobs_live j where j.state in ('scheduled', 'retrying') order by j.run_at limit 1),
     (select j.deadline from bugle.jobs_live j where j.deadline is not null and j.state <> 'running' order by j.deadline limit 1),
     (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1),
-    (select s.next_at from bugle.schedules s where s.paused_at is null and s.next_at is not null order by s.next_at limit 1)) as at) d
+    (select s.next_at from bugle.schedules s where s.paused_at is null and s.next_at is not null order by s.next_at limit 1),
+    (select t.look_at from bugle.turns t where t.look_at is not null order by t.look_at limit 1)) as at) d
 $$;
-comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline, an answer or a schedule. Null if nothing is.';
+comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline, an answer, a schedule or a limit. Null if nothing is.';
 revoke execute on function bugle.next_due_seconds from public;
 
 -- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the answer is overdue.
@@ -236,8 +246,21 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
+  v_waiting bigint[];
   v_endings bugle.ending[];
 begin
+  -- those that wait for others are locked as a family; the rest is taken as it is found
+  v_waiting := array(
+    select j.id
+    from bugle.jobs_live j
+    where j.deadline is not null
+      and j.state <> 'running'
+      and j.deadline <= now()
+    order by j.deadline
+    limit greatest(coalesce(p_limit, 1000), 0));
+  if exists (select from bugle.jobs_live j where j.id = any (v_waiting) and j.outstanding is not null) then
+    perform bugle.lock_family(v_waiting);
+  end if;
   v_endings := array(
     select (j.id, 'failed', 'deadline', null, format('not started before its deadline, %s', j.deadline), 'deadline')::bugle.ending
     from bugle.jobs_live j
@@ -245,7 +268,7 @@ begin
       and j.state <> 'running'
       and j.deadline <= now()
     order by j.deadline
-    limit p_limit
+    limit greatest(coalesce(p_limit, 1000), 0)
     for update skip locked);
   v_endings := v_endings || array(
     select (j.id, 'failed', 'answer_overdue', null, format('no answer before %s', j.answer_by), 'answer_overdue')::bugle.ending
@@ -254,7 +277,7 @@ begin
       and j.answer_by <= now()
       and (j.deadline is null or j.deadline > now())
     order by j.answer_by
-    limit p_limit
+    limit greatest(coalesce(p_limit, 1000), 0)
     for update skip locked);
   if cardinality(v_endings) > 0 then
     perform bugle.end_jobs(v_endings);

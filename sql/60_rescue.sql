@@ -10,6 +10,7 @@ language plpgsql
 as $$
 declare
   v_worker record;
+  v_is_gone boolean;
   v_lost integer := 0;
 begin
   for v_worker in
@@ -24,22 +25,22 @@ begin
       and r.id <> p_self
       and r.backend_pid <> pg_backend_pid()
   loop
-    if pg_try_advisory_xact_lock_shared(v_worker.life_key) then
-      update bugle.registrations r
-      set lost_at = clock_timestamp()
-      where r.id = v_worker.id
-        and r.life_key = v_worker.life_key
-        and r.lost_at is null;
-    elsif v_worker.is_stale then
+    v_is_gone := pg_try_advisory_xact_lock_shared(v_worker.life_key);
+    continue when not v_is_gone and not v_worker.is_stale;
+    -- A row that is locked is being written by its own worker, which may be waiting for us: it is left for the next time.
+    update bugle.registrations r
+    set lost_at = clock_timestamp() - case when v_is_gone then interval '0' else v_worker.lost_grace end
+    where r.id = (
+      select l.id
+      from bugle.registrations l
+      where l.id = v_worker.id
+        and l.life_key = v_worker.life_key
+        and l.lost_at is null
+      for update skip locked);
+    continue when not found;
+    if not v_is_gone then
       -- Frozen, or cut off behind a link that is half open: it had its grace. What it still says will be refused.
-      update bugle.registrations r
-      set lost_at = clock_timestamp() - v_worker.lost_grace
-      where r.id = v_worker.id
-        and r.life_key = v_worker.life_key
-        and r.lost_at is null;
       perform bugle.try_to_terminate(v_worker.backend_pid);
-    else
-      continue;
     end if;
     v_lost := v_lost + 1;
     -- the lost one may have been the sentinel: somebody else must look

@@ -1,7 +1,7 @@
 -- keep: the chores of the house, done by one worker among all. Called by every worker, as its heartbeat.
 --
 -- One keeper (an advisory lock on its second connection), one deputy that tries for the keeper's lock every second and
--- takes over the chores of a keeper that holds its lock but does not tick. Everyone else asks every ten seconds.
+-- takes over the chores of a keeper that holds its lock but does not tick. Everyone else asks every now and then.
 
 create or replace function bugle.heartbeat(
   p_worker bigint, p_nonce uuid, p_running bugle.held_job[], p_look boolean)
@@ -15,6 +15,8 @@ declare
   v_role text := 'none';
   v_troubles text[] := '{}';
   v_upkeep boolean := false;
+  -- several beats in a lease: one that comes late must not make its worker a frozen one
+  v_beat constant interval := (select s.lease / 3 from bugle.settings s);
 begin
   perform bugle.check_worker(p_worker, p_nonce);
   perform set_config('synchronous_commit', 'off', true);
@@ -27,7 +29,7 @@ begin
       when r.backend_pid = pg_backend_pid() or not pg_try_advisory_xact_lock_shared(r.life_key) then null
       else r.lost_at end
   where r.id = p_worker
-    and (r.lost_at is not null or r.running <> cardinality(p_running) or r.seen_at < clock_timestamp() - interval '4 seconds');
+    and (r.lost_at is not null or r.running <> cardinality(p_running) or r.seen_at < clock_timestamp() - least(interval '4 seconds', v_beat / 2));
 
   if bugle.hold_once(bugle.keeper_key()) then
     v_role := 'keeper';
@@ -43,7 +45,7 @@ begin
 
   return query
   select v_role,
-    case v_role when 'none' then 10 else least(1, bugle.next_rescue_seconds()) end::double precision,
+    least(extract(epoch from v_beat), case v_role when 'none' then bugle.ask_again_seconds() else least(1, bugle.next_rescue_seconds()) end)::double precision,
     case v_role when 'none' then null else bugle.next_due_seconds() end,
     array(select v from bugle.not_held(p_worker, p_running) v),
     case when p_look then array(
@@ -55,6 +57,22 @@ end
 $$;
 comment on function bugle.heartbeat is 'A worker''s sign of life; the keeper does the chores in it. Returns what the worker should know.';
 revoke execute on function bugle.heartbeat from public;
+
+-- Four times a second somebody of the whole fleet asks, and each of it at least every ten seconds: when the keeper and its
+-- deputy are killed together, their posts are taken at once, and nobody's jobs wait for it.
+create or replace function bugle.ask_again_seconds() returns double precision
+language plpgsql stable
+as $$
+begin
+  return (
+    select least(greatest(count(*) / 4.0, 1), 10)
+    from bugle.registrations r
+    where r.stopped_at is null
+      and r.lost_at is null);
+end
+$$;
+comment on function bugle.ask_again_seconds is 'After how many seconds a worker without a post asks for one again.';
+revoke execute on function bugle.ask_again_seconds from public;
 
 create or replace function bugle.holds(p_key bigint) returns boolean
 language sql
@@ -149,8 +167,8 @@ $$;
 comment on function bugle.watch_bells is 'Call a follower of each queue whose first job has been ready for more than a second.';
 revoke execute on function bugle.watch_bells from public;
 
--- The first ready job of each queue and command. Hops through the claim index from one pair to the next, so it costs as
--- much as there are pairs, with ten jobs or ten million.
+-- The first ready job of each queue and command, and the first of those that have keys. Hops through the indexes of ready jobs
+-- from one pair to the next, so it costs as much as there are pairs, with ten jobs or ten million.
 create or replace function bugle.ready_heads() returns table (queue text, command text, id bigint, updated_at timestamptz)
 language sql stable
 security definer
@@ -159,25 +177,122 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-  with recursive head (queue, command, id, updated_at) as (
+  with recursive plain (queue, command, id, updated_at) as (
     (
       select j.queue, j.command, j.id, j.updated_at
       from bugle.jobs_live j
       where j.state = 'ready'
+        and j.fair_key is null
+        and j.order_key is null
+        and j.limit_key is null
       order by j.queue, j.command, j.priority, j.id
       limit 1)
     union all
     select n.queue, n.command, n.id, n.updated_at
-    from head h
+    from plain h
       cross join lateral (
         select j.queue, j.command, j.id, j.updated_at
         from bugle.jobs_live j
         where j.state = 'ready'
+          and j.fair_key is null
+          and j.order_key is null
+          and j.limit_key is null
           and (j.queue, j.command) > (h.queue, h.command)
         order by j.queue, j.command, j.priority, j.id
         limit 1) n
+  ), keyed (queue, command, id, updated_at) as (
+    (
+      select j.queue, j.command, j.id, j.updated_at
+      from bugle.jobs_live j
+      where j.state = 'ready'
+        and j.fair_key is null
+        and (j.order_key is not null or j.limit_key is not null)
+      order by j.queue, j.command, j.priority, j.id
+      limit 1)
+    union all
+    select n.queue, n.command, n.id, n.updated_at
+    from keyed h
+      cross join lateral (
+        select j.queue, j.command, j.id, j.updated_at
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.fair_key is null
+          and (j.order_key is not null or j.limit_key is not null)
+          and (j.queue, j.command) > (h.queue, h.command)
+        order by j.queue, j.command, j.priority, j.id
+        limit 1) n
+  ), fair (queue, command, id, updated_at) as (
+    (
+      select j.queue, j.command, j.id, j.updated_at
+      from bugle.jobs_live j
+      where j.state = 'ready'
+        and j.fair_key is not null
+      order by j.queue, j.command, j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+      limit 1)
+    union all
+    select n.queue, n.command, n.id, n.updated_at
+    from fair h
+      cross join lateral (
+        select j.queue, j.command, j.id, j.updated_at
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.fair_key is not null
+          and (j.queue, j.command) > (h.queue, h.command)
+        order by j.queue, j.command, j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+        limit 1) n
   )
-  select h.queue, h.command, h.id, h.updated_at from head h
+  select distinct on (a.queue, a.command) a.queue, a.command, a.id, a.updated_at
+  from (
+    select p.* from plain p
+    union all
+    select k.* from keyed k
+    union all
+    select f.* from fair f) a
+  order by a.queue, a.command, a.id
 $$;
-comment on function bugle.ready_heads is 'The first ready job of each queue and command.';
+comment on function bugle.ready_heads is 'A first ready job of each queue and command.';
 revoke execute on function bugle.ready_heads from public;
+
+-- The same of plain jobs, and the first ready chain of each queue and end, by the index of chains.
+create or replace function bugle.ready_needs()
+returns table (queue text, command text, id bigint, updated_at timestamptz, steps text[])
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+  with recursive chain (queue, key, command, id, updated_at, steps) as (
+    (
+      select j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0), j.command, j.id, j.updated_at,
+        j.steps[coalesce(j.step, 0) + 1:]
+      from bugle.jobs_live j
+      where j.state = 'ready'
+        and j.steps is not null
+      order by j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0), j.priority, j.id
+      limit 1)
+    union all
+    select n.*
+    from chain h
+      cross join lateral (
+        select j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0), j.command, j.id, j.updated_at,
+          j.steps[coalesce(j.step, 0) + 1:]
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.steps is not null
+          and (j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0)) > (h.queue, h.key)
+        order by j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0), j.priority, j.id
+        limit 1) n
+  )
+  select h.queue, h.command, h.id, h.updated_at, null::text[]
+  from bugle.ready_heads() h
+    cross join lateral (
+      select from bugle.jobs_live j where j.id = h.id and j.steps is null limit 1) plain
+  union all
+  select c.queue, c.command, c.id, c.updated_at, c.steps from chain c
+$$;
+comment on function bugle.ready_needs is 'The first ready job of each queue and command, and of each queue and end of a chain, with the steps that are left.';
+revoke execute on function bugle.ready_needs from public;

@@ -223,7 +223,13 @@ begin
     v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()), p_schedule.timeout,
     p_schedule.max_attempts, p_schedule.retry_policy,
     coalesce(p_schedule.headers, '{}') || jsonb_build_object('schedule', p_schedule.name,
-      'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')));
+      'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))
+  on conflict do nothing;
+  if not found then
+    -- a live job has the unique key that the command's template gives it: an overlap by another name
+    update bugle.schedule_runs r set job = null, skipped = 'overlap' where r.schedule = p_schedule.name and r.slot = p_slot;
+    return null;
+  end if;
   return v_job;
 end
 $$;

@@ -99,7 +99,9 @@ begin
     when v_name in ('@daily', '@midnight') then '0 0 * * *'
     when v_name = '@hourly' then '0 * * * *'
     else v_text end, '\s+');
-  if length(p_cron) > 1000 then
+  if p_cron is null then
+    perform bugle.refuse_schedule('cron', null, 'there is no expression', 'For example 0 9 * * MON-FRI.');
+  elsif length(p_cron) > 1000 then
     perform bugle.refuse_cron('all', p_cron, format('at most 1000 characters, not %s', length(p_cron)));
   elsif v_text like '@%' and cardinality(v_fields) = 1 then
     perform bugle.refuse_cron('all', p_cron, 'not a name that stands for an expression');
@@ -271,12 +273,27 @@ end
 $$;
 comment on function bugle.next_cron_slot is 'The next moment that fits a cron expression that was read already, strictly later.';
 
+-- Far from any calendar the arithmetic of times overflows, and without a time zone the search would never end.
+create or replace function bugle.check_preview(p_timezone text, p_after timestamptz) returns void
+language plpgsql immutable
+as $$
+begin
+  perform bugle.check_timezone(p_timezone);
+  -- nothing comes after infinity, which is an answer
+  if p_after is null or (p_after <> 'infinity' and p_after not between '0001-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
+    perform bugle.refuse_schedule('p_after', p_after::text, 'must be a time between the years 1 and 9999', 'For example now().');
+  end if;
+end
+$$;
+comment on function bugle.check_preview is 'Refuse a time zone or a moment from which no slot can be told.';
+
 create or replace function bugle.next_slot(p_cron text, p_timezone text, p_after timestamptz) returns timestamptz
 language plpgsql immutable
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
+  perform bugle.check_preview(p_timezone, p_after);
   return bugle.next_cron_slot(bugle.parse_cron(p_cron), p_timezone, p_after);
 end
 $$;
@@ -294,7 +311,7 @@ declare
   v_cron constant bugle.cron := bugle.parse_cron(p_cron);
   v_slot timestamptz := p_after;
 begin
-  perform bugle.check_timezone(p_timezone);
+  perform bugle.check_preview(p_timezone, p_after);
   for v_number in 1 .. least(p_count, 10000) loop
     v_slot := bugle.next_cron_slot(v_cron, p_timezone, v_slot);
     exit when v_slot is null;

@@ -91,7 +91,7 @@ $$;
 comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if it could not be had at once.';
 revoke execute on function bugle.drop_day from public;
 
--- Expired keys, and rows about attempts, workers and slots that nobody will ask about any more, a bounded number at a time.
+-- Expired keys, and rows about attempts, steps, workers and slots that nobody will ask about any more, a bounded number at a time.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
 language plpgsql
 as $$
@@ -100,7 +100,9 @@ declare
   v_pruned integer;
   v_workers integer;
   v_keys integer;
+  v_steps integer;
   v_runs integer;
+  v_needs integer;
 begin
   delete from bugle.attempts a
   where a.ctid = any (array(
@@ -110,6 +112,14 @@ begin
       and not exists (select from bugle.jobs_live j where j.id = o.job)
     limit p_limit));
   get diagnostics v_pruned = row_count;
+  delete from bugle.step_records s
+  where s.ctid = any (array(
+    select o.ctid
+    from bugle.step_records o
+    where o.updated_at < v_cutoff
+      and not exists (select from bugle.jobs_live j where j.id = o.job)
+    limit p_limit));
+  get diagnostics v_steps = row_count;
   delete from bugle.registrations r
   where coalesce(r.stopped_at, r.lost_at) < v_cutoff;
   get diagnostics v_workers = row_count;
@@ -124,14 +134,32 @@ begin
       and not exists (select from bugle.jobs_live j where j.id = o.job)
     limit p_limit));
   get diagnostics v_runs = row_count;
+  delete from bugle.dependencies d
+  where d.ctid = any (array(
+    select o.ctid
+    from bugle.dependencies o
+    where o.created_at < v_cutoff
+      and not exists (select from bugle.jobs_live j where j.id in (o.job, o.needs))
+    limit p_limit));
+  get diagnostics v_needs = row_count;
+  delete from bugle.workflow_jobs w
+  where w.ctid = any (array(
+    select o.ctid
+    from bugle.workflow_jobs o
+    where o.created_at < v_cutoff
+      and not exists (select from bugle.jobs_live j where j.id = o.job)
+    limit p_limit));
   delete from bugle.idempotency_keys k
   where k.ctid = any (array(
     select o.ctid from bugle.idempotency_keys o where o.expires_at <= now() limit p_limit));
   get diagnostics v_keys = row_count;
-  return v_pruned + v_workers + v_runs + v_keys;
+  delete from bugle.starts s
+  where s.started_at < now() - coalesce((
+    select greatest(q.starts_period, q.starts_per_key_period) from bugle.queues q where q.name = s.queue), '0');
+  return v_pruned + v_steps + v_workers + v_runs + v_needs + v_keys + bugle.prune_chains();
 end
 $$;
-comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, workers and slots of schedules. Returns how many.';
+comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, steps, chains, workers and slots of schedules. Returns how many.';
 revoke execute on function bugle.prune from public;
 
 -- One step of upkeep. Returns what was done, or null when there is nothing to do: call it until then.
@@ -168,6 +196,9 @@ begin
   end loop;
   if bugle.prune() > 0 then
     return 'pruned';
+  end if;
+  if bugle.fold_minutes() > 0 then
+    return 'folded minutes';
   end if;
   return null;
 end

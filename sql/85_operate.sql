@@ -48,22 +48,25 @@ begin
   )
   insert into bugle.jobs_live (
     id, state, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers,
-    unique_key, idempotency_key, idempotency_ttl,
-    claim, last_error, last_error_code, created_at, first_started_at, started_at)
+    unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
+    on_success, on_failure, parent, watched, claim, last_error, last_error_code, created_at, first_started_at, started_at)
   select
     g.id, 'ready', g.command, g.payload, g.queue, g.priority, now(), g.timeout, g.max_attempts, g.retry_policy, g.headers,
-    g.unique_key, g.idempotency_key, g.idempotency_ttl,
-    g.claim, g.last_error, g.last_error_code, g.created_at, g.first_started_at, g.started_at
+    g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key, g.steps, g.step, g.context,
+    g.on_success, g.on_failure, g.parent, g.watched, g.claim, g.last_error, g.last_error_code, g.created_at, g.first_started_at, g.started_at
   from gone g;
+  perform bugle.note_chain(j.command, j.steps) from bugle.jobs_live j where j.id = p_id and j.steps is not null;
   perform set_config('bugle.admit', '', true);
 end
 $$;
 comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';
 revoke execute on function bugle.revive from public;
 
+-- as it was before chains could go on where they failed
+drop function if exists bugle.operate(text, bigint[], text, timestamptz, integer, text);
 create or replace function bugle.operate(
   p_verb text, p_ids bigint[], p_note text, p_run_at timestamptz default null, p_priority integer default null,
-  p_state text default null)
+  p_state text default null, p_from_failed_step boolean default false)
 returns setof bugle.operated
 language plpgsql
 as $$
@@ -73,14 +76,20 @@ declare
   v_holder bigint;
   v_to text;
   v_queues text[] := '{}';
+  v_endings bugle.ending[] := '{}';
+  v_removed bugle.followed[] := '{}';
 begin
+  perform bugle.lock_family(p_ids);
   for v_id in
     select distinct i.id from unnest(p_ids) i (id) order by i.id
   loop
-    select j.* into v_job from bugle.jobs_live j where j.id = v_id for update;
-    if not found then
+    -- it may be on its way from one table to the other while we look into both
+    for v_look in 1 .. 2 loop
+      select j.* into v_job from bugle.jobs_live j where j.id = v_id for update;
+      exit when found;
       select j.* into v_job from bugle.jobs j where j.id = v_id and j.state in ('completed', 'failed', 'cancelled') for update;
-    end if;
+      exit when found;
+    end loop;
     if v_job.id is null then
       return next (v_id, false, null, 'there is no such job')::bugle.operated;
       continue;
@@ -95,6 +104,12 @@ begin
         return next (v_id, false, v_job.state, format('job %s with the same unique_key is live', v_holder))::bugle.operated;
         continue;
       end if;
+      begin
+        perform bugle.revive(v_id);
+      exception when unique_violation then
+        return next (v_id, false, v_job.state, 'another job with the same unique_key came first')::bugle.operated;
+        continue;
+      end;
     end if;
 
     v_to := case p_verb
@@ -109,31 +124,48 @@ begin
       when 'set_priority' then v_job.state
       when 'set_state' then p_state
     end;
+    if v_job.finished_at is null then
+      perform bugle.release(array[v_id]);
+    end if;
     case
       when p_verb = 'remove' and v_job.finished_at is null then
         delete from bugle.jobs_live j where j.id = v_id;
+        delete from bugle.dependencies d where d.job = v_id;
+        -- nobody waits for what is not there any more
+        v_removed := v_removed || (v_id, 'cancelled', 'removed', v_job.command, v_job.queue, null, v_job.watched, null, null, null, 'it was removed')::bugle.followed;
       when p_verb = 'remove' then
         delete from bugle.jobs j where j.id = v_id and j.state = v_job.state;
       when v_job.finished_at is not null and v_to in ('completed', 'failed', 'cancelled') then
-        -- an overruled ending: through the live table, so that it lands in the right day
-        perform bugle.revive(v_id);
-        perform bugle.end_jobs(array[(v_id, v_to, 'operator', null, null, null)::bugle.ending]);
+        -- an overruled ending: it went through the live table, so that it lands in the right day
+        v_endings := v_endings || (v_id, v_to, 'operator', null, null, null)::bugle.ending;
       when v_job.finished_at is not null then
-        perform bugle.revive(v_id);
+        if p_verb = 'restart' then
+          v_to := coalesce(bugle.wait_again(v_id), v_to);
+        end if;
       when v_to in ('completed', 'failed', 'cancelled') then
-        perform bugle.end_jobs(array[(v_id, v_to, case when v_to <> 'completed' then 'operator' end, null, null, null)::bugle.ending]);
+        v_endings := v_endings || (v_id, v_to, case when v_to <> 'completed' then 'operator' end, null, null, null)::bugle.ending;
         if v_job.state = 'running' then
           perform bugle.announce(bugle.worker_channel(v_job.worker), format('cancel %s %s', v_id, v_job.claim));
         end if;
       else
         null;
     end case;
+    if p_verb = 'remove' then
+      delete from bugle.step_records r where r.job = v_id;
+    elsif p_verb = 'restart' and not p_from_failed_step then
+      perform bugle.forget_steps(v_id);
+    end if;
     if v_to not in ('completed', 'failed', 'cancelled') then
       update bugle.jobs_live j
       set state = v_to,
-        paused_from = case when v_to = 'paused' then coalesce(j.paused_from, case when j.state = 'paused' then 'ready' else j.state end) end,
+        paused_from = case
+          when v_to <> 'paused' then null
+          when j.paused_from = 'ready' and p_run_at > now() then 'scheduled'
+          else coalesce(j.paused_from, j.state) end,
         run_at = coalesce(p_run_at, case when v_to = 'ready' and p_verb = 'set_state' then now() else j.run_at end),
         priority = coalesce(p_priority, j.priority),
+        -- put elsewhere by hand, it waits for nobody any more
+        outstanding = case when v_to in ('waiting', 'paused') then j.outstanding end,
         updated_at = now()
       where j.id = v_id;
       if v_to = 'ready' then
@@ -145,6 +177,10 @@ begin
     perform bugle.record_change(p_verb, v_id, v_job.state, coalesce(v_to, 'removed'), p_note);
     return next (v_id, true, coalesce(v_to, 'removed'), null)::bugle.operated;
   end loop;
+  perform bugle.end_jobs(v_endings);
+  if v_removed <> '{}' then
+    perform bugle.follow(v_removed, bugle.is_heard());
+  end if;
   perform bugle.ring(q.queue) from (select distinct unnest(v_queues) as queue) q;
 end
 $$;
@@ -152,16 +188,17 @@ comment on function bugle.operate is 'Apply an operator''s verb to jobs. Answers
 revoke execute on function bugle.operate from public;
 
 -- One job: refused means an error.
+drop function if exists bugle.operate_one(text, bigint, text, timestamptz, integer, text);
 create or replace function bugle.operate_one(
   p_verb text, p_id bigint, p_note text, p_run_at timestamptz default null, p_priority integer default null,
-  p_state text default null)
+  p_state text default null, p_from_failed_step boolean default false)
 returns text
 language plpgsql
 as $$
 declare
   v_answer bugle.operated;
 begin
-  v_answer := bugle.operate(p_verb, array[p_id], p_note, p_run_at, p_priority, p_state);
+  v_answer := bugle.operate(p_verb, array[p_id], p_note, p_run_at, p_priority, p_state, p_from_failed_step);
   if v_answer.done then
     return v_answer.state;
   end if;
@@ -185,6 +222,12 @@ begin
   if p_queue is null and p_command is null and p_state is null and p_older_than is null and p_error_like is null then
     perform bugle.refuse('JB001', format('%s without a filter would touch every job', p_verb),
       'Give at least one of p_queue, p_command, p_state, p_older_than, p_error_like.');
+  end if;
+  if p_limit < 0 then
+    perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit), 'Null touches all that match.');
+  end if;
+  if p_older_than not between interval '-1000 years' and interval '1000 years' then
+    perform bugle.refuse('JB001', format('"p_older_than" is beyond any calendar: %s', p_older_than), 'For example interval ''1 hour''.');
   end if;
   return array(
     select j.id

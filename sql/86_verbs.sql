@@ -134,35 +134,40 @@ $$;
 comment on function bugle.resume_where is 'Let a paused job go on from where it was. For all that match; returns how many.';
 revoke execute on function bugle.resume_where from public;
 
-create or replace function bugle.restart(p_id bigint, p_note text default null)
+-- as they were before chains could go on where they failed
+drop function if exists bugle.restart(bigint, text);
+drop function if exists bugle.restart(bigint[], text);
+drop function if exists bugle.restart_where(text, text, text, interval, text, integer, text);
+create or replace function bugle.restart(p_id bigint, p_note text default null, p_from_failed_step boolean default false)
 returns text
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  return bugle.operate_one('restart', p_id, p_note);
+  return bugle.operate_one('restart', p_id, p_note, p_from_failed_step => p_from_failed_step);
 end
 $$;
-comment on function bugle.restart(bigint, text) is 'Run a failed or cancelled job again: same id, history kept, attempt from 0. Completed work is never run again. Returns its state now.';
-revoke execute on function bugle.restart(bigint, text) from public;
+comment on function bugle.restart(bigint, text, boolean) is 'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again. Returns its state now.';
+revoke execute on function bugle.restart(bigint, text, boolean) from public;
 
-create or replace function bugle.restart(p_ids bigint[], p_note text default null)
+create or replace function bugle.restart(p_ids bigint[], p_note text default null, p_from_failed_step boolean default false)
 returns setof bugle.operated
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  return query select o.* from bugle.operate('restart', p_ids, p_note) o;
+  return query select o.* from bugle.operate('restart', p_ids, p_note, p_from_failed_step => p_from_failed_step) o;
 end
 $$;
-comment on function bugle.restart(bigint[], text) is 'Run a failed or cancelled job again: same id, history kept, attempt from 0. Completed work is never run again. For many at once; answers for each.';
-revoke execute on function bugle.restart(bigint[], text) from public;
+comment on function bugle.restart(bigint[], text, boolean) is 'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again. For many at once; answers for each.';
+revoke execute on function bugle.restart(bigint[], text, boolean) from public;
 
 create or replace function bugle.restart_where(
   p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000, p_note text default null)
+  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000, p_note text default null,
+  p_from_failed_step boolean default false)
 returns bigint
 language plpgsql
 security definer
@@ -172,10 +177,11 @@ begin
   return (
     select count(*) filter (where o.done)
     from bugle.operate('restart',
-      bugle.matching('restart', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit), p_note) o);
+      bugle.matching('restart', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit), p_note,
+      p_from_failed_step => p_from_failed_step) o);
 end
 $$;
-comment on function bugle.restart_where is 'Run a failed or cancelled job again: same id, history kept, attempt from 0. Completed work is never run again. For all that match; returns how many.';
+comment on function bugle.restart_where is 'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again. For all that match; returns how many.';
 revoke execute on function bugle.restart_where from public;
 
 create or replace function bugle.remove(p_id bigint, p_note text default null)

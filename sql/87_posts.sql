@@ -47,7 +47,8 @@ begin
     perform bugle.refuse('JB030', format('there is no live worker %s', p_worker), 'See bugle.workers.');
   end if;
   update bugle.registrations r
-  set paused_at = case p_verb when 'pause_worker' then coalesce(r.paused_at, now()) when 'resume_worker' then null else r.paused_at end
+  set paused_at = case p_verb when 'pause_worker' then coalesce(r.paused_at, now()) when 'resume_worker' then null else r.paused_at end,
+    drained_at = case p_verb when 'drain_worker' then now() else r.drained_at end
   where r.id = p_worker;
   perform bugle.record_change(p_verb, null, null, null, p_note, p_worker => p_worker);
   perform bugle.announce(bugle.worker_channel(p_worker), split_part(p_verb, '_', 1));
@@ -91,3 +92,17 @@ end
 $$;
 comment on function bugle.drain_worker is 'A worker finishes what it runs and ends, as if it had got SIGTERM.';
 revoke execute on function bugle.drain_worker from public;
+
+-- Asked by a worker when it has begun to listen: what was announced before was not heard.
+create or replace function bugle.is_sent_home(p_worker bigint, p_nonce uuid) returns boolean
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  return exists (
+    select from bugle.registrations r where r.id = p_worker and r.nonce = p_nonce and r.drained_at is not null);
+end
+$$;
+comment on function bugle.is_sent_home is 'Whether an operator has told this worker to drain.';
+revoke execute on function bugle.is_sent_home from public;

@@ -22,6 +22,9 @@ begin
   elsif v_job.state = 'ready' then
     return query
     select e.* from bugle.explain_ready(v_job) e;
+  elsif v_job.state = 'waiting' and v_job.outstanding is not null then
+    return query
+    select e.* from bugle.explain_waiting(v_job) e;
   else
     return query
     select e.* from bugle.explain_live(v_job) e;
@@ -44,6 +47,15 @@ end;
 comment on function bugle.in_words is 'A span of time as people say it: 3 min, 12 h.';
 revoke execute on function bugle.in_words from public;
 
+-- Which step of a chain is, or was, the current one.
+create or replace function bugle.step_in_words(p_job bugle.jobs) returns text
+language sql immutable parallel safe
+return case when p_job.steps is not null and p_job.attempt > 0 then
+  format('step %s of %s (%s)', coalesce(p_job.step, 0) + 1, cardinality(p_job.steps), p_job.steps[coalesce(p_job.step, 0) + 1])
+end;
+comment on function bugle.step_in_words is 'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
+revoke execute on function bugle.step_in_words from public;
+
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
 language sql stable
@@ -63,11 +75,15 @@ as $$
           when 'crash_loop' then 'its workers were lost again and again while they ran it'
           when 'answer_overdue' then 'no answer came in time'
           when 'rejected' then 'it was answered with an error'
+          when 'dependency_failed' then 'a job it needed did not complete'
+          when 'step_failed' then 'a step failed, and the tries of the step are used up'
           else p_job.reason end,
-        '; the last error: ' || left(p_job.last_error, 200))
+        concat('; in ' || bugle.step_in_words(p_job), '; the last error: ' || left(p_job.last_error, 200)))
     end,
     case p_job.state
       when 'completed' then 'Nothing: completed work is never run again. Enqueue a new job.'
+      when 'failed' then case when p_job.steps is null then format('select bugle.restart(%s); runs it again, from attempt 0.', p_job.id)
+        else format('select bugle.restart(%s, p_from_failed_step => true); goes on with that step; without it, from the first.', p_job.id) end
       else format('select bugle.restart(%s); runs it again, from attempt 0.', p_job.id)
     end,
     jsonb_strip_nulls(jsonb_build_object('state', p_job.state, 'finished_at', p_job.finished_at, 'attempt', p_job.attempt,
@@ -83,16 +99,16 @@ as $$
   select
     p_job.state,
     case p_job.state
-      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s.', bugle.in_words(now() - p_job.started_at), p_job.worker,
+      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.', bugle.in_words(now() - p_job.started_at), p_job.worker,
         (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker), p_job.attempt,
-        case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
+        ', in ' || bugle.step_in_words(p_job), case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
       when 'scheduled' then format('It is scheduled to run in %s.', bugle.in_words(greatest(p_job.run_at - now(), '0')))
-      when 'retrying' then format('Attempt %s failed (%s); the next one is due in %s.', p_job.attempt,
+      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.', p_job.attempt, ' in ' || bugle.step_in_words(p_job),
         left(coalesce(p_job.last_error, p_job.last_error_code), 200), bugle.in_words(greatest(p_job.run_at - now(), '0')))
       when 'paused' then format('It is paused%s.',
         (select format(' by %s since %s', c.who, bugle.in_words(now() - c.changed_at))
          from bugle.changes c where c.job = p_job.id and c.verb in ('pause', 'set_state') order by c.id desc limit 1))
-      when 'waiting' then format('It waits for an answer from outside%s.',
+      when 'waiting' then format('It waits for an answer from outside%s%s.', ', in ' || bugle.step_in_words(p_job),
         case when p_job.answer_by is not null then
           format(', at most for another %s', bugle.in_words(greatest(p_job.answer_by - now(), '0'))) end)
     end,
@@ -120,6 +136,8 @@ declare
   v_running bigint;
   v_ahead bigint;
   v_found boolean := false;
+  v_needs constant text := case when p_job.steps is null then format('an executor for its command %s', bugle.quoted(p_job.command))
+    else format('executors for all remaining steps: %s', array_to_string(bugle.remaining(p_job.steps, p_job.step), ', ')) end;
 begin
   if p_job.deadline <= now() then
     return query
@@ -136,8 +154,8 @@ begin
     where q.name = p_job.queue;
   end if;
 
-  select count(*), count(*) filter (where p_job.command = any (r.commands)),
-    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where p_job.command = any (r.commands))
+  select count(*), count(*) filter (where bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step)),
+    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step))
   into v_queue_workers, v_able, v_slots
   from bugle.registrations r
   where r.stopped_at is null
@@ -149,14 +167,20 @@ begin
     select 'unserved',
       case v_queue_workers
         when 0 then format('No live worker serves its queue %s.', bugle.quoted(p_job.queue))
-        else format('%s live workers serve its queue %s, but none has an executor for its command %s.',
-          v_queue_workers, bugle.quoted(p_job.queue), bugle.quoted(p_job.command))
+        else format('%s live workers serve its queue %s, but none has %s.', v_queue_workers, bugle.quoted(p_job.queue), v_needs)
       end,
-      format('Start a worker with queue %s and an executor for %s: the job starts at once.', bugle.quoted(p_job.queue), bugle.quoted(p_job.command)),
-      jsonb_build_object('queue', p_job.queue, 'command', p_job.command, 'workers_of_queue', v_queue_workers);
+      format('Start a worker with queue %s and %s: the job starts at once.', bugle.quoted(p_job.queue), v_needs),
+      jsonb_strip_nulls(jsonb_build_object('queue', p_job.queue, 'command', p_job.command,
+        'steps', bugle.remaining(p_job.steps, p_job.step), 'workers_of_queue', v_queue_workers));
     return;
   end if;
   if v_found then
+    return;
+  end if;
+
+  return query
+  select h.* from bugle.explain_held(p_job) h;
+  if found then
     return;
   end if;
 
@@ -165,6 +189,9 @@ begin
     select
     from bugle.jobs_live j
     where j.state = 'ready'
+      and j.fair_key is null
+      and j.order_key is null
+      and j.limit_key is null
       and j.queue = p_job.queue
       and (j.priority, j.id) < (p_job.priority, p_job.id)
     limit v_most) ahead;

@@ -10,17 +10,58 @@ $$;
 comment on function bugle.unknown_schedule is 'Refuse a verb on a schedule that does not exist.';
 revoke execute on function bugle.unknown_schedule from public;
 
+-- Whoever changes the row by hand, with plain SQL, is recorded like whoever calls a verb. The verbs say what they are by a setting;
+-- one that is set by somebody else only gives the record another name.
+create or replace function bugle.say_why(p_verb text, p_note text) returns void
+language sql
+as $$
+  select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
+$$;
+comment on function bugle.say_why is 'Say which verb changes a schedule now, and why, for the record.';
+revoke execute on function bugle.say_why from public;
+
+create or replace function bugle.record_schedule() returns trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_before constant jsonb := case when tg_op <> 'INSERT' then to_jsonb(old) else '{}' end;
+  v_after constant jsonb := case when tg_op <> 'DELETE' then to_jsonb(new) else '{}' end;
+  v_verb constant text := coalesce(nullif(current_setting('bugle.verb', true), ''), lower(tg_op) || '_schedule');
+begin
+  perform bugle.record_change(v_verb, null,
+    case when v_before ->> 'paused_at' is not null then 'paused' end,
+    case when tg_op = 'DELETE' then 'removed' when v_after ->> 'paused_at' is not null then 'paused' end,
+    coalesce(nullif(current_setting('bugle.note', true), ''), case when tg_op = 'UPDATE' and current_setting('bugle.verb', true) is distinct from v_verb then (
+      select 'changed: ' || string_agg(a.key, ', ' order by a.key)
+      from jsonb_each(v_after) a
+      where a.value is distinct from v_before -> a.key) end),
+    p_schedule => coalesce(v_after ->> 'name', v_before ->> 'name'));
+  return null;
+end
+$$;
+comment on function bugle.record_schedule is 'Trigger: record who added, changed or removed a schedule.';
+revoke execute on function bugle.record_schedule from public;
+
+-- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not recorded.
+select bugle.keep_trigger('bugle.schedules', 'record_schedule', $$
+  after insert or delete or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy,
+    headers, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
+  on bugle.schedules for each row execute function bugle.record_schedule()$$);
+
 create or replace function bugle.pause_schedule(p_name text, p_note text default null) returns void
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
+  perform bugle.say_why('pause_schedule', p_note);
   update bugle.schedules s set paused_at = coalesce(s.paused_at, now()) where s.name = p_name;
   if not found then
     perform bugle.unknown_schedule(p_name);
   end if;
-  perform bugle.record_change('pause_schedule', null, null, 'paused', p_note, p_schedule => p_name);
+  perform bugle.say_why('', '');
 end
 $$;
 comment on function bugle.pause_schedule is 'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already go on.';
@@ -35,6 +76,7 @@ as $$
 declare
   v_next timestamptz;
 begin
+  perform bugle.say_why('resume_schedule', p_note);
   update bugle.schedules s
   set paused_at = null
   where s.name = p_name
@@ -45,7 +87,7 @@ begin
     where not exists (select from bugle.schedules s where s.name = p_name);
     perform bugle.refuse('JB031', format('schedule %s is not paused', bugle.quoted(p_name)), 'See bugle.schedules.paused_at.');
   end if;
-  perform bugle.record_change('resume_schedule', null, 'paused', null, p_note, p_schedule => p_name);
+  perform bugle.say_why('', '');
   return v_next;
 end
 $$;

@@ -72,8 +72,8 @@ comment on view bugle.workers is 'Worker processes: alive ones, and those that l
 
 -- Which ready jobs nobody can run. Computed when asked, from the fleet and the heads of the queues.
 create or replace view bugle.unserved as
-select h.queue, h.command, h.id as first_job, h.updated_at as since
-from bugle.ready_heads() h
+select h.queue, h.command, h.id as first_job, h.updated_at as since, h.steps
+from bugle.ready_needs() h
 where not exists (
   select
   from bugle.registrations r
@@ -81,66 +81,14 @@ where not exists (
     and r.lost_at is null
     and r.paused_at is null
     and h.queue = any (r.queues)
-    and h.command = any (r.commands));
-comment on view bugle.unserved is 'Queues and commands with ready jobs that no live worker serves. They start as soon as somebody does.';
-
-create or replace view bugle.queue_stats as
-with live as (
-  select
-    j.queue,
-    count(*) filter (where j.state = 'ready') as ready,
-    count(*) filter (where j.state = 'running') as running,
-    count(*) filter (where j.state = 'scheduled') as scheduled,
-    count(*) filter (where j.state = 'retrying') as retrying,
-    count(*) filter (where j.state = 'waiting') as waiting,
-    count(*) filter (where j.state = 'paused') as paused,
-    now() - min(greatest(j.run_at, j.created_at)) filter (where j.state = 'ready') as oldest_ready_age,
-    min(j.run_at) filter (where j.state in ('scheduled', 'retrying')) as due_next
-  from bugle.jobs_live j
-  group by j.queue
-), ended as (
-  select j.queue, count(*) filter (where j.state = 'completed') as completed, count(*) filter (where j.state = 'failed') as failed
-  from bugle.jobs j
-  where j.state in ('completed', 'failed')
-    and j.finished_at > now() - interval '1 minute'
-  group by j.queue
-), served as (
-  select q.queue, count(*) as workers, sum(q.slots) as slots
-  from bugle.registrations r
-    cross join lateral unnest(r.queues, r.slots) q (queue, slots)
-  where r.stopped_at is null
-    and r.lost_at is null
-  group by q.queue
-), unserved as (
-  select u.queue, array_agg(u.command order by u.command) as commands
-  from bugle.unserved u
-  group by u.queue
-)
-select
-  queue,
-  coalesce(l.ready, 0) as ready,
-  coalesce(l.running, 0) as running,
-  coalesce(l.scheduled, 0) as scheduled,
-  coalesce(l.retrying, 0) as retrying,
-  coalesce(l.waiting, 0) as waiting,
-  coalesce(l.paused, 0) as paused,
-  l.oldest_ready_age,
-  l.due_next,
-  coalesce(e.completed, 0) as completed_last_minute,
-  coalesce(e.failed, 0) as failed_last_minute,
-  coalesce(s.workers, 0) as workers,
-  coalesce(s.slots, 0) as slots,
-  u.commands as unserved_commands
-from live l
-  full join ended e using (queue)
-  full join served s using (queue)
-  left join unserved u using (queue);
-comment on view bugle.queue_stats is 'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who serves it.';
+    and coalesce(h.steps, array[h.command]) <@ r.commands);
+comment on view bugle.unserved is 'Queues and commands with ready jobs that no live worker serves; of a chain, the remaining steps. They start as soon as somebody does.';
 
 create or replace view bugle.running_jobs as
 select
   j.id, j.command, j.queue, j.attempt, j.claim, j.worker, r.name as worker_name, r.host,
-  j.started_at, now() - j.started_at as running_for, j.timeout, j.progress, j.progress_note
+  j.started_at, now() - j.started_at as running_for, j.timeout, j.progress, j.progress_note,
+  j.steps[coalesce(j.step, 0) + 1] as step
 from bugle.jobs_live j
   left join bugle.registrations r on r.id = j.worker
 where j.state like 'running';
@@ -149,8 +97,43 @@ comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
 create or replace view bugle.dead_letters as
 select
   j.id, j.command, j.queue, j.payload, j.reason, j.last_error, j.last_error_code, j.attempt, j.crashes,
-  j.worker, r.name as worker_name, r.host, j.created_at, j.started_at, j.finished_at
+  j.worker, r.name as worker_name, r.host, j.created_at, j.started_at, j.finished_at,
+  case when j.attempt > 0 then coalesce(j.steps[coalesce(j.step, 0) + 1], (
+    select s.name
+    from bugle.step_records s
+    where s.job = j.id
+      and s.state in ('failed', 'running')
+    order by s.updated_at desc, s.position desc
+    limit 1)) end as failed_step
 from bugle.jobs j
   left join bugle.registrations r on r.id = j.worker
 where j.state = 'failed';
-comment on view bugle.dead_letters is 'Jobs that failed for good: why, when, and on which node.';
+comment on view bugle.dead_letters is 'Jobs that failed for good: why, in which step, when, and on which node.';
+
+-- A step of a chain that was not begun has no record; one that runs in a job that does not was interrupted, or waits with it.
+create or replace view bugle.steps as
+select
+  s.job, s.position, s.name,
+  case
+    when s.state is null then 'pending'
+    when s.state in ('running', 'retrying') and s.job_state = 'waiting' then 'waiting'
+    when s.state in ('running', 'retrying') and s.job_state <> 'running' then 'interrupted'
+    else s.state
+  end as state,
+  coalesce(s.attempts, 0) as attempts, s.first_started_at, s.last_started_at, s.last_ended_at, s.code, s.error, s.output,
+  s.worker, w.name as worker_name, w.host, s.within
+from (
+    select j.id as job, n.position::integer, n.name, r.state, j.state as job_state, r.attempts, r.first_started_at, r.last_started_at,
+      r.last_ended_at, r.code, r.error, r.output, r.worker, null::integer as within
+    from bugle.jobs j
+      cross join lateral unnest(j.steps) with ordinality n (name, position)
+      left join bugle.step_records r on r.job = j.id and r.position = n.position
+    where j.steps is not null
+    union all
+    select r.job, r.position, r.name, r.state, j.state, r.attempts, r.first_started_at, r.last_started_at,
+      r.last_ended_at, r.code, r.error, r.output, r.worker, r.within
+    from bugle.step_records r
+      join bugle.jobs j on j.id = r.job
+    where r.within is not null) s
+  left join bugle.registrations w on w.id = s.worker;
+comment on view bugle.steps is 'The steps of jobs: those of chains, also if they were not begun yet, and those that executors made. State, tries, first and last time, error, output, and on which node.';

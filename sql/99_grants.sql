@@ -31,7 +31,7 @@ begin
     grant select on sequence bugle.templates to bugle_enqueuer;
     grant select (id) on bugle.jobs to bugle_enqueuer;
     grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl)
+      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure)
       on bugle.jobs to bugle_enqueuer;
     grant execute on function bugle.enqueue, bugle.enqueue_once, bugle.add_missing to bugle_enqueuer;
     -- what the trigger of an INSERT calls, as whoever inserts
@@ -46,7 +46,7 @@ begin
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;
-    grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.detach, bugle.heartbeat,
+    grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.detach, bugle.heartbeat, bugle.is_sent_home,
       bugle.arm, bugle.stand_down, bugle.claim, bugle.payloads, bugle.complete, bugle.fail, bugle.give_back, bugle.snooze,
       bugle.give_up, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
@@ -57,12 +57,12 @@ begin
       bugle.cancel(bigint, text), bugle.cancel(bigint[], text), bugle.cancel_where,
       bugle.pause(bigint, text), bugle.pause(bigint[], text), bugle.pause_where,
       bugle.resume(bigint, text), bugle.resume(bigint[], text), bugle.resume_where,
-      bugle.restart(bigint, text), bugle.restart(bigint[], text), bugle.restart_where,
+      bugle.restart(bigint, text, boolean), bugle.restart(bigint[], text, boolean), bugle.restart_where,
       bugle.remove(bigint, text), bugle.remove(bigint[], text), bugle.remove_where,
       bugle.reschedule(bigint, timestamptz, text), bugle.reschedule(bigint[], timestamptz, text), bugle.reschedule_where,
       bugle.set_priority(bigint, integer, text), bugle.set_priority(bigint[], integer, text), bugle.set_priority_where,
       bugle.set_state(bigint, text, text), bugle.set_state(bigint[], text, text), bugle.set_state_where,
-      bugle.pause_queue, bugle.resume_queue, bugle.pause_worker, bugle.resume_worker, bugle.drain_worker to bugle_operator;
+      bugle.pause_queue, bugle.resume_queue, bugle.set_limits, bugle.set_command_limit, bugle.pause_worker, bugle.resume_worker, bugle.drain_worker to bugle_operator;
   end if;
 end
 $$;
@@ -82,6 +82,54 @@ begin
       on bugle.schedules to bugle_operator;
     grant execute on function bugle.next_slot, bugle.schedule_preview, bugle.pause_schedule, bugle.resume_schedule,
       bugle.run_schedule_now to bugle_operator;
+  end if;
+end
+$$;
+
+do $$
+begin
+  if exists (select from pg_roles r where r.rolname = 'bugle_enqueuer') then
+    grant execute on function bugle.enqueue_workflow, bugle.enqueue_job, bugle.enqueue_after, bugle.answer to bugle_enqueuer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
+    grant select on bugle.dependencies, bugle.workflow_jobs to bugle_viewer;
+    grant execute on function bugle.results_of, bugle.workflow, bugle.subscribe, bugle.unsubscribe, bugle.attend to bugle_viewer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
+    grant execute on function bugle.spawn, bugle.results_of, bugle.subscribe, bugle.unsubscribe, bugle.attend to bugle_worker;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
+    grant execute on function bugle.resume_with, bugle.answer, bugle.results_of, bugle.workflow to bugle_operator;
+  end if;
+end
+$$;
+
+do $$
+begin
+  if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
+    grant select on bugle.steps to bugle_viewer;
+    grant execute on function bugle.ready_needs to bugle_viewer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
+    grant execute on function bugle.start_step, bugle.finish_step, bugle.retry_step, bugle.begin_step, bugle.end_step to bugle_worker;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
+    grant execute on function bugle.set_step(bigint, integer, text, jsonb, text), bugle.set_step(bigint, text, text, jsonb, text)
+      to bugle_operator;
+  end if;
+end
+$$;
+
+do $$
+begin
+  if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
+    grant select on bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups to bugle_viewer;
+    grant execute on function bugle.live_counts, bugle.ended_lately, bugle.bounds, bugle.quantile, bugle.add_counts,
+      bugle.sum_counts, bugle.fingerprint, bugle.group_errors, bugle.gauges,
+      bugle.schema_state to bugle_viewer;
+  end if;
+  if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
+    grant execute on function bugle.report_minutes, bugle.gauges, bugle.bounds to bugle_worker;
   end if;
 end
 $$;

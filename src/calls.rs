@@ -1,6 +1,9 @@
 //! All SQL text a worker sends: thin functions that call the schema's, and nothing else.
 
+mod family;
 mod keep;
+mod stats;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +19,10 @@ use crate::error::{Error, Result};
 use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::worker::Identity;
 
-pub use keep::{Pulse, heartbeat, promote, upkeep};
+pub use family::{attend, endings, enqueue_job, enqueue_workflow, results_of, spawn};
+pub use keep::{Pulse, heartbeat, is_sent_home, promote, upkeep};
+pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
+pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
 
 /// The version of the worker protocol this library speaks: `bugle.protocol()`.
 pub const PROTOCOL: i32 = 1;
@@ -137,11 +143,21 @@ pub struct Claimed {
     pub lacks_payload: bool,
 }
 
+/// The process that serves this session. Not prepared: a pooler may not know what a prepared statement is.
+pub async fn backend(session: &Session) -> Result<String> {
+    let messages = session.client().simple_query("select pg_backend_pid()").await?;
+    let process = messages.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    Ok(process.unwrap_or_default())
+}
+
 pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<Vec<Claimed>> {
     let rows = session
         .query(
-            "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload \
-             from bugle.claim($1, $2, $3)",
+            "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload, answer, \
+             steps, step from bugle.claim($1, $2, $3)",
             &[&me.worker, &me.nonce, &requests],
         )
         .await?;
@@ -167,6 +183,11 @@ fn claimed(row: &Row) -> Result<Claimed> {
             run_at: row.try_get(8)?,
             headers: headers.map(|h| h.0).unwrap_or_default(),
             payload: payload.map_or_else(|| RawValue::NULL.to_owned(), |p| p.0),
+            answer: row
+                .try_get::<_, Option<Json<Box<RawValue>>>>(11)?
+                .map(|answer| answer.0),
+            steps: row.try_get(12)?,
+            step: row.try_get::<_, Option<i32>>(13)?.unwrap_or_default(),
         },
     })
 }

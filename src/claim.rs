@@ -14,6 +14,7 @@ use crate::connect::{Notifications, Session};
 use crate::error::Result;
 use crate::execute::Crew;
 use crate::job::HeldJob;
+use crate::observe;
 use crate::wake::{Lane, Mode};
 use crate::worker::Identity;
 
@@ -46,8 +47,6 @@ pub enum Stopped {
 pub struct Claimer {
     pub lanes: Vec<Lane>,
     pub crew: Arc<Crew>,
-    /// Told whenever a slot became free.
-    pub freed: Arc<Notify>,
     pub hints: mpsc::UnboundedReceiver<Hint>,
     /// The keeper's chores are due: somebody is expected before the keeper would look.
     pub keeper_called: Arc<Notify>,
@@ -68,6 +67,10 @@ impl Claimer {
         shutdown: &CancellationToken,
     ) -> Result<Stopped> {
         self.take_up_posts(session, me).await?;
+        // told before it listened
+        if calls::is_sent_home(session, me).await? {
+            shutdown.cancel();
+        }
         loop {
             if shutdown.is_cancelled() {
                 self.stand_down(session).await?;
@@ -86,14 +89,16 @@ impl Claimer {
             if !self.until_empty && self.fall_asleep(session, me).await? {
                 continue;
             }
-            let next_look = self.lanes.iter().filter_map(Lane::next_look).min();
+            // without room there is nothing to look for until some is made
+            let has_room = self.crew.room() > 0;
+            let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_look).min();
             tokio::select! {
                 notification = notifications.recv() => match notification {
                     Some(notification) => self.heard(&notification, shutdown),
                     None => return Ok(Stopped::Disconnected),
                 },
                 Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
-                () = self.freed.notified() => {}
+                () = self.crew.freed() => {}
                 () = sleep_until(next_look) => {}
                 () = shutdown.cancelled() => {}
             }
@@ -159,6 +164,7 @@ impl Claimer {
             return Ok(false);
         }
         let claimed = calls::claim(session, me, &requests).await?;
+        observe::time(&self.crew.observed.tallies.claims, now);
         let answered = Instant::now();
         for request in &requests {
             let of_lane = || claimed.iter().filter(|c| c.job.queue == request.queue);
@@ -207,7 +213,7 @@ impl Claimer {
                 }
                 None => {}
             }
-            self.crew.start(job, running, &self.freed);
+            self.crew.start(job, running);
         }
         Ok(())
     }

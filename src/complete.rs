@@ -3,7 +3,7 @@
 //! There is no timer. What has ended is flushed at once when no flush is under way; what ends meanwhile is the next batch.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres_types::Json;
 use tokio::sync::mpsc;
@@ -12,13 +12,12 @@ use crate::calls::{self, FailedJob, FinishedJob, Verdict};
 use crate::connect::{Link, Session};
 use crate::error::{Backoff, Error, Result};
 use crate::execute::Crew;
-use crate::executor::{Failure, Outcome};
+use crate::executor::{Failure, Outcome, clean};
 use crate::job::HeldJob;
+use crate::observe;
 
 /// The most ends in one flush.
 const LARGEST_BATCH: usize = 500;
-/// The most text of an error that is sent at all; the schema keeps less.
-const LONGEST_ERROR: usize = 20_000;
 
 /// How one job ended.
 pub struct End {
@@ -58,13 +57,13 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
         let sorted = Batch::sort(std::mem::take(&mut batch));
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         // Every call is safe to repeat, so a batch whose reply was lost is simply sent again.
+        let started = Instant::now();
         while let Err(error) = flush(&crew, &link, &sorted).await {
             tracing::warn!(event = "undelivered", jobs = sorted.len(), %error, "cannot reach the database; will repeat");
             tokio::time::sleep(backoff.next()).await;
         }
-        for held in sorted.all() {
-            crew.delivered(held);
-        }
+        observe::time(&crew.observed.tallies.flushes, started);
+        crew.delivered(sorted.all());
     }
 }
 
@@ -87,6 +86,7 @@ impl Batch {
             match end.how {
                 How::GivenBack => batch.given_back.push(held),
                 How::Outcome(Outcome::Complete(result)) => batch.complete(held, result),
+                How::Outcome(Outcome::Skip(_)) => batch.complete(held, None),
                 How::Outcome(Outcome::Fail(failure)) => batch.failed.push(failed_job(held, failure)),
                 How::Outcome(outcome) => batch.others.push((held, outcome)),
             }
@@ -144,7 +144,7 @@ async fn flush(crew: &Crew, link: &Link, batch: &Batch) -> Result<()> {
             Outcome::Snooze(delay) => calls::snooze(&session, me, *held, *delay).await,
             Outcome::Wait { token, at_most } => calls::wait(&session, me, *held, token.as_deref(), *at_most).await,
             Outcome::Cancelled(why) => calls::give_up(&session, me, *held, &clean(why)).await,
-            Outcome::Complete(_) | Outcome::Fail(_) | Outcome::Settled => Ok(Vec::new()),
+            Outcome::Complete(_) | Outcome::Skip(_) | Outcome::Fail(_) | Outcome::Settled => Ok(Vec::new()),
         };
         judge(verdicts)?;
     }
@@ -202,11 +202,6 @@ fn failed_job(held: HeldJob, failure: Failure) -> FailedJob {
         retryable: failure.retryable,
         retry_after_seconds: failure.retry_after.map(|d| d.as_secs_f64()),
     }
-}
-
-/// Recording a failure must never fail itself: no NUL, not too long, cut between characters.
-fn clean(text: &str) -> String {
-    text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
 }
 
 fn log(end: &End) {

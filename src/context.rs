@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Object;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls;
+use crate::calls::{self, Try};
+use crate::connect::Pool;
 use crate::error::{Error, Result};
 use crate::executor::Failure;
-use crate::job::{ClaimedJob, JobId};
+use crate::job::{ClaimedJob, JobId, Place};
 use crate::worker::Identity;
 use crate::workspace::Workspace;
 
@@ -21,16 +22,21 @@ pub struct Context {
     pub(crate) inner: Arc<Inner>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Inner {
     pub(crate) job: ClaimedJob,
     pub(crate) identity: Identity,
     pub(crate) pool: Pool,
+    /// For words about steps.
+    pub(crate) steps: Pool,
     /// Fires when the job should stop: its claim was lost, it was cancelled, its time is over, the worker shuts down.
     pub(crate) cancellation: CancellationToken,
     /// Where working folders are made.
     pub(crate) workspaces: PathBuf,
     /// Shared by all contexts of the attempt; removed with the last.
     pub(crate) workspace: Arc<OnceLock<Workspace>>,
+    /// Where in a chain this is, if it is one of its steps.
+    pub(crate) place: Option<Place>,
 }
 
 impl Context {
@@ -49,9 +55,19 @@ impl Context {
         self.inner.job.attempt
     }
 
+    /// The trace it was enqueued in: the header `traceparent`, if it is well formed.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.inner.job.traceparent()
+    }
+
     /// A header that was enqueued with the job.
     pub fn header(&self, name: &str) -> Option<&serde_json::Value> {
         self.inner.job.headers.get(name)
+    }
+
+    /// Where in a chain this is, if it is one of its steps.
+    pub fn place(&self) -> Option<&Place> {
+        self.inner.place.as_ref()
     }
 
     /// The payload, as `T`.
@@ -76,18 +92,9 @@ impl Context {
     /// # Errors
     /// If it cannot be written as JSON.
     pub fn with_payload(&self, payload: impl Serialize) -> Result<Context, Failure> {
-        let mut job = self.inner.job.clone();
-        job.payload = serde_json::value::to_raw_value(&payload)?;
-        Ok(Context {
-            inner: Arc::new(Inner {
-                job,
-                identity: self.inner.identity,
-                pool: self.inner.pool.clone(),
-                cancellation: self.inner.cancellation.clone(),
-                workspaces: self.inner.workspaces.clone(),
-                workspace: self.inner.workspace.clone(),
-            }),
-        })
+        let mut inner = Inner::clone(&self.inner);
+        inner.job.payload = serde_json::value::to_raw_value(&payload)?;
+        Ok(Context { inner: Arc::new(inner) })
     }
 
     /// Fires when the job should stop. Executors that take long should watch it.
@@ -95,7 +102,7 @@ impl Context {
         &self.inner.cancellation
     }
 
-    /// A folder for this attempt alone, made when first asked for and removed when the attempt has ended, however it ends.
+    /// A folder for this attempt alone, and for all steps of a chain, made when first asked for and removed when the attempt has ended, however it ends.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -109,6 +116,10 @@ impl Context {
             same.keep();
         }
         Ok(self.inner.workspace.get().expect("just set").path())
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
     }
 
     /// A connection of the worker's pool, for the executor's own statements.
@@ -128,7 +139,7 @@ impl Context {
         calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
     }
 
-    /// Complete the job inside `transaction`, so that the executor's own writes and the job's end commit together.
+    /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the job's end commit together.
     /// Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
     ///
     /// # Errors
@@ -141,6 +152,14 @@ impl Context {
         let json = serde_json::value::to_raw_value(&result)
             .map_err(|error| Error::new(format!("the result cannot be written as JSON: {error}")))?;
         let result = (json.get() != "null").then_some(json);
-        calls::complete_in(transaction, self.inner.identity, self.inner.job.held, result).await
+        let (me, held) = (self.inner.identity, self.inner.job.held);
+        let Some(place) = self.place() else {
+            return calls::complete_in(transaction, me, held, result).await;
+        };
+        let step = Try {
+            position: place.position,
+            number: place.attempt,
+        };
+        calls::finish_step_in(transaction, me, held, step, result.as_deref()).await
     }
 }

@@ -1,8 +1,9 @@
 //! Enqueueing from Rust: the same INSERT everyone else does, with a builder for its columns.
 
+mod spec;
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
@@ -11,10 +12,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
-use crate::answer::{Ended, Waiters};
-use crate::connect;
+use crate::calls;
 use crate::error::{Error, Result};
 use crate::job::JobId;
+
+use spec::After;
+pub use spec::Needed;
 
 /// A job to be enqueued. Only the command is required.
 #[derive(Debug, Clone)]
@@ -34,6 +37,59 @@ pub struct NewJob {
     on_conflict: Option<OnConflict>,
     idempotency_key: Option<String>,
     idempotency_ttl: Option<Duration>,
+    order_key: Option<String>,
+    limit_key: Option<String>,
+    fair_key: Option<String>,
+    steps: Option<Vec<String>>,
+    on_success: Option<String>,
+    on_failure: Option<String>,
+    after: Vec<After>,
+}
+
+/// The columns of a new job, as [`insert_many`] takes them.
+pub(crate) const COLUMNS: [&str; 19] = [
+    "command",
+    "payload",
+    "queue",
+    "priority",
+    "run_at",
+    "deadline",
+    "timeout",
+    "max_attempts",
+    "retry_policy",
+    "headers",
+    "unique_key",
+    "idempotency_key",
+    "idempotency_ttl",
+    "order_key",
+    "limit_key",
+    "fair_key",
+    "steps",
+    "on_success",
+    "on_failure",
+];
+
+/// Insert jobs that are written as JSON objects with these columns. Returns the ids of those that are new.
+pub(crate) async fn insert_many(client: &impl GenericClient, jobs: &[&Value]) -> Result<Vec<JobId>> {
+    let rows = client
+        .query(
+            "insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, \
+               headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, \
+               on_failure) \
+             select r.command, coalesce(r.payload, '{}'), coalesce(r.queue, 'default'), coalesce(r.priority, 0), \
+               coalesce(r.run_at, now()), r.deadline, r.timeout, r.max_attempts, r.retry_policy, r.headers, r.unique_key, \
+               r.idempotency_key, r.idempotency_ttl, r.order_key, r.limit_key, r.fair_key, r.steps, r.on_success, r.on_failure \
+             from rows from (jsonb_to_recordset($1) as (command text, payload jsonb, queue text, priority integer, \
+               run_at timestamptz, deadline timestamptz, timeout interval, max_attempts integer, retry_policy text, \
+               headers jsonb, unique_key text, idempotency_key text, idempotency_ttl interval, order_key text, \
+               limit_key text, fair_key text, steps text[], on_success text, on_failure text)) with ordinality r \
+             order by r.ordinality \
+             on conflict do nothing \
+             returning id",
+            &[&Json(jobs)],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// What becomes of a live job that has the [unique key](NewJob::unique_key) of a new one. A running job is always left alone.
@@ -97,6 +153,13 @@ impl NewJob {
             on_conflict: None,
             idempotency_key: None,
             idempotency_ttl: None,
+            order_key: None,
+            limit_key: None,
+            fair_key: None,
+            steps: None,
+            on_success: None,
+            on_failure: None,
+            after: Vec::new(),
         }
     }
 
@@ -179,6 +242,48 @@ impl NewJob {
         self
     }
 
+    /// Jobs of its queue with the same key run one after another, in order of their ids.
+    pub fn order_key(mut self, key: &str) -> Self {
+        self.order_key = Some(key.to_string());
+        self
+    }
+
+    /// It counts for the limits its queue sets for each key.
+    pub fn limit_key(mut self, key: &str) -> Self {
+        self.limit_key = Some(key.to_string());
+        self
+    }
+
+    /// Keys of one queue take turns.
+    pub fn fair_key(mut self, key: &str) -> Self {
+        self.fair_key = Some(key.to_string());
+        self
+    }
+
+    /// Make it a chain of these commands; its own command is then only a name.
+    pub fn steps<S: Into<String>>(mut self, steps: impl IntoIterator<Item = S>) -> Self {
+        self.steps = Some(steps.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The command of a job that is enqueued when this one is completed.
+    pub fn on_success(mut self, command: &str) -> Self {
+        self.on_success = Some(command.to_string());
+        self
+    }
+
+    /// The command of a job that is enqueued when this one has failed.
+    pub fn on_failure(mut self, command: &str) -> Self {
+        self.on_failure = Some(command.to_string());
+        self
+    }
+
+    fn payload(&self) -> Result<&RawValue> {
+        self.payload
+            .as_deref()
+            .map_err(|error| Error::new(format!("the payload cannot be written as JSON: {error}")))
+    }
+
     /// Enqueue on this connection, as a part of whatever transaction is open there.
     ///
     /// ```no_run
@@ -205,16 +310,17 @@ impl NewJob {
     /// # Errors
     /// As [`enqueue`](NewJob::enqueue).
     pub async fn enqueue_once(&self, client: &impl GenericClient) -> Result<Enqueued> {
-        let payload = self
-            .payload
-            .as_ref()
-            .map_err(|error| Error::new(format!("the payload cannot be written as JSON: {error}")))?;
+        if !self.after.is_empty() {
+            let id = calls::enqueue_job(client, &self.spec()?).await?;
+            return Ok(Enqueued { id, created: true });
+        }
+        let payload = self.payload()?;
         let headers = (!self.headers.is_empty()).then_some(Json(&self.headers));
         let row = client
             .query_one(
                 "select id, created from bugle.enqueue_once($1, $2, $3, $4, \
                  coalesce($5, now() + make_interval(secs => $6)), $7, make_interval(secs => $8), $9, $10, $11, \
-                 $12, $13, $14, make_interval(secs => $15))",
+                 $12, $13, $14, make_interval(secs => $15), $16, $17, $18, $19, $20, $21)",
                 &[
                     &self.command,
                     &Json(payload),
@@ -231,6 +337,12 @@ impl NewJob {
                     &self.on_conflict.map(OnConflict::as_str),
                     &self.idempotency_key,
                     &self.idempotency_ttl.map(|d| d.as_secs_f64()),
+                    &self.order_key,
+                    &self.limit_key,
+                    &self.fair_key,
+                    &self.steps,
+                    &self.on_success,
+                    &self.on_failure,
                 ],
             )
             .await?;
@@ -238,65 +350,5 @@ impl NewJob {
             id: row.get(0),
             created: row.get(1),
         })
-    }
-}
-
-/// A client: a pool of connections to enqueue with. Cheap to clone.
-#[derive(Clone)]
-pub struct Bugle {
-    pool: deadpool_postgres::Pool,
-    waiters: Arc<Waiters>,
-}
-
-impl Bugle {
-    /// A client for this database. Connects when first used.
-    ///
-    /// # Errors
-    /// If the connection string cannot be read.
-    pub fn connect(url: &str) -> Result<Bugle> {
-        Bugle::from_pool(connect::pool(&connect::parse(url)?, "client", 8)?)
-    }
-
-    /// A client over a pool that is there already.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn from_pool(pool: deadpool_postgres::Pool) -> Result<Bugle> {
-        Ok(Bugle {
-            pool,
-            waiters: Arc::default(),
-        })
-    }
-
-    /// Wait until a job has ended, however. Any number may wait at once: they share one question to the database.
-    ///
-    /// ```no_run
-    /// # async fn example(bugle: bugle::Bugle) -> bugle::Result<()> {
-    /// let id = bugle.enqueue(&bugle::NewJob::new("add", [1, 2])).await?;
-    /// let sum: i64 = bugle.ended(id).await?.into_result()?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// If the client goes away meanwhile. A job that failed is not an error here, but in
-    /// [`Ended::into_result`](crate::Ended::into_result).
-    pub async fn ended(&self, id: JobId) -> Result<Ended> {
-        self.waiters.wait(&self.pool, id).await
-    }
-
-    /// Enqueue one job in a transaction of its own.
-    ///
-    /// # Errors
-    /// If the database cannot be reached, or refuses the job.
-    pub async fn enqueue(&self, job: &NewJob) -> Result<JobId> {
-        job.enqueue(&**self.pool.get().await?).await
-    }
-
-    /// The same, and whether it is new.
-    ///
-    /// # Errors
-    /// As [`enqueue`](Bugle::enqueue).
-    pub async fn enqueue_once(&self, job: &NewJob) -> Result<Enqueued> {
-        job.enqueue_once(&**self.pool.get().await?).await
     }
 }

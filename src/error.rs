@@ -32,11 +32,13 @@ pub enum Code {
     RefusedTransition,
     /// An answer with a wrong token.
     WrongToken,
+    /// A workflow that cannot be read, or waits for itself.
+    InvalidWorkflow,
 }
 
 impl Code {
     /// All of them, in the order of their SQLSTATEs.
-    pub const ALL: [Code; 13] = [
+    pub const ALL: [Code; 14] = [
         Code::InvalidColumn,
         Code::ForbiddenColumn,
         Code::TooLarge,
@@ -50,6 +52,7 @@ impl Code {
         Code::UnknownJob,
         Code::RefusedTransition,
         Code::WrongToken,
+        Code::InvalidWorkflow,
     ];
 
     /// The SQLSTATE the schema raises.
@@ -68,6 +71,7 @@ impl Code {
             Code::UnknownJob => "JB030",
             Code::RefusedTransition => "JB031",
             Code::WrongToken => "JB032",
+            Code::InvalidWorkflow => "JB040",
         }
     }
 }
@@ -97,6 +101,15 @@ impl Error {
         self
     }
 
+    /// The same error in other words.
+    pub(crate) fn reworded(self, message: String, hint: String) -> Self {
+        Error {
+            message,
+            hint: Some(hint),
+            ..self
+        }
+    }
+
     /// The same error, said to have happened there.
     pub(crate) fn in_context(mut self, place: &str) -> Self {
         self.message = format!("{place}: {}", self.message);
@@ -107,6 +120,11 @@ impl Error {
     pub fn code(&self) -> Option<Code> {
         let sqlstate = self.source.as_ref()?.code()?.code();
         Code::ALL.into_iter().find(|c| c.sqlstate() == sqlstate)
+    }
+
+    /// What the server calls it, whoever raised it.
+    pub(crate) fn sqlstate(&self) -> Option<&str> {
+        Some(self.source.as_ref()?.code()?.code())
     }
 
     /// Whether the schema refused this because of what it was given.
@@ -138,6 +156,11 @@ impl Error {
                     || source.to_string().contains("timeout")
             }
         }
+    }
+
+    /// What went wrong, without the hint.
+    pub(crate) fn message(&self) -> String {
+        self.message.clone()
     }
 
     /// A hint that says what to do, if there is one.

@@ -8,20 +8,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::Pool;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
+use crate::chain;
 use crate::complete::{End, How};
+use crate::connect::Pool;
 use crate::context::{Context, Inner};
 use crate::executor::{Failure, Outcome, Registry};
 use crate::job::{ClaimedJob, HeldJob};
+use crate::observe::{Ending, Observed};
 use crate::worker::Identity;
 
-/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors.
-const MOST_UNDELIVERED: usize = 5_000;
+/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough for a
+/// flush under way and the next two; more would only be more to repeat after a crash.
+const MOST_UNDELIVERED: usize = 1_500;
 
 /// How long an executor may take to stop by itself when its time is over.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
@@ -30,6 +34,8 @@ const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
 pub struct Crew {
     registry: Registry,
     pool: Pool,
+    /// Words about steps have connections of their own: executors may hold all others.
+    steps: Pool,
     workspaces: PathBuf,
     identity: RwLock<Identity>,
     /// Every job this worker answers for: running, or ended and not yet delivered.
@@ -40,6 +46,10 @@ pub struct Crew {
     interrupted: AtomicUsize,
     /// Told whenever a job was let go of.
     let_go: Notify,
+    /// Told whenever there is more room: a slot became free, or ends were delivered.
+    freed: Notify,
+    /// What is counted, and told to whoever asks.
+    pub observed: Arc<Observed>,
 }
 
 struct Hold {
@@ -53,6 +63,7 @@ impl Crew {
     pub fn new(
         registry: Registry,
         pool: Pool,
+        steps: Pool,
         workspaces: PathBuf,
         identity: Identity,
         ends: mpsc::UnboundedSender<End>,
@@ -60,6 +71,7 @@ impl Crew {
         Crew {
             registry,
             pool,
+            steps,
             workspaces,
             identity: RwLock::new(identity),
             held: Mutex::default(),
@@ -67,6 +79,8 @@ impl Crew {
             undelivered: AtomicUsize::new(0),
             interrupted: AtomicUsize::new(0),
             let_go: Notify::new(),
+            freed: Notify::new(),
+            observed: Arc::default(),
         }
     }
 
@@ -81,6 +95,16 @@ impl Crew {
     /// How many more jobs may be taken before some ends are delivered.
     pub fn room(&self) -> usize {
         MOST_UNDELIVERED.saturating_sub(self.undelivered.load(Ordering::Acquire))
+    }
+
+    /// Wait until there may be more room than at the last look.
+    pub async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Ends that the database was not told yet.
+    pub fn undelivered(&self) -> usize {
+        self.undelivered.load(Ordering::Acquire)
     }
 
     pub fn held_jobs(&self) -> Vec<HeldJob> {
@@ -109,16 +133,18 @@ impl Crew {
     }
 
     /// Run a job that was taken. The slot is free again when its executor has ended.
-    pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>, freed: &Arc<Notify>) {
+    pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>) {
         let crew = self.clone();
         let held = job.held;
         let slot = Slot {
             running,
-            freed: freed.clone(),
+            crew: self.clone(),
         };
         let Some(cancellation) = self.held.lock().unwrap().get(&held).map(|h| h.cancellation.clone()) else {
             return;
         };
+        let due = job.created_at.max(job.run_at);
+        let run = self.observed.tallies.start(&job.queue, &job.command, due);
         let task = tokio::spawn(async move {
             let started = Instant::now();
             tracing::debug!(
@@ -130,9 +156,21 @@ impl Crew {
                 queue = job.queue
             );
             let about = (job.command.clone(), job.queue.clone(), job.attempt);
-            let outcome = crew.run_one(job, cancellation).await;
+            // what executors log says whose it is, and which trace it belongs to
+            let span = tracing::info_span!(
+                "job",
+                job = held.id,
+                claim = held.claim,
+                attempt = job.attempt,
+                command = job.command,
+                queue = job.queue,
+                worker = crew.identity().worker,
+                traceparent = job.traceparent()
+            );
+            let outcome = crew.run_one(job, cancellation).instrument(span).await;
             drop(slot);
-            crew.ended(held, outcome, about, started.elapsed());
+            let ending = crew.ended(held, outcome, about, started.elapsed());
+            run.end(ending);
         });
         if let Some(hold) = self.held.lock().unwrap().get_mut(&held) {
             hold.task = Some(task.abort_handle());
@@ -140,47 +178,45 @@ impl Crew {
     }
 
     async fn run_one(&self, job: ClaimedJob, cancellation: CancellationToken) -> Outcome {
+        let context = self.context(job, cancellation.clone());
+        let job = context.job();
+        if job.steps.is_some() {
+            let time_limit = job.timeout;
+            return limited(chain::run(&self.registry, context), time_limit, &cancellation).await;
+        }
         let way = self.registry.way_to(&job.command);
         let (Some(way), Some(executor)) = (way, self.registry.executor_for(&job.command)) else {
             let failure = Failure::new(format!("no executor is registered for {:?}", job.command));
             return Outcome::Fail(failure.code("unknown_command"));
         };
         let time_limit = job.timeout.or_else(|| executor.default_timeout());
-        let context = Context {
+        limited(async { way.run(context).await }, time_limit, &cancellation).await
+    }
+
+    fn context(&self, job: ClaimedJob, cancellation: CancellationToken) -> Context {
+        Context {
             inner: Arc::new(Inner {
                 job,
                 identity: self.identity(),
                 pool: self.pool.clone(),
-                cancellation: cancellation.clone(),
+                steps: self.steps.clone(),
+                cancellation,
                 workspaces: self.workspaces.clone(),
                 workspace: Arc::default(),
+                place: None,
             }),
-        };
-        let execution = async { way.run(context).await };
-        let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
-        let outcome = match time_limit {
-            None => caught.await,
-            Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
-                Ok(outcome) => outcome,
-                Err(_) => {
-                    cancellation.cancel();
-                    let last_words = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
-                    return timed_out(limit, last_words.ok().and_then(Result::ok));
-                }
-            },
-        };
-        outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+        }
     }
 
-    fn ended(&self, held: HeldJob, outcome: Outcome, about: (String, String, i32), took: Duration) {
+    fn ended(&self, held: HeldJob, outcome: Outcome, about: (String, String, i32), took: Duration) -> Ending {
         let stopping = match self.held.lock().unwrap().get(&held) {
-            None => return, // fenced: nobody wants to hear of it
+            None => return Ending::Fenced, // nobody wants to hear of it
             Some(hold) => hold.stopping,
         };
         let how = match outcome {
             Outcome::Settled => {
                 self.let_go(held);
-                return;
+                return Ending::Completed;
             }
             Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => {
                 self.interrupted.fetch_add(1, Ordering::AcqRel);
@@ -188,6 +224,7 @@ impl Crew {
             }
             outcome => How::Outcome(outcome),
         };
+        let ending = ending(&how);
         let (command, queue, attempt) = about;
         self.deliver(End {
             held,
@@ -197,6 +234,7 @@ impl Crew {
             attempt,
             took,
         });
+        ending
     }
 
     fn deliver(&self, end: End) {
@@ -210,10 +248,13 @@ impl Crew {
         self.deliver(End::given_back(held));
     }
 
-    /// The end of this job is delivered, or will never be.
-    pub fn delivered(&self, held: HeldJob) {
-        self.undelivered.fetch_sub(1, Ordering::AcqRel);
-        self.let_go(held);
+    /// The ends of these jobs are delivered, or will never be.
+    pub fn delivered(&self, jobs: impl Iterator<Item = HeldJob>) {
+        for held in jobs {
+            self.undelivered.fetch_sub(1, Ordering::AcqRel);
+            self.let_go(held);
+        }
+        self.freed.notify_one();
     }
 
     fn let_go(&self, held: HeldJob) {
@@ -284,13 +325,45 @@ impl Crew {
 /// Counts its lane down when dropped, also when the task is aborted.
 struct Slot {
     running: Arc<AtomicUsize>,
-    freed: Arc<Notify>,
+    crew: Arc<Crew>,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         self.running.fetch_sub(1, Ordering::AcqRel);
-        self.freed.notify_one();
+        self.crew.freed.notify_one();
+    }
+}
+
+/// Run to its end, to a panic, or until its time is over: then it is told to stop, and dropped if it does not.
+pub(crate) async fn limited(
+    execution: impl Future<Output = Outcome>,
+    limit: Option<Duration>,
+    cancellation: &CancellationToken,
+) -> Outcome {
+    let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
+    let outcome = match limit {
+        None => caught.await,
+        Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                cancellation.cancel();
+                let last_words = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
+                return timed_out(limit, last_words.ok().and_then(Result::ok));
+            }
+        },
+    };
+    outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+}
+
+fn ending(how: &How) -> Ending {
+    match how {
+        How::GivenBack => Ending::GivenBack,
+        How::Outcome(Outcome::Complete(_) | Outcome::Skip(_) | Outcome::Settled) => Ending::Completed,
+        How::Outcome(Outcome::Fail(_)) => Ending::Failed,
+        How::Outcome(Outcome::Snooze(_)) => Ending::Snoozed,
+        How::Outcome(Outcome::Wait { .. }) => Ending::Waiting,
+        How::Outcome(Outcome::Cancelled(_)) => Ending::Cancelled,
     }
 }
 

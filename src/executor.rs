@@ -29,9 +29,11 @@ pub enum Outcome {
         /// How long to wait for the answer; without end if none.
         at_most: Option<Duration>,
     },
+    /// This step of a chain need not be done: the chain goes on with the next. A job that is no chain is completed.
+    Skip(String),
     /// There is nothing to do any more: the job ends as cancelled.
     Cancelled(String),
-    /// The job's end is already committed, by [`Context::complete_in`].
+    /// The end of the job, or of the step of a chain, is already committed, by [`Context::complete_in`].
     Settled,
 }
 
@@ -82,11 +84,24 @@ impl Failure {
         self
     }
 
+    /// Recording a failure must never fail itself: no NUL, not too long, cut between characters.
+    pub(crate) fn clean_message(&self) -> String {
+        clean(&self.message)
+    }
+
     /// Try again after this time, whatever the policy says.
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
+}
+
+/// The most text of an error that is sent at all; the schema keeps less.
+const LONGEST_ERROR: usize = 20_000;
+
+/// A text that Postgres can keep.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
 }
 
 /// The cause's whole chain is kept, one line each.

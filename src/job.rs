@@ -26,7 +26,7 @@ pub enum State {
     Retrying,
     /// Held back by an operator.
     Paused,
-    /// Waiting for an answer from outside.
+    /// Waiting for other jobs, or for an answer from outside.
     Waiting,
     /// Done.
     Completed,
@@ -102,6 +102,32 @@ pub struct ClaimedJob {
     pub run_at: SystemTime,
     /// Names and values that travel with the job, for tracing and the like.
     pub headers: BTreeMap<String, Value>,
-    /// The data, as it was enqueued.
+    /// The data, as it was enqueued; for a step of a chain, with what the steps before it have put out laid over it.
     pub payload: Box<RawValue>,
+    /// The answer its executor waited for, if it was resumed with one.
+    pub answer: Option<Box<RawValue>>,
+    /// The steps of a chain. Its command is then only a name; in a step, it is the step's.
+    pub steps: Option<Vec<String>>,
+    /// How many of them were done when it was claimed.
+    pub step: i32,
+}
+
+impl ClaimedJob {
+    /// The trace it was enqueued in: the header `traceparent`, if it is well formed.
+    pub fn traceparent(&self) -> Option<&str> {
+        crate::trace::parent(self.headers.get(crate::trace::HEADER)?.as_str()?)
+    }
+}
+
+/// Where in a chain an executor runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The name of the chain: the job's command.
+    pub chain: String,
+    /// Which of its steps this is, from 1.
+    pub position: i32,
+    /// How many it has.
+    pub steps: usize,
+    /// Which try of the step in this attempt of the job, from 1.
+    pub attempt: i32,
 }

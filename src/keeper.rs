@@ -10,6 +10,7 @@ use crate::claim::Hint;
 use crate::connect::{Link, Session};
 use crate::error::Result;
 use crate::execute::Crew;
+use crate::observe::REPORT_EVERY;
 
 /// How long the executor of a lost job may take to notice that it should stop.
 const FENCE_GRACE: Duration = Duration::from_secs(5);
@@ -31,15 +32,21 @@ impl Keeper {
     /// Beat until dropped.
     pub async fn run(self) {
         let mut has_role = false;
+        let mut reported = Instant::now();
         let mut next_beat = Instant::now();
         let mut next_due: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next_beat.into()) => match self.beat().await {
                     Ok(pulse) => {
+                        self.crew.observed.health.answered(&pulse.role);
                         let now = Instant::now();
                         next_beat = now + self.rest(pulse.again);
                         next_due = pulse.next_due.map(|due| now + due);
+                        if now - reported >= REPORT_EVERY {
+                            reported = now;
+                            self.report().await;
+                        }
                         if has_role != (pulse.role != "none") {
                             has_role = !has_role;
                             tracing::debug!(event = "role", role = pulse.role);
@@ -47,6 +54,7 @@ impl Keeper {
                         }
                     }
                     Err(error) => {
+                        self.crew.observed.health.note(&error.to_string());
                         tracing::debug!(event = "heartbeat", %error);
                         next_beat = Instant::now() + Duration::from_millis(500);
                     }
@@ -66,6 +74,7 @@ impl Keeper {
     }
 
     async fn beat(&self) -> Result<Pulse> {
+        self.crew.observed.health.tried();
         let session = self.link.session().await?;
         let running = self.crew.held_jobs();
         let pulse = calls::heartbeat(&session, self.crew.identity(), &running, !self.safety_poll.is_zero()).await?;
@@ -82,6 +91,13 @@ impl Keeper {
             upkeep(&session).await?;
         }
         Ok(pulse)
+    }
+
+    /// What was done since the last time. Not worth an error.
+    async fn report(&self) {
+        if let Ok(session) = self.link.session().await {
+            self.crew.observed.report(&session, self.crew.identity()).await;
+        }
     }
 
     /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are stopped.

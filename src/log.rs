@@ -33,7 +33,7 @@ pub fn start(flags: &LogFlags) {
     } else {
         log.json()
             .flatten_event(true)
-            .with_current_span(false)
+            .with_current_span(true)
             .with_span_list(false)
             .try_init()
     };

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use refinery::Runner;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
 use crate::calls;
+use crate::connect::Target;
 use crate::error::{Backoff, Error, Result};
 
 mod embedded {
@@ -15,7 +16,7 @@ mod embedded {
 include!(concat!(env!("OUT_DIR"), "/sql.rs"));
 
 /// Rises with every release that changes `sql/` or `migrations/`. An older `migrate` refuses a newer schema by it.
-pub const REVISION: i32 = 1;
+pub const REVISION: i32 = 2;
 
 /// Where refinery notes what it applied.
 const HISTORY: &str = "bugle.migrations";
@@ -40,8 +41,8 @@ pub enum Status {
 ///
 /// # Errors
 /// If the schema is newer than this binary, or the user may not do what is needed.
-pub async fn migrate(config: &Config) -> Result<Status> {
-    let mut client = open(config).await?;
+pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
+    let mut client = open(target).await?;
     client.query_one("select pg_advisory_lock($1)", &[&MIGRATE_KEY]).await?;
     // the lock goes with the connection
     let before = status(&client).await?;
@@ -67,16 +68,16 @@ pub async fn migrate(config: &Config) -> Result<Status> {
 ///
 /// # Errors
 /// If it cannot be asked.
-pub async fn check(config: &Config) -> Result<Status> {
-    status(&open(config).await?).await
+pub async fn check(target: impl Into<Target>) -> Result<Status> {
+    status(&open(target).await?).await
 }
 
 /// Roles the migrating user could not make.
 ///
 /// # Errors
 /// If the database cannot be asked.
-pub async fn missing_roles(config: &Config) -> Result<Vec<String>> {
-    let rows = open(config)
+pub async fn missing_roles(target: impl Into<Target>) -> Result<Vec<String>> {
+    let rows = open(target)
         .await?
         .query(
             "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
@@ -93,7 +94,7 @@ pub async fn missing_roles(config: &Config) -> Result<Vec<String>> {
 /// # Errors
 /// With what to run, if not.
 pub async fn verify(client: &Client) -> Result<()> {
-    match calls::schema_state(client).await? {
+    match calls::schema_state(client).await.map_err(no_right)? {
         None => Err(Error::new("this database has no Bugle schema").hint("Run: bugle migrate")),
         Some((revision, _, protocol)) if protocol < calls::PROTOCOL => Err(Error::new(format!(
             "the schema (revision {revision}) speaks protocol {protocol}, this worker {}",
@@ -148,11 +149,8 @@ fn runner() -> Runner {
     runner
 }
 
-async fn open(config: &Config) -> Result<Client> {
-    let mut config = config.clone();
-    config.application_name("bugle migrate");
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
+async fn open(target: impl Into<Target>) -> Result<Client> {
+    let client = target.into().client("bugle migrate").await?;
     // a role's own timeouts must not cut a migration short
     client
         .batch_execute("set statement_timeout = 0; set client_min_messages = warning")
@@ -160,7 +158,7 @@ async fn open(config: &Config) -> Result<Client> {
     Ok(client)
 }
 
-async fn status(client: &Client) -> Result<Status> {
+pub(crate) async fn status(client: &Client) -> Result<Status> {
     Ok(match calls::schema_state(client).await? {
         None => Status::Missing,
         Some((revision, _, _)) if revision > REVISION => Status::Ahead,
@@ -200,6 +198,16 @@ fn note_version() -> String {
         "insert into bugle.schema_version (revision, checksum) values ({REVISION}, '{CHECKSUM}') \
          on conflict (only_row) do update set revision = excluded.revision, checksum = excluded.checksum, migrated_at = now();"
     )
+}
+
+fn no_right(error: Error) -> Error {
+    match error.sqlstate() {
+        Some("42501") => error.reworded(
+            "this user may not use the schema bugle of this database".into(),
+            "A worker's login is a member of the role bugle_worker. As the owner: grant bugle_worker to LOGIN;".into(),
+        ),
+        _ => error,
+    }
 }
 
 fn too_old() -> Error {

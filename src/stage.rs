@@ -143,6 +143,7 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Fail(_) => "fail",
         Outcome::Snooze(_) => "snooze",
         Outcome::Wait { .. } => "wait",
+        Outcome::Skip(_) => "skip",
         Outcome::Cancelled(_) => "cancel",
     }
 }

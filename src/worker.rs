@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::calls::{self, Registration};
 use crate::claim::{Claimer, Stopped};
 use crate::complete;
-use crate::config::Settings;
-use crate::connect::{self, Link, Notifications, Session};
+use crate::config::{Settings, environment};
+use crate::connect::{self, Link, Notifications, Pool, Session, Target};
 use crate::error::{Backoff, Error, Result};
 use crate::execute::Crew;
 use crate::executor::Registry;
 use crate::keeper::Keeper;
+use crate::notify;
+use crate::observe::{self, Told};
 use crate::schema;
 use crate::shutdown::Shutdown;
 use crate::wake::Lane;
@@ -27,6 +28,10 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// The longest wait between two tries to connect. Spread by a half, it is still well below the grace time after which the
 /// jobs of a worker that did not come back are given to others (`bugle.settings.lost_grace`).
 const LONGEST_RECONNECT: Duration = Duration::from_millis(400);
+/// How many connections words about steps share. They are opened when there are steps.
+const STEP_CONNECTIONS: usize = 4;
+/// How many connections the endpoints may use, if they are open.
+const ENDPOINT_CONNECTIONS: usize = 2;
 /// How long to try to tell the database about the last jobs before leaving them to be rescued.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -91,19 +96,43 @@ impl Worker {
             commands: self.registry.commands(),
         };
         let (session, notifications) = post.connect().await?;
+        connect::refuse_pooler(&post.database, &session).await?;
         schema::verify(session.client()).await?;
         let identity = post.register(&session).await?;
 
-        let pool = connect::pool(&post.database, &post.name, self.settings.pool_size)?;
+        let pool = Pool::new(&post.database, &post.name, self.settings.pool_size)?;
+        let steps = Pool::new(&post.database, &post.name, STEP_CONNECTIONS)?;
         let (ends, ended) = mpsc::unbounded_channel();
         let (hints, hinted) = mpsc::unbounded_channel();
         let crew = Arc::new(Crew::new(
             self.registry,
             pool,
+            steps,
             workspaces.path().to_path_buf(),
             identity,
             ends,
         ));
+        crew.observed.health.connected(false);
+        let _endpoints = match self.settings.listen {
+            None => None,
+            Some(address) => {
+                let undelivered = crew.clone();
+                let told = Told::new(
+                    &post.name,
+                    &post.host,
+                    &post.queues,
+                    crew.observed.clone(),
+                    move || undelivered.undelivered(),
+                    connect::pool(
+                        &post.database,
+                        &format!("{} (endpoints)", post.name),
+                        ENDPOINT_CONNECTIONS,
+                    )?,
+                    self.settings.token.clone(),
+                );
+                Some(observe::listen(address, told).await?)
+            }
+        };
         let link = Arc::new(Link::new(post.database.clone(), &format!("bugle {} (2)", post.name)));
         let keeper_called = Arc::new(Notify::new());
         let completer = tokio::spawn(complete::deliver(crew.clone(), link.clone(), ended));
@@ -125,7 +154,6 @@ impl Worker {
                 .map(|(queue, slots)| Lane::new(queue, *slots, now))
                 .collect(),
             crew: crew.clone(),
-            freed: Arc::default(),
             hints: hinted,
             keeper_called,
             hears_due: false,
@@ -139,9 +167,14 @@ impl Worker {
             session,
             notifications,
         };
+        notify::tell(&environment, "READY=1");
+        let watched = tokio::spawn(feed_watchdog(shift.crew.clone()));
         let served = shift.serve(claimer, &shutdown.drain).await;
+        notify::tell(&environment, "STOPPING=1");
+        shift.crew.observed.health.draining();
         tracing::info!(event = "drain", running = shift.crew.held_jobs().len());
         let drained = shift.drain(self.settings.drain, &shutdown).await;
+        watched.abort();
         keeper.abort();
         completer.abort();
         tracing::info!(
@@ -155,7 +188,7 @@ impl Worker {
 
 /// What a worker says of itself each time it connects.
 struct Post {
-    database: Config,
+    database: Target,
     name: String,
     host: String,
     queues: Vec<(String, u32)>,
@@ -196,8 +229,9 @@ impl Shift {
             let stopped = claimer.run(&self.session, me, &mut self.notifications, shutdown).await;
             match stopped {
                 Ok(Stopped::ByShutdown | Stopped::Empty) => return Ok(()),
-                Ok(Stopped::Disconnected) => {}
+                Ok(Stopped::Disconnected) => self.crew.observed.health.disconnected("the connection was lost"),
                 Err(error) if error.is_transient() || error.is_fenced() => {
+                    self.crew.observed.health.disconnected(&error.to_string());
                     tracing::warn!(event = "disconnected", %error);
                 }
                 Err(error) => return Err(error),
@@ -215,6 +249,7 @@ impl Shift {
         loop {
             match self.try_to_come_back().await {
                 Ok(()) => {
+                    self.crew.observed.health.connected(true);
                     tracing::info!(event = "attach", worker = self.crew.identity().worker);
                     return Ok(());
                 }
@@ -272,6 +307,7 @@ impl Shift {
             let _ = tokio::time::timeout(LAST_WORDS, crew.idle()).await;
         }
         let undelivered = crew.held_jobs().len();
+        crew.observed.report(&self.session, crew.identity()).await;
         if let Err(error) = calls::detach(&self.session, crew.identity()).await {
             tracing::debug!(event = "detach", %error);
         }
@@ -290,6 +326,19 @@ impl Shift {
                 return std::future::pending().await;
             }
         }
+    }
+}
+
+/// As long as its parts move: a worker that is stuck is better started again.
+async fn feed_watchdog(crew: Arc<Crew>) {
+    let Some(every) = notify::watchdog(&environment) else {
+        return;
+    };
+    loop {
+        if crew.observed.health.is_alive() {
+            notify::tell(&environment, "WATCHDOG=1");
+        }
+        tokio::time::sleep(every).await;
     }
 }
 

@@ -18,7 +18,13 @@ const SQL_TEXT: [&str; 8] = [
     "src/schema.rs",
 ];
 /// The demo and the benchmark play an application, which writes its own SQL.
-const APPLICATIONS: [&str; 3] = ["src/cli/demo.rs", "src/cli/demo/", "src/bench/"];
+const APPLICATIONS: [&str; 4] = [
+    "src/cli/demo.rs",
+    "src/cli/demo/",
+    "src/bench/",
+    // prints a statement for others to run
+    "src/cli/enqueue/statement.rs",
+];
 
 #[test]
 fn every_sql_file_says_first_what_it_is_for() {

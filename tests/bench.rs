@@ -72,6 +72,26 @@ fn named<'a>(lines: &'a [Value], what: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn limits_says_what_each_kind_of_limit_and_key_costs() {
+    let lines = bench(&[
+        "limits",
+        "--jobs",
+        "300",
+        "--keys",
+        "20",
+        "--workers",
+        "2",
+        "--slots",
+        "20",
+    ])
+    .await;
+
+    assert_eq!(lines.len(), 9);
+    assert_eq!(named(&lines, "no limits, 2 workers")["ratio_to_floor"], 1.0);
+    assert_eq!(named(&lines, "order keys in blocks, 2 workers")["n"], 300);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn drain_says_how_fast_a_backlog_goes_next_to_the_floor() {
     let lines = bench(&["drain", "--jobs", "700", "--workers", "1,2"]).await;
 

@@ -624,3 +624,83 @@ async fn an_operator_can_do_everything_to_jobs_from_the_shell() {
         .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (13, 0));
 }
+
+#[tokio::test]
+async fn limits_are_set_and_keys_given_from_the_shell() {
+    let database = Database::new().await;
+
+    let set = bugle(
+        &database,
+        "operator",
+        &[
+            "queues",
+            "set",
+            "mail",
+            "--max-running",
+            "3",
+            "--max-starts",
+            "100/1m",
+            "--note",
+            "launch",
+        ],
+    )
+    .await;
+    assert_eq!(set.out, "max_running 3, max_starts 100 per 00:01:00\n");
+    let changed = [
+        "queues",
+        "set",
+        "mail",
+        "--max-running",
+        "none",
+        "--max-starts",
+        "none",
+        "--max-running-per-key",
+        "2",
+        "--max-starts-per-key",
+        "5/1s",
+        "--order-on-retry",
+        "pass",
+    ];
+    assert_eq!(
+        bugle(&database, "operator", &changed).await.out,
+        "max_running_per_key 2, max_starts_per_key 5 per 00:00:01, order_on_retry pass\n"
+    );
+    let none = ["queues", "set", "other", "--max-running", "none"];
+    assert_eq!(bugle(&database, "operator", &none).await.out, "no limits\n");
+    let negative = bugle(&database, "operator", &["queues", "set", "mail", "--max-running", "-1"]).await;
+    assert!(negative.err.contains("must not be negative: -1"), "{}", negative.err);
+    let rate = bugle(&database, "operator", &["queues", "set", "mail", "--max-starts", "100"]).await;
+    assert!(rate.err.contains("such as 100/1m"), "{}", rate.err);
+    let viewer = bugle(&database, "viewer", &["queues", "set", "mail", "--max-running", "1"]).await;
+    assert_ne!(viewer.code, 0);
+    bugle(&database, "operator", &["queues", "limit-command", "heavy", "2"]).await;
+    bugle(
+        &database,
+        "enqueuer",
+        &[
+            "enqueue",
+            "heavy",
+            "--queue",
+            "mail",
+            "--order-key",
+            "o",
+            "--limit-key",
+            "l",
+            "--fair-key",
+            "f",
+        ],
+    )
+    .await;
+
+    let row = database
+        .owner()
+        .await
+        .query_one(
+            "select array[order_key, limit_key, fair_key], (select max_running from bugle.commands where name = 'heavy') from bugle.jobs",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, Vec<String>>(0), ["o", "l", "f"]);
+    assert_eq!(row.get::<_, i32>(1), 2);
+}

@@ -283,6 +283,30 @@ async fn jobs_come_in_through_a_pooler_in_transaction_mode() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_behind_a_pooler_in_transaction_mode_refuses_and_says_why() {
+    let database = Database::new().await;
+    let Some(pooler) = pgbouncer::start(&database.config("worker")) else {
+        eprintln!("skipped: there is no pgbouncer on this machine");
+        return;
+    };
+    drop(pooler.connect().await);
+    let mut settings = database.settings(&[("default", 1)]);
+    settings.database_url = pooler.url();
+
+    let run = bugle::Worker::new(settings, common::noop()).run(bugle::Shutdown::new());
+    let error = tokio::time::timeout(common::DEADLINE, run)
+        .await
+        .expect("at once")
+        .expect_err("it refuses");
+
+    assert!(error.to_string().contains("pooler"), "{error}");
+    assert!(
+        error.what_to_do().is_some_and(|hint| hint.contains("directly")),
+        "{error}"
+    );
+}
+
 #[tokio::test]
 async fn the_library_enqueues_with_every_column() {
     let database = Database::new().await;
@@ -296,7 +320,7 @@ async fn the_library_enqueues_with_every_column() {
         .retry_policy("fixed")
         .header("trace", "1");
 
-    let id = client.enqueue(&job).await.unwrap();
+    let id = client.enqueue(&job).await.unwrap().id();
     let refused = client.enqueue(&NewJob::new(" ", ())).await.unwrap_err();
 
     let query = "select concat_ws(' ', state, command, payload, queue, priority, run_at - created_at, timeout, max_attempts, retry_policy, headers) \

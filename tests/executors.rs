@@ -25,8 +25,8 @@ async fn a_caller_gets_the_result_and_a_failure_as_an_error() {
         .map(|n| {
             let bugle = bugle.clone();
             tokio::spawn(async move {
-                let id = bugle.enqueue(&NewJob::new("add", [n, 1])).await?;
-                bugle.ended(id).await?.into_result::<i64>()
+                let job = bugle.enqueue(&NewJob::new("add", [n, 1])).await?;
+                job.result::<i64>().await
             })
         })
         .collect();
@@ -34,13 +34,7 @@ async fn a_caller_gets_the_result_and_a_failure_as_an_error() {
         assert_eq!(sum.await.unwrap().unwrap(), n as i64 + 1);
     }
     let broken = bugle.enqueue(&NewJob::new("break", ())).await.unwrap();
-    let error = bugle
-        .ended(broken)
-        .await
-        .unwrap()
-        .into_result::<()>()
-        .unwrap_err()
-        .to_string();
+    let error = broken.result::<()>().await.unwrap_err().to_string();
     assert_eq!(error, "the job is failed (not_retryable): it is broken");
     worker.stop().await;
 }

@@ -13,7 +13,7 @@ fn config(folder: &Folder) -> String {
         default = 4
 
         [commands.hold]
-        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/started; while [ ! -e {folder}/release ]; do sleep 0.02; done"]
+        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/started; while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done"]
 
         [commands.suicide]
         program = ["sh", "-c", "kill -9 $PPID; sleep 1"]

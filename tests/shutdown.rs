@@ -9,10 +9,10 @@ fn config(folder: &Folder) -> String {
     format!(
         r#"
         [commands.hold]
-        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID >> {folder}/started; while [ ! -e {folder}/release ]; do sleep 0.02; done"]
+        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID >> {folder}/started; while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done"]
 
         [commands.stubborn]
-        program = ["sh", "-c", "trap '' TERM; echo $BUGLE_JOB_ID >> {folder}/started; while [ ! -e {folder}/release ]; do sleep 0.02; done"]
+        program = ["sh", "-c", "trap '' TERM; echo $BUGLE_JOB_ID >> {folder}/started; while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done"]
         "#
     )
 }

@@ -11,11 +11,11 @@ use common::{DEADLINE, Database, enqueue};
 use tokio_postgres::Client;
 
 /// All of them. A folder that is empty, or was not found, must not pass.
-const STEPS: [&str; 13] = [
-    "enqueue", "wake", "claim", "complete", "wait", "retry", "rescue", "schedule", "archive", "operate", "explain",
-    "views", "grants",
+const STEPS: [&str; 19] = [
+    "enqueue", "workflow", "wake", "claim", "limits", "chain", "complete", "follow", "spawn", "wait", "retry",
+    "rescue", "schedule", "archive", "operate", "explain", "views", "stats", "grants",
 ];
-const AT_LEAST: usize = 125;
+const AT_LEAST: usize = 167;
 
 /// Sessions that run files side by side.
 const SESSIONS: usize = 3;

@@ -22,6 +22,7 @@ enum Verb {
     GiveBack,
     GiveUp,
     Wait,
+    Spawn,
     /// When its `run_at` has come.
     Promote,
     /// When its deadline has passed.
@@ -32,8 +33,10 @@ enum Verb {
     Rescue,
     Resolve,
     Reject,
+    ResumeWith,
     ResolveWithAWrongToken,
     RejectWithAWrongToken,
+    ResumeWithAWrongToken,
     Cancel,
     Pause,
     Resume,
@@ -45,7 +48,7 @@ enum Verb {
 
 use Verb::*;
 
-const VERBS: [Verb; 26] = [
+const VERBS: [Verb; 29] = [
     Claim,
     Complete,
     CompleteWithAStaleClaim,
@@ -58,14 +61,17 @@ const VERBS: [Verb; 26] = [
     GiveBack,
     GiveUp,
     Wait,
+    Spawn,
     Promote,
     Expire,
     ExpireAnswer,
     Rescue,
     Resolve,
     Reject,
+    ResumeWith,
     ResolveWithAWrongToken,
     RejectWithAWrongToken,
+    ResumeWithAWrongToken,
     Cancel,
     Pause,
     Resume,
@@ -111,7 +117,7 @@ fn expected(verb: Verb, state: State) -> Answer {
         Snooze => ended_claim(Scheduled),
         GiveBack => ended_claim(Ready),
         GiveUp => ended_claim(Cancelled),
-        Wait => ended_claim(Waiting),
+        Wait | Spawn => ended_claim(Waiting),
         CompleteWithAStaleClaim | CompleteByAnotherWorker | FailWithAStaleClaim | FailByAnotherWorker => match state {
             Scheduled | Ready | Running | Retrying | Paused | Waiting | Completed | Failed | Cancelled => Fenced,
         },
@@ -137,6 +143,14 @@ fn expected(verb: Verb, state: State) -> Answer {
         },
         Reject => match state {
             Waiting => Becomes(Failed),
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
+        },
+        ResumeWith => match state {
+            Waiting => Becomes(Ready),
+            Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
+        },
+        ResumeWithAWrongToken => match state {
+            Waiting => Refused(Code::WrongToken),
             Scheduled | Ready | Running | Retrying | Paused | Completed | Failed | Cancelled => refused,
         },
         ResolveWithAWrongToken => match state {
@@ -212,11 +226,13 @@ async fn a_word_about_a_job_that_does_not_exist_is_answered_with_gone() {
     let job = Job::in_state(&owner, State::Running).await;
     let unknown = Job { id: -1, ..job };
 
-    for verb in [Complete, Fail, FailNotRetryable, Snooze, GiveBack, GiveUp, Wait] {
+    for verb in [Complete, Fail, FailNotRetryable, Snooze, GiveBack, GiveUp, Wait, Spawn] {
         let rows = owner.query(&unknown.sql(verb), &[]).await.unwrap();
         assert_eq!(rows[0].get::<_, String>(0), "gone", "{verb:?}");
     }
-    for verb in [Resolve, Reject, Cancel, Pause, Resume, Restart, Remove, SetState] {
+    for verb in [
+        Resolve, Reject, ResumeWith, Cancel, Pause, Resume, Restart, Remove, SetState,
+    ] {
         let error = owner.query(&unknown.sql(verb), &[]).await.unwrap_err();
         assert_eq!(
             error.code().unwrap().code(),
@@ -351,6 +367,9 @@ impl<'a> Job<'a> {
             GiveBack => format!("select verdict from bugle.give_back({worker}, array[{held}])"),
             GiveUp => format!("select verdict from bugle.give_up({worker}, {held}, 'no')"),
             Wait => format!("select verdict from bugle.wait({worker}, {held}, 'secret', '1 hour')"),
+            Spawn => format!("select verdict from bugle.spawn({worker}, {held}, '[{{\"command\": \"noop\"}}]')"),
+            ResumeWith => format!("select nullif(bugle.resume_with({id}, '1', 'secret')::text, '')"),
+            ResumeWithAWrongToken => format!("select nullif(bugle.resume_with({id}, '1', 'guess')::text, '')"),
             Promote => "select null::text from bugle.promote()".into(),
             Expire | ExpireAnswer => "select null::text from bugle.expire()".into(),
             Rescue => "select null::text from bugle.rescue()".into(),

@@ -239,7 +239,7 @@ async fn the_library_and_the_command_line_know_the_keys() {
     let job = |n: i32| NewJob::new("noop", serde_json::json!({ "n": n })).unique_key("k");
 
     let first = client.enqueue_once(&job(1)).await.unwrap();
-    let kept = client.enqueue(&job(2)).await.unwrap();
+    let kept = client.enqueue(&job(2)).await.unwrap().id();
     let replaced = client
         .enqueue_once(&job(3).on_conflict(OnConflict::Replace))
         .await

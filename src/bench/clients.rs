@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::task::JoinSet;
-use tokio_postgres::{Config, NoTls};
 
 use super::clock::{now, seconds_since};
 use super::server::Database;
+use crate::connect::Target;
 
 /// The one-row insert every rate is measured with.
 pub const INSERT: &str = r#"insert into bugle.jobs (command, payload) values ('noop', '{"k": "noop", "i": 1}')"#;
@@ -73,12 +73,11 @@ pub async fn sleep_until(moment: i64) {
 
 /// Insert jobs that carry the time at fixed moments, whatever became of those before: job i at start + i / rate. Each client
 /// takes its turn. Returns how many.
-pub async fn enqueue_at(config: &Config, clients: usize, rate: f64, seconds: f64) -> Result<u64> {
+pub async fn enqueue_at(config: &Target, clients: usize, rate: f64, seconds: f64) -> Result<u64> {
     let jobs = (rate * seconds).round() as usize;
     let mut ready = Vec::new();
     for _ in 0..clients {
-        let (client, connection) = config.connect(NoTls).await?;
-        tokio::spawn(connection);
+        let client = config.client("bugle bench").await?;
         let statement = client.prepare(STAMP).await?;
         ready.push((client, statement));
     }

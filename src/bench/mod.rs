@@ -10,6 +10,7 @@ pub mod drain;
 pub mod enqueue;
 pub mod floor;
 pub mod idle;
+pub mod limits;
 pub mod payload;
 pub mod peer;
 pub mod pickup;

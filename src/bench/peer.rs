@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use postgres_types::Json;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 use super::clients::sleep_until;
 use super::clock::{now, seconds_since};
@@ -260,9 +260,7 @@ impl Handled {
 }
 
 async fn open(url: &str) -> Result<Client> {
-    let (client, connection) = connect::parse(url)?.connect(NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
+    Ok(connect::parse(url)?.client("bugle bench").await?)
 }
 
 async fn enqueue(client: &Client, payload: Payload) -> Result<()> {

@@ -90,6 +90,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         if tracked {
             first = first.note("claim_calls_per_job", calls / jobs as f64);
         }
+        first = first.note("histogram", histogram(tally.times.iter().map(|(t0, t)| t - t0)));
         bench.add(first);
         bench.add(line(
             "commit → start",
@@ -131,6 +132,17 @@ async fn enqueue_and_ring(
         floor.without.push(bell.ring(Ring::NotifyAndClaim).await?);
     }
     Ok((committed, floor))
+}
+
+/// How many took less than 1 ms, from 1 to less than 2, and so on; the last has all of 100 ms and more.
+fn histogram(nanoseconds: impl Iterator<Item = i64>) -> Vec<u64> {
+    let mut counts = vec![0; 101];
+    for time in nanoseconds {
+        counts[(time / 1_000_000).clamp(0, 100) as usize] += 1;
+    }
+    let filled = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    counts.truncate(filled);
+    counts
 }
 
 /// Counted when a session ends, so after the workers are gone.

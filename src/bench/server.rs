@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
-use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
+use crate::connect::Target;
 use crate::private_postgres::{Options, PrivatePostgres};
 use crate::{connect, schema};
 
@@ -18,7 +18,7 @@ const SETTINGS: [(&str, &str); 3] = [
 
 /// A server to measure on.
 pub struct Server {
-    config: Config,
+    config: Target,
     private: Option<PrivatePostgres>,
     databases: Mutex<Vec<String>>,
 }
@@ -83,8 +83,7 @@ impl Server {
             .batch_execute(&format!("create database {name}"))
             .await?;
         self.databases.lock().unwrap().push(name.clone());
-        let mut config = self.config.clone();
-        config.dbname(&name);
+        let config = self.config.with_database(&name);
         Ok(Database { config, name })
     }
 
@@ -114,7 +113,7 @@ impl Server {
 
 /// One database of a benchmark.
 pub struct Database {
-    pub config: Config,
+    pub config: Target,
     pub name: String,
 }
 
@@ -126,28 +125,7 @@ impl Database {
 
     /// A connection string for another process.
     pub fn url(&self) -> String {
-        let quoted = |value: &str| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
-        let hosts: Vec<String> = self
-            .config
-            .get_hosts()
-            .iter()
-            .map(|host| match host {
-                Host::Tcp(name) => name.clone(),
-                Host::Unix(path) => path.display().to_string(),
-            })
-            .collect();
-        let ports: Vec<String> = self.config.get_ports().iter().map(u16::to_string).collect();
-        let mut url = format!("dbname={} host={}", quoted(&self.name), quoted(&hosts.join(",")));
-        if !ports.is_empty() {
-            url.push_str(&format!(" port={}", quoted(&ports.join(","))));
-        }
-        if let Some(user) = self.config.get_user() {
-            url.push_str(&format!(" user={}", quoted(user)));
-        }
-        if let Some(password) = self.config.get_password() {
-            url.push_str(&format!(" password={}", quoted(&String::from_utf8_lossy(password))));
-        }
-        url
+        self.config.connection_string()
     }
 }
 
@@ -181,8 +159,6 @@ pub async fn settle(client: &Client) -> Result<()> {
     Ok(())
 }
 
-async fn open(config: &Config) -> Result<Client> {
-    let (client, connection) = config.connect(NoTls).await.context("cannot connect to Postgres")?;
-    tokio::spawn(connection);
-    Ok(client)
+async fn open(config: &Target) -> Result<Client> {
+    config.client("bugle bench").await.context("cannot connect to Postgres")
 }

@@ -144,6 +144,23 @@ fn headers(config: &HttpConfig, environment: Environment) -> Result<HeaderMap> {
     Ok(headers)
 }
 
+/// The receiver goes on with the trace the job was enqueued in.
+fn trace(context: &Context) -> HeaderMap {
+    let parent = context.traceparent().and_then(|text| text.parse().ok());
+    parent
+        .map(|value| (HeaderName::from_static(crate::trace::HEADER), value))
+        .into_iter()
+        .collect()
+}
+
+/// The same for every attempt, and another for each step of a chain, so that the server can recognise a repetition.
+fn idempotency_key(context: &Context) -> String {
+    match context.place() {
+        None => format!("bugle-{}", context.id()),
+        Some(place) => format!("bugle-{}-{}", context.id(), place.position),
+    }
+}
+
 impl Setup {
     async fn send(&self, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
         let job = context.job();
@@ -152,7 +169,8 @@ impl Setup {
             .request(self.method.clone(), self.url.clone())
             .header("bugle-job-id", job.held.id)
             .header("bugle-attempt", job.attempt)
-            .header("idempotency-key", format!("bugle-{}", job.held.id))
+            .header("idempotency-key", idempotency_key(context))
+            .headers(trace(context))
             // replaces what is there under the same name: the file has the last word
             .headers(self.headers.clone())
             .body(job.payload.get().to_string())

@@ -17,7 +17,8 @@ use serde_json::value::RawValue;
 
 use crate::config::{Action, CommandConfig, environment};
 use crate::error::{Error, Result};
-use crate::executor::{Executor, Failure, Registry};
+use crate::executor::{Executor, Registry};
+use crate::step::stopped;
 
 /// Results larger than this are refused: they belong elsewhere, and the job's result says where.
 const MOST_RESULT: usize = 1024 * 1024;
@@ -94,11 +95,6 @@ fn has_nul(value: &Value) -> bool {
 /// Bytes of others, as text that Postgres can keep.
 fn readable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "").trim().to_string()
-}
-
-/// How an attempt ends that was told to stop. The worker knows why, and what becomes of the job.
-fn stopped() -> Failure {
-    Failure::new("stopped before it was done").code("stopped")
 }
 
 #[cfg(test)]

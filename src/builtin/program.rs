@@ -9,7 +9,6 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, Command};
 
@@ -57,7 +56,7 @@ impl Executor for Program {
         let setup = self.setup.clone();
         Box::pin(async move {
             match setup.run(&context).await {
-                Ok(result) => Outcome::complete(result),
+                Ok(outcome) => outcome,
                 Err(failure) => Outcome::Fail(failure),
             }
         })
@@ -69,7 +68,7 @@ impl Executor for Program {
 }
 
 impl Setup {
-    async fn run(&self, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
+    async fn run(&self, context: &Context) -> Result<Outcome, Failure> {
         let folder = context.workspace()?.to_path_buf();
         let mut command = self.command(context, &folder);
         let (mut group, pipes) = Group::spawn(&mut command).map_err(|error| self.not_started(&error))?;
@@ -114,7 +113,13 @@ impl Setup {
             .env("BUGLE_ATTEMPT", job.attempt.to_string())
             .env("BUGLE_COMMAND", &job.command)
             .env("BUGLE_QUEUE", &job.queue)
-            .env("BUGLE_WORKDIR", folder);
+            .env("BUGLE_WORKDIR", folder)
+            .envs(context.traceparent().map(|parent| ("TRACEPARENT", parent)));
+        if let Some(place) = context.place() {
+            command
+                .env("BUGLE_CHAIN", &place.chain)
+                .env("BUGLE_STEP", place.position.to_string());
+        }
         match &self.config.cwd {
             Cwd::Worker => {}
             Cwd::Workspace => drop(command.current_dir(folder)),
@@ -164,9 +169,9 @@ impl Setup {
         Ok(ended)
     }
 
-    fn verdict(&self, status: ExitStatus, stdout: &[u8], stderr: &Tail) -> Result<Option<Box<RawValue>>, Failure> {
+    fn verdict(&self, status: ExitStatus, stdout: &[u8], stderr: &Tail) -> Result<Outcome, Failure> {
         if status.success() {
-            return result_from(stdout).map_err(|error| {
+            return result_from(stdout).map(Outcome::Complete).map_err(|error| {
                 let message = format!(
                     "the program ended well, but its stdout is no result: {error}\n\
                      hint: Write one JSON value to stdout, or nothing. Logs belong to stderr."
@@ -180,6 +185,9 @@ impl Setup {
             return Err(Failure::new(message).code(format!("signal_{signal}")));
         };
         let message = stderr.below(format!("the program exited with code {code}"));
+        if self.config.skip_exit_codes.contains(&code) {
+            return Ok(Outcome::Skip(message));
+        }
         let failure = Failure::new(message).code(format!("exit_{code}"));
         match self.config.no_retry_exit_codes.contains(&code) {
             true => Err(failure.not_retryable()),

@@ -14,7 +14,7 @@ use futures_util::TryStreamExt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::types::{FromSql, Json, ToSql, Type};
-use tokio_postgres::{Column, IsolationLevel, NoTls, Row, Statement, Transaction};
+use tokio_postgres::{Column, IsolationLevel, Row, Statement, Transaction};
 use tokio_util::sync::CancellationToken;
 
 use super::stopped;
@@ -71,7 +71,7 @@ async fn settle(statement: Arc<str>, context: Context, stop: CancellationToken) 
         ended = run(&statement, &context, &mut connection) => return ended,
         () = stop.cancelled() => {}
     }
-    let _ = tokio::time::timeout(CANCEL_TIMEOUT, server.cancel_query(NoTls)).await;
+    let _ = tokio::time::timeout(CANCEL_TIMEOUT, context.pool().cancel(&server)).await;
     // not back into the pool: the cancellation could hit the next one's statement
     drop(Object::take(connection));
     Err(stopped())

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use crate::connect::{Pool, Target};
 use crate::context::{Context, Inner};
 use crate::executor::{Failure, Outcome};
 use crate::job::{ClaimedJob, HeldJob};
@@ -20,7 +21,8 @@ pub struct TestJob {
 impl TestJob {
     pub fn new(payload: &str) -> TestJob {
         let workspaces = Workspaces::open(&Workspaces::default_base().join("tests")).unwrap();
-        let manager = deadpool_postgres::Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
+        let nowhere = Target::parse("host=/nowhere user=nobody").unwrap();
+        let pool = Pool::new(&nowhere, "test", 1).unwrap();
         let now = SystemTime::now();
         let inner = Inner {
             job: ClaimedJob {
@@ -34,15 +36,20 @@ impl TestJob {
                 run_at: now,
                 headers: Default::default(),
                 payload: RawValue::from_string(payload.into()).unwrap(),
+                answer: None,
+                steps: None,
+                step: 0,
             },
             identity: Identity {
                 worker: 1,
                 nonce: uuid::Uuid::nil(),
             },
-            pool: deadpool_postgres::Pool::builder(manager).build().unwrap(),
+            steps: pool.clone(),
+            pool,
             cancellation: CancellationToken::new(),
             workspaces: workspaces.path().to_path_buf(),
             workspace: Arc::default(),
+            place: None,
         };
         TestJob {
             context: Context { inner: Arc::new(inner) },

@@ -55,6 +55,14 @@ pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
     Ok((rows[0].get(0), rows[0].get::<_, Option<f64>>(1).map(seconds)))
 }
 
+/// Whether an operator has told this worker to drain.
+pub async fn is_sent_home(session: &Session, me: Identity) -> Result<bool> {
+    let rows = session
+        .query("select bugle.is_sent_home($1, $2)", &[&me.worker, &me.nonce])
+        .await?;
+    Ok(rows[0].get(0))
+}
+
 /// One step of the upkeep of history, and what it was.
 pub async fn upkeep(session: &Session) -> Result<Option<String>> {
     let rows = session.query("select bugle.upkeep()", &[]).await?;

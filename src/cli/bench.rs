@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 
-use crate::bench::{Bench, backlog, drain, enqueue, floor, idle, payload, peer, pickup, pinned, steady, worker};
+use crate::bench::{
+    Bench, backlog, drain, enqueue, floor, idle, limits, payload, peer, pickup, pinned, steady, worker,
+};
 
 /// Measure how fast Bugle is on this machine, next to the least Postgres itself can do
 ///
@@ -37,6 +39,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, Subcommand)]
 enum What {
     Drain(drain::Options),
+    Limits(limits::Options),
     Pickup(pickup::Options),
     Enqueue(enqueue::Options),
     Steady(steady::Options),
@@ -88,6 +91,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 async fn measure(bench: &mut Bench, what: What) -> Result<()> {
     let title = match what {
         What::Drain(options) => drain::run(bench, options).await.map(|()| "drain"),
+        What::Limits(options) => limits::run(bench, options).await.map(|()| "limits"),
         What::Pickup(options) => pickup::run(bench, options).await.map(|()| "pickup"),
         What::Enqueue(options) => enqueue::run(bench, options).await.map(|()| "enqueue"),
         What::Steady(options) => steady::run(bench, options).await.map(|()| "steady"),
@@ -116,6 +120,7 @@ fn everything() -> Vec<What> {
         What::Floor(Default::default()),
         What::Drain(Default::default()),
         What::Drain(keep_none),
+        What::Limits(Default::default()),
         What::Pickup(Default::default()),
         What::Enqueue(Default::default()),
         What::Steady(Default::default()),

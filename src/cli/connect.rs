@@ -2,8 +2,9 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
+use crate::connect::{Target, is_named_by};
 use crate::error::Error;
 
 /// Which database to speak to.
@@ -33,24 +34,22 @@ impl Connect {
     pub fn url(&self) -> Result<String> {
         match self.given() {
             Some(url) => Ok(url),
+            None if is_named_by(&crate::config::environment) => Ok(String::new()),
             None => bail!(
-                "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL; \
+                "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL or PGHOST; \
                  or run \"bugle dev\" for a database of your own"
             ),
         }
     }
 
     /// How to connect.
-    pub fn config(&self) -> Result<Config> {
+    pub fn target(&self) -> Result<Target> {
         Ok(crate::connect::parse(&self.url()?)?)
     }
 
     /// A connection for one question.
     pub async fn client(&self) -> Result<Client> {
-        let mut config = self.config()?;
-        config.application_name("bugle");
-        let (client, connection) = config.connect(NoTls).await.map_err(Error::from)?;
-        tokio::spawn(connection);
+        let client = self.target()?.client("bugle").await?;
         // compiling a question over many partitions takes longer than answering it
         client.batch_execute("set jit = off").await.map_err(Error::from)?;
         Ok(client)
@@ -59,14 +58,14 @@ impl Connect {
 
 /// An error of a question, with what to do about those that the database cannot know the cure for.
 pub fn explained(error: Error) -> Error {
-    let cause = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    match cause.and_then(|cause| cause.code()).map(|state| state.code()) {
+    match error.sqlstate() {
         // no such schema, table, function
         Some("3F000" | "42P01" | "42883") => {
             error.hint("This database has no Bugle schema, or an old one. Run: bugle migrate")
         }
         Some("42501") => error.hint(
-            "Connect as a member of bugle_viewer to read, of bugle_enqueuer to enqueue, or as the owner of the schema.",
+            "Connect as a member of bugle_viewer to read, of bugle_enqueuer to enqueue, of bugle_operator to change, \
+             or as the owner of the schema.",
         ),
         _ => error,
     }

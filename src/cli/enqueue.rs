@@ -1,4 +1,7 @@
-//! `bugle enqueue COMMAND [JSON]`: one job from the command line.
+//! `bugle enqueue COMMAND [JSON]`: a job from the command line, or many from a file.
+
+mod bulk;
+mod statement;
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -18,7 +21,8 @@ use crate::read;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// What to do: the name an executor is registered for
-    command: String,
+    #[arg(required_unless_present = "jsonl")]
+    command: Option<String>,
 
     /// The payload as JSON, or - to read it from standard input
     #[arg(value_name = "JSON|-", default_value = "{}", allow_negative_numbers = true)]
@@ -76,18 +80,73 @@ pub struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "idempotency_key")]
     idempotency_ttl: Option<Duration>,
 
+    /// Start it when this job is completed; may be repeated
+    #[arg(long, value_name = "ID", conflicts_with = "on_conflict")]
+    after: Vec<crate::JobId>,
+
+    /// Start it when this job has ended, however; may be repeated
+    #[arg(long, value_name = "ID", conflicts_with = "on_conflict")]
+    after_end_of: Vec<crate::JobId>,
+
+    /// The command of a job that is enqueued when this one is completed
+    #[arg(long, value_name = "COMMAND")]
+    on_success: Option<String>,
+
+    /// The command of a job that is enqueued when this one has failed
+    #[arg(long, value_name = "COMMAND")]
+    on_failure: Option<String>,
+
+    /// A step of a chain, in order; the command is then only the name of the chain. May be repeated
+    #[arg(long = "step", value_name = "COMMAND")]
+    steps: Vec<String>,
+
+    /// Jobs of the queue with the same key run one after another, in order of their ids
+    #[arg(long, value_name = "KEY")]
+    order_key: Option<String>,
+
+    /// It counts for the limits its queue sets for each key
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
+
+    /// Keys of one queue take turns: a tenant, for example
+    #[arg(long, value_name = "KEY")]
+    fair_key: Option<String>,
+
     /// Print {"id": …, "created": …} instead of the id
     #[arg(long)]
     json: bool,
+
+    /// Enqueue many, all or none: one JSON object a line, with the columns of bugle.jobs; - for standard input
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "wait", "print_sql", "queue", "priority", "run_at",
+        "delay", "deadline", "timeout", "max_attempts", "retry_policy", "headers", "unique_key", "on_conflict",
+        "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
+    jsonl: Option<String>,
+
+    /// Wait until it has ended, and print its result. Exit code 1 if it did not complete
+    #[arg(long)]
+    wait: bool,
+
+    /// Print the INSERT instead of running it
+    #[arg(long, conflicts_with_all = ["wait", "on_conflict", "after", "after_end_of"])]
+    print_sql: bool,
 
     #[command(flatten)]
     connect: Connect,
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(file) = &arguments.jsonl {
+        let client = arguments.connect.client().await?;
+        return bulk::run(client, file, arguments.command.as_deref(), arguments.json).await;
+    }
+    let command = arguments.command.clone().unwrap_or_default();
     let payload = payload(&arguments.payload)?;
+    if arguments.print_sql {
+        output::print(&statement::statement(&arguments, &command, payload.get()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let client = arguments.connect.client().await?;
-    let mut job = NewJob::new(&arguments.command, payload);
+    let mut job = NewJob::new(&command, payload);
     if let Some(queue) = &arguments.queue {
         job = job.queue(queue);
     }
@@ -115,6 +174,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     for (name, value) in &arguments.headers {
         job = job.header(name, value.as_str());
     }
+    if let Some(parent) = std::env::var("TRACEPARENT")
+        .ok()
+        .as_deref()
+        .and_then(crate::trace::parent)
+        && !arguments.headers.iter().any(|(name, _)| name == crate::trace::HEADER)
+    {
+        job = job.header(crate::trace::HEADER, parent);
+    }
     if let Some(key) = &arguments.unique_key {
         job = job.unique_key(key);
     }
@@ -127,8 +194,36 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(ttl) = arguments.idempotency_ttl {
         job = job.idempotency_ttl(ttl);
     }
+    if let Some(key) = &arguments.order_key {
+        job = job.order_key(key);
+    }
+    if let Some(key) = &arguments.limit_key {
+        job = job.limit_key(key);
+    }
+    if let Some(key) = &arguments.fair_key {
+        job = job.fair_key(key);
+    }
+
+    for id in arguments.after {
+        job = job.after(id);
+    }
+    for id in arguments.after_end_of {
+        job = job.after_end_of(id);
+    }
+    if let Some(command) = &arguments.on_success {
+        job = job.on_success(command);
+    }
+    if let Some(command) = &arguments.on_failure {
+        job = job.on_failure(command);
+    }
+    if !arguments.steps.is_empty() {
+        job = job.steps(&arguments.steps);
+    }
 
     let job = job.enqueue_once(&client).await.map_err(explained)?;
+    if arguments.wait {
+        return super::operate::wait(&arguments.connect.url()?, job.id).await;
+    }
     if arguments.json {
         output::print_json(&json!({ "id": job.id, "created": job.created }))?;
     } else {

@@ -6,12 +6,14 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
+use super::answer::{self, AddMissing, AnswerArguments};
 use super::connect::{Connect, explained};
+use super::filter::Filters;
 use super::operate;
-use super::output::{self, Table, age, span};
-use crate::job::{JobId, State};
+use super::output::{Shown, Table, age, span};
+use crate::job::JobId;
 use crate::operate::Verb;
-use crate::read::{self, Attempt, Filter, Job, JobLine};
+use crate::read::{self, Attempt, Job, JobLine, Relative, Step};
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -22,24 +24,16 @@ pub struct Arguments {
     #[command(flatten)]
     connect: Connect,
 
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
     /// The newest jobs, in all states.
     List {
-        /// Only of this queue
-        #[arg(long)]
-        queue: Option<String>,
-        /// Only of this command
-        #[arg(long)]
-        command: Option<String>,
-        /// Only in this state
-        #[arg(long, value_parser = State::ALL.map(State::as_str))]
-        state: Option<String>,
+        #[command(flatten)]
+        filters: Filters,
         /// At most so many
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
@@ -59,6 +53,10 @@ enum What {
         /// Its id
         id: JobId,
     },
+    /// Answer a job that waits: with its result, with an error, or so that it goes on.
+    Answer(AnswerArguments),
+    /// Enqueue those jobs of a file that are not there yet.
+    AddMissing(AddMissing),
     /// Call jobs off; running executors are stopped.
     Cancel(operate::Jobs),
     /// Hold jobs back.
@@ -66,7 +64,29 @@ enum What {
     /// Let paused jobs go on.
     Resume(operate::Jobs),
     /// Run failed or cancelled jobs again.
-    Restart(operate::Jobs),
+    Restart {
+        /// Go on with the step that failed, instead of beginning with the first
+        #[arg(long)]
+        from_failed_step: bool,
+        #[command(flatten)]
+        jobs: operate::Jobs,
+    },
+    /// Overrule what became of a step of a job that is not running.
+    SetStep {
+        /// The job
+        id: JobId,
+        /// The step: its position, or its name
+        step: String,
+        /// What it shall be
+        #[arg(value_parser = ["done", "skipped", "pending"])]
+        state: String,
+        /// What it put out, as JSON, if it is done
+        #[arg(long, value_name = "JSON")]
+        output: Option<String>,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
     /// Delete jobs that are not running.
     Remove(operate::Jobs),
     /// Move the time at which jobs are due.
@@ -89,46 +109,54 @@ enum What {
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
-    let now = read::now(&client).await?;
-    let json = arguments.json;
+    let shown = &arguments.shown;
+    let json = shown.as_json();
     match arguments.what {
-        What::Wait { id } => return operate::wait(&arguments.connect.url()?, id).await,
-        What::Explain { id } => return operate::explain(&client, id, json).await,
-        What::Cancel(jobs) => return operate::jobs(&client, Verb::Cancel, jobs, json).await,
-        What::Pause(jobs) => return operate::jobs(&client, Verb::Pause, jobs, json).await,
-        What::Resume(jobs) => return operate::jobs(&client, Verb::Resume, jobs, json).await,
-        What::Restart(jobs) => return operate::jobs(&client, Verb::Restart, jobs, json).await,
-        What::Remove(jobs) => return operate::jobs(&client, Verb::Remove, jobs, json).await,
-        What::Reschedule { at, jobs } => return operate::jobs(&client, Verb::Reschedule(at), jobs, json).await,
-        What::SetPriority { priority, jobs } => {
-            return operate::jobs(&client, Verb::SetPriority(priority), jobs, json).await;
+        What::Wait { id } => operate::wait(&arguments.connect.url()?, id).await,
+        What::Explain { id } => operate::explain(&client, id, json).await,
+        What::Answer(arguments) => answer::answer(&client, arguments).await,
+        What::AddMissing(arguments) => answer::add_missing(&client, arguments, json).await,
+        What::Cancel(jobs) => operate::jobs(&client, Verb::Cancel, jobs, json).await,
+        What::Pause(jobs) => operate::jobs(&client, Verb::Pause, jobs, json).await,
+        What::Resume(jobs) => operate::jobs(&client, Verb::Resume, jobs, json).await,
+        What::Restart { from_failed_step, jobs } => {
+            let verb = match from_failed_step {
+                true => Verb::RestartFromFailedStep,
+                false => Verb::Restart,
+            };
+            operate::jobs(&client, verb, jobs, json).await
         }
-        What::List {
-            queue,
-            command,
+        What::SetStep {
+            id,
+            step,
             state,
-            limit,
-        } => {
-            let filter = Filter { queue, command, state };
-            let jobs = read::jobs(&client, &filter, limit.into()).await.map_err(explained)?;
-            if arguments.json {
-                output::print_json(&jobs)?;
-            } else {
-                list(&jobs, now).print()?;
-            }
+            output,
+            note,
+        } => operate::set_step(&client, id, &step, &state, output.as_deref(), note.as_deref()).await,
+        What::Remove(jobs) => operate::jobs(&client, Verb::Remove, jobs, json).await,
+        What::Reschedule { at, jobs } => operate::jobs(&client, Verb::Reschedule(at), jobs, json).await,
+        What::SetPriority { priority, jobs } => operate::jobs(&client, Verb::SetPriority(priority), jobs, json).await,
+        What::List { filters, limit } => {
+            let list = async || {
+                let now = read::now(&client).await?;
+                let jobs = read::jobs(&client, &filters.filter(), limit.into())
+                    .await
+                    .map_err(explained)?;
+                shown.rows(&jobs, |jobs| list(jobs, now))
+            };
+            shown.repeat(list).await
         }
         What::Show { id } => {
-            let Some(job) = read::job(&client, id).await.map_err(explained)? else {
-                bail!("there is no job {id}\nhint: it never existed, or its day of history is past the days kept");
+            let show = async || {
+                let now = read::now(&client).await?;
+                let Some(job) = read::job(&client, id).await.map_err(explained)? else {
+                    bail!("there is no job {id}\nhint: it never existed, or its day of history is past the days kept");
+                };
+                shown.one(&job, |job| show(job, now))
             };
-            if arguments.json {
-                output::print_json(&job)?;
-            } else {
-                show(&job, now).print()?;
-            }
+            shown.repeat(show).await
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn list(jobs: &[JobLine], now: SystemTime) -> Table {
@@ -173,7 +201,10 @@ fn show(job: &Job, now: SystemTime) -> Table {
     });
     let unserved = job
         .unserved
-        .then(|| format!("no live worker serves command {} in queue {}", line.command, line.queue));
+        .then(|| match job.steps.iter().filter(|step| step.within.is_none()).count() {
+            0 => format!("no live worker serves command {} in queue {}", line.command, line.queue),
+            _ => format!("no live worker serves all remaining steps in queue {}", line.queue),
+        });
     let progress = job.progress.map(|percent| {
         let note = job.progress_note.as_deref().unwrap_or_default();
         format!("{percent}% {note}").trim_end().to_owned()
@@ -188,6 +219,7 @@ fn show(job: &Job, now: SystemTime) -> Table {
         ("priority", Some(line.priority.to_string())),
         ("payload", Some(job.payload.get().to_owned())),
         ("headers", job.headers.as_ref().map(|json| json.get().to_owned())),
+        ("context", job.context.as_ref().map(|json| json.get().to_owned())),
         ("result", job.result.as_ref().map(|json| json.get().to_owned())),
         ("created", Some(time(line.created_at))),
         ("run at", Some(time(line.run_at))),
@@ -196,6 +228,19 @@ fn show(job: &Job, now: SystemTime) -> Table {
         ("started", line.started_at.map(time)),
         ("finished", line.finished_at.map(time)),
         ("answer by", job.answer_by.map(time)),
+        ("answer", job.answer.as_ref().map(|json| json.get().to_owned())),
+        ("waits for", job.outstanding.map(|count| format!("{count} jobs"))),
+        ("after", relatives(&job.relatives.dependencies)),
+        ("parent", job.parent.map(|id| id.to_string())),
+        ("children", relatives(&job.relatives.children)),
+        (
+            "needed by",
+            some_of(job.relatives.dependants.iter().map(JobId::to_string).collect()),
+        ),
+        ("on success", job.on_success.clone()),
+        ("on failure", job.on_failure.clone()),
+        ("unique key", job.unique_key.clone()),
+        ("idempotency key", job.idempotency_key.clone()),
         ("attempt", Some(line.attempt.to_string())),
         (
             "crashes",
@@ -217,10 +262,62 @@ fn show(job: &Job, now: SystemTime) -> Table {
             table.row(vec![name.to_owned(), value]);
         }
     }
+    for step in &job.steps {
+        table.row(vec![format!("step {}", step.position), progress_of(step, now)]);
+    }
     for attempt in &job.attempts {
         table.row(vec![format!("attempt {}", attempt.attempt), failure(attempt, now)]);
     }
     table
+}
+
+fn relatives(relatives: &[Relative]) -> Option<String> {
+    some_of(
+        relatives
+            .iter()
+            .map(|job| match &job.name {
+                Some(name) => format!("{} ({name}) {}", job.id, job.state),
+                None => format!("{} {}", job.id, job.state),
+            })
+            .collect(),
+    )
+}
+
+/// A few are named, the rest is counted.
+fn some_of(mut all: Vec<String>) -> Option<String> {
+    const NAMED: usize = 10;
+    let count = all.len();
+    all.truncate(NAMED);
+    match count {
+        0 => None,
+        count if count > NAMED => Some(format!("{} and {} more", all.join(", "), count - NAMED)),
+        _ => Some(all.join(", ")),
+    }
+}
+
+/// `fetch: done 3s ago, 2 tries, on mailer`.
+fn progress_of(step: &Step, now: SystemTime) -> String {
+    let when = step.last_ended_at.or(step.last_started_at).map(|time| age(now, time));
+    let tries = match step.attempts {
+        0 | 1 => None,
+        many => Some(format!("{many} tries")),
+    };
+    let by = step.worker_name.as_ref().map(|name| format!("on {name}"));
+    let state = [Some(step.state.clone()), when]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let mut text = [Some(state), tries, by]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if matches!(step.state.as_str(), "failed" | "retrying") {
+        let said = [&step.code, &step.error].into_iter().flatten().map(String::as_str);
+        text = format!("{text}: {}", said.collect::<Vec<_>>().join(": "));
+    }
+    format!("{}: {text}", step.name)
 }
 
 fn failure(attempt: &Attempt, now: SystemTime) -> String {

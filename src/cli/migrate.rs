@@ -31,7 +31,7 @@ enum What {
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.what.unwrap_or(What::Up) {
         What::Up => {
-            let before = schema::migrate(&arguments.connect.config()?).await?;
+            let before = schema::migrate(&arguments.connect.target()?).await?;
             println!(
                 "{}",
                 if before == Status::UpToDate {
@@ -40,7 +40,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                     "migrated"
                 }
             );
-            let missing = schema::missing_roles(&arguments.connect.config()?).await?;
+            let missing = schema::missing_roles(&arguments.connect.target()?).await?;
             if !missing.is_empty() {
                 eprintln!(
                     "note: this user may not create roles, so there is no {}\n\
@@ -51,7 +51,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         What::Status => {
-            let status = schema::check(&arguments.connect.config()?).await?;
+            let status = schema::check(&arguments.connect.target()?).await?;
             println!(
                 "{}",
                 match status {

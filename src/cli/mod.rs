@@ -1,25 +1,33 @@
 //! What the `bugle` command understands. Each subcommand is a file; the binary parses, calls and prints.
 
+mod answer;
 mod bench;
+mod config;
 mod connect;
 mod demo;
 mod dev;
+mod doctor;
 mod enqueue;
+mod filter;
 mod jobs;
 mod migrate;
 mod operate;
 mod output;
 mod queues;
+mod rules;
 mod schedules;
+mod stats;
+mod top;
 mod with_postgres;
 pub mod worker;
 mod workers;
+mod workflow;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::executor::Registry;
 
@@ -40,7 +48,7 @@ enum Command {
     Migrate(migrate::Arguments),
 
     /// Enqueue a job and print its id.
-    Enqueue(enqueue::Arguments),
+    Enqueue(Box<enqueue::Arguments>),
 
     /// Look at jobs.
     Jobs(jobs::Arguments),
@@ -53,6 +61,33 @@ enum Command {
 
     /// Show which worker processes there are.
     Workers(workers::Arguments),
+
+    /// Enqueue jobs that start when others are done.
+    Workflow(workflow::Arguments),
+
+    /// Show the commands there are: who serves them, and what holds for their jobs.
+    Commands(rules::Commands),
+
+    /// Show how retries are spaced.
+    Policies(rules::Policies),
+
+    /// Show how much is done, how fast, and what fails.
+    Stats(stats::Arguments),
+
+    /// Watch queues, workers, what runs and what failed on one screen; pause, cancel and restart from there.
+    Top(top::Arguments),
+
+    /// Look for what is wrong with the database and its workers, and say what mends it.
+    Doctor(doctor::Arguments),
+
+    /// Look at what a worker would go by.
+    Config(config::Arguments),
+
+    /// Print what makes a shell complete these commands: bash, zsh, fish, elvish, powershell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 
     /// Have a database to play with and a worker beside it, until Ctrl-C.
     Dev(dev::Arguments),
@@ -90,11 +125,24 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
             code
         }
         Command::Migrate(arguments) => wait_for(migrate::run(arguments)),
-        Command::Enqueue(arguments) => wait_for(enqueue::run(arguments)),
+        Command::Enqueue(arguments) => wait_for(enqueue::run(*arguments)),
         Command::Jobs(arguments) => wait_for(jobs::run(arguments)),
         Command::Queues(arguments) => wait_for(queues::run(arguments)),
         Command::Schedules(arguments) => wait_for(schedules::run(arguments)),
         Command::Workers(arguments) => wait_for(workers::run(arguments)),
+        Command::Workflow(arguments) => wait_for(workflow::run(arguments)),
+        Command::Commands(arguments) => wait_for(rules::commands(arguments)),
+        Command::Policies(arguments) => wait_for(rules::policies(arguments)),
+        Command::Stats(arguments) => wait_for(stats::run(arguments)),
+        Command::Top(arguments) => wait_for(top::run(arguments)),
+        Command::Doctor(arguments) => wait_for(doctor::run(arguments)),
+        Command::Config(arguments) => config::run(arguments),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "bugle", &mut script);
+            output::print(&String::from_utf8_lossy(&script))?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Dev(arguments) => dev::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),
         Command::DemoStory => wait_for(demo::story()),

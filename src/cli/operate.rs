@@ -3,30 +3,25 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use serde_json::value::RawValue;
 use tokio_postgres::Client;
 
 use super::connect::explained;
+use super::filter::Filters;
 use super::output;
-use crate::job::{JobId, State};
+use crate::job::JobId;
 use crate::operate::{self, Post, Verb};
-use crate::read::{self, Filter};
+use crate::read;
 
 /// Which jobs: by their ids, or by a filter.
 #[derive(Debug, Args)]
 pub struct Jobs {
     /// Their ids
     ids: Vec<JobId>,
-    /// All of this queue
-    #[arg(long, conflicts_with = "ids")]
-    queue: Option<String>,
-    /// All of this command
-    #[arg(long, conflicts_with = "ids")]
-    command: Option<String>,
-    /// All in this state
-    #[arg(long, conflicts_with = "ids", value_parser = State::ALL.map(State::as_str))]
-    state: Option<String>,
+    #[command(flatten)]
+    filters: Filters,
     /// With a filter: at most so many, the newest first
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: u32,
@@ -43,18 +38,15 @@ pub struct Jobs {
 
 impl Jobs {
     async fn chosen(&self, client: &Client) -> Result<Vec<JobId>> {
-        let filter = Filter {
-            queue: self.queue.clone(),
-            command: self.command.clone(),
-            state: self.state.clone(),
-        };
-        if !self.ids.is_empty() {
-            return Ok(self.ids.clone());
+        match (self.ids.is_empty(), self.filters.is_empty()) {
+            (false, true) => return Ok(self.ids.clone()),
+            (false, false) => bail!("ids or filters, not both\nhint: ids alone say which jobs"),
+            (true, true) => bail!(
+                "which jobs?\nhint: give their ids, or at least one of --queue, --command, --state, --since, --error-like"
+            ),
+            (true, false) => {}
         }
-        if filter.queue.is_none() && filter.command.is_none() && filter.state.is_none() {
-            bail!("which jobs?\nhint: give their ids, or at least one of --queue, --command, --state");
-        }
-        let jobs = read::jobs(client, &filter, self.limit.into())
+        let jobs = read::jobs(client, &self.filters.filter(), self.limit.into())
             .await
             .map_err(explained)?;
         Ok(jobs.iter().map(|job| job.id).collect())
@@ -113,6 +105,23 @@ fn list(ids: &[JobId]) -> String {
         text.push_str(" …");
     }
     text
+}
+
+/// `bugle jobs set-step ID STEP STATE`.
+pub async fn set_step(
+    client: &Client,
+    id: JobId,
+    step: &str,
+    state: &str,
+    output: Option<&str>,
+    note: Option<&str>,
+) -> Result<ExitCode> {
+    let output: Option<Box<RawValue>> = output.map(serde_json::from_str).transpose().context("--output")?;
+    operate::set_step(client, id, step, state, output.as_deref(), note)
+        .await
+        .map_err(explained)?;
+    println!("{id} step {step} {state}");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `bugle jobs explain ID`.

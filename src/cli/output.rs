@@ -1,10 +1,68 @@
 //! How answers are printed: aligned on a terminal, tab-separated in a pipe, JSON if asked for.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use clap::Args;
 use serde::Serialize;
+
+/// How to print an answer, and whether to ask again.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Shown {
+    /// Print JSON
+    #[arg(long, global = true, conflicts_with = "jsonl")]
+    json: bool,
+    /// Print JSON, one line for each
+    #[arg(long, global = true)]
+    jsonl: bool,
+    /// Print it again and again, so far apart: 2s
+    #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    watch: Option<Duration>,
+}
+
+impl Shown {
+    /// Whether a program reads it.
+    pub fn as_json(&self) -> bool {
+        self.json || self.jsonl
+    }
+
+    /// Print what was asked for.
+    pub fn rows<T: Serialize>(&self, rows: &[T], table: impl FnOnce(&[T]) -> Table) -> Result<()> {
+        if self.jsonl {
+            return rows.iter().try_for_each(print_json);
+        }
+        match self.json {
+            true => print_json(&rows),
+            false => table(rows).print(),
+        }
+    }
+
+    /// Print one thing.
+    pub fn one<T: Serialize>(&self, value: &T, table: impl FnOnce(&T) -> Table) -> Result<()> {
+        match self.as_json() {
+            true => print_json(value),
+            false => table(value).print(),
+        }
+    }
+
+    /// Ask once, or with --watch until somebody has seen enough.
+    pub async fn repeat(&self, mut once: impl AsyncFnMut() -> Result<()>) -> Result<ExitCode> {
+        let Some(pause) = self.watch else {
+            once().await?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        loop {
+            if io::stdout().is_terminal() && !self.as_json() {
+                print("\x1b[2J\x1b[H")?;
+            }
+            once().await?;
+            io::stdout().flush()?;
+            tokio::time::sleep(pause.max(Duration::from_millis(100))).await;
+        }
+    }
+}
 
 /// Lines and columns of text.
 #[derive(Debug, Default)]
@@ -27,6 +85,10 @@ impl Table {
 
     /// For people: headings, and columns below each other.
     pub fn aligned(&self) -> String {
+        self.aligned_in(false)
+    }
+
+    fn aligned_in(&self, colour: bool) -> String {
         let lines: Vec<&Vec<String>> = Some(&self.headings)
             .filter(|headings| !headings.is_empty())
             .into_iter()
@@ -44,7 +106,7 @@ impl Table {
             let cells: Vec<String> = line
                 .iter()
                 .zip(&widths)
-                .map(|(cell, width)| format!("{cell:<width$}"))
+                .map(|(cell, width)| painted(cell, &format!("{cell:<width$}"), colour))
                 .collect();
             text + cells.join("  ").trim_end() + "\n"
         })
@@ -58,10 +120,29 @@ impl Table {
     /// As whoever reads it wants it.
     pub fn print(&self) -> Result<()> {
         print(&if io::stdout().is_terminal() {
-            self.aligned()
+            self.aligned_in(may_paint())
         } else {
             self.tab_separated()
         })
+    }
+}
+
+/// Colours are for people who look at a terminal and do not mind them.
+pub fn may_paint() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+/// Words that mean something good, bad or pending stand out.
+fn painted(word: &str, text: &str, colour: bool) -> String {
+    let code = match word {
+        "failed" | "lost" | "FAIL" => "31",
+        "retrying" | "paused" | "cancelled" | "WARN" => "33",
+        "running" | "alive" | "completed" | "ok" => "32",
+        _ => return text.to_owned(),
+    };
+    match colour {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_owned(),
     }
 }
 
@@ -132,6 +213,14 @@ mod tests {
         assert_eq!(age(now, now - Duration::from_secs(200)), "3m 20s ago");
         assert_eq!(age(now, now + Duration::from_secs(5)), "in 5s");
         assert_eq!(age(now, now), "now");
+    }
+
+    #[test]
+    fn colours_do_not_shift_columns() {
+        let mut table = Table::new(&["STATE", "ID"]);
+        table.row(vec!["failed".into(), "1".into()]);
+
+        assert_eq!(table.aligned_in(true), "STATE   ID\n\x1b[31mfailed\x1b[0m  1\n");
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! `bugle queues`: how each queue is doing.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
+use tokio_postgres::Client;
 
 use super::connect::{Connect, explained};
 use super::operate;
-use super::output::{self, Table, age, span};
-use crate::operate::Post;
-use crate::read;
+use super::output::{self, Shown, Table, age, span};
+use crate::operate::{Limits, Post, set_command_limit, set_limits, set_queue};
+use crate::read::{self, Queue};
 
 /// What to do; without a word they are shown.
 #[derive(Debug, Args)]
@@ -21,13 +23,14 @@ pub struct Arguments {
     #[command(flatten)]
     connect: Connect,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// How each of them is doing; the same as no word.
+    List,
     /// Nobody claims from a queue any more; running jobs go on.
     Pause {
         /// Its name
@@ -44,23 +47,113 @@ enum What {
         #[arg(long)]
         note: Option<String>,
     },
+    /// Limit a queue, while it runs; what is not named stays. Prints what holds now.
+    Set(Set),
+    /// Limit how many jobs of a command run at once, in all queues together.
+    LimitCommand {
+        /// The command
+        command: String,
+        /// So many, or none for no limit
+        #[arg(value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
+        max_running: i32,
+        /// Why, for the record
+        #[arg(long)]
+        note: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    /// Its name
+    queue: String,
+    /// How many of its jobs run at once
+    #[arg(long, value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
+    max_running: Option<i32>,
+    /// How many start in a period that slides: 100/1m
+    #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
+    max_starts: Option<Rate>,
+    /// How many jobs of each limit key run at once
+    #[arg(long, value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
+    max_running_per_key: Option<i32>,
+    /// How many jobs of each limit key start in a period that slides
+    #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
+    max_starts_per_key: Option<Rate>,
+    /// Behind a job that is retried, the others of its order key wait (block) or go on (pass)
+    #[arg(long, value_name = "block|pass")]
+    order_on_retry: Option<String>,
+    /// Whether a claim waits for the disk: a crash of the server then loses none. For the owner of the schema
+    #[arg(long, value_name = "BOOL")]
+    synchronous_claims: Option<bool>,
+    /// Why, for the record
+    #[arg(long)]
+    note: Option<String>,
+}
+
+/// So many in so long; none at all is 0.
+type Rate = (i32, Option<Duration>);
+
+fn number(text: &str) -> Result<i32> {
+    if text == "none" { Ok(0) } else { Ok(text.parse()?) }
+}
+
+fn rate(text: &str) -> Result<Rate> {
+    if text == "none" {
+        return Ok((0, None));
+    }
+    let (count, period) = text
+        .split_once('/')
+        .ok_or_else(|| anyhow!("expected a number and a period, such as 100/1m, or none"))?;
+    Ok((count.trim().parse()?, Some(humantime::parse_duration(period.trim())?)))
+}
+
+async fn set(client: &Client, set: Set) -> Result<ExitCode> {
+    if let Some(synchronous) = set.synchronous_claims {
+        set_queue(client, &set.queue, synchronous).await.map_err(explained)?;
+    }
+    let limits = Limits {
+        max_running: set.max_running,
+        max_starts: set.max_starts,
+        max_running_per_key: set.max_running_per_key,
+        max_starts_per_key: set.max_starts_per_key,
+        order_on_retry: set.order_on_retry,
+    };
+    let now = set_limits(client, &set.queue, &limits, set.note.as_deref())
+        .await
+        .map_err(explained)?;
+    output::print(&format!("{}\n", now.as_deref().unwrap_or("no limits")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
-    if let Some(what) = arguments.what {
-        let (post, whom, note) = match what {
-            What::Pause { whom, note } => (Post::PauseQueue, whom, note),
-            What::Resume { whom, note } => (Post::ResumeQueue, whom, note),
-        };
-        return operate::order(&client, post, &whom, note.as_deref()).await;
-    }
-    let now = read::now(&client).await?;
-    let queues = read::queues(&client).await.map_err(explained)?;
-    if arguments.json {
-        output::print_json(&queues)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let (post, whom, note) = match arguments.what {
+        None | Some(What::List) => {
+            let list = async || {
+                let now = read::now(&client).await?;
+                let queues = read::queues(&client).await.map_err(explained)?;
+                arguments.shown.rows(&queues, |queues| list(queues, now))
+            };
+            return arguments.shown.repeat(list).await;
+        }
+        Some(What::Set(limits)) => return set(&client, limits).await,
+        Some(What::LimitCommand {
+            command,
+            max_running,
+            note,
+        }) => {
+            set_command_limit(&client, &command, max_running, note.as_deref())
+                .await
+                .map_err(explained)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(What::Pause { whom, note }) => (Post::PauseQueue, whom, note),
+        Some(What::Resume { whom, note }) => (Post::ResumeQueue, whom, note),
+    };
+    operate::order(&client, post, &whom, note.as_deref()).await
+}
+
+fn list(queues: &[Queue], now: SystemTime) -> Table {
+    let for_people = std::io::stdout().is_terminal();
     let mut table = Table::new(&[
         "QUEUE",
         "READY",
@@ -82,8 +175,13 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             .oldest_ready_seconds
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         table.row(vec![
-            queue.queue,
-            queue.ready.to_string(),
+            queue.queue.clone(),
+            // for programs a number; --json says whether it is an estimate
+            format!(
+                "{}{}",
+                if queue.is_estimate && for_people { "~" } else { "" },
+                queue.ready
+            ),
             oldest.map(span).unwrap_or_default(),
             queue.running.to_string(),
             queue.scheduled.to_string(),
@@ -98,6 +196,5 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             queue.unserved_commands.join(", "),
         ]);
     }
-    table.print()?;
-    Ok(ExitCode::SUCCESS)
+    table
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::connect::{Connect, explained};
-use super::output::{self, Table, age};
+use super::output::{self, Shown, Table, age};
 use crate::read::{self, NewSchedule, rfc3339};
 
 /// What to do; without a word they are shown.
@@ -21,9 +21,8 @@ pub struct Arguments {
     #[command(flatten)]
     connect: Connect,
 
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 #[derive(Debug, Subcommand)]
@@ -120,11 +119,15 @@ struct Add {
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
-    let json = arguments.json;
+    let json = arguments.shown.as_json();
     match arguments.what.unwrap_or(What::List) {
         What::List => {
-            let now = read::now(&client).await?;
-            list(now, read::schedules(&client).await.map_err(explained)?, json)?;
+            let list = async || {
+                let now = read::now(&client).await?;
+                let schedules = read::schedules(&client).await.map_err(explained)?;
+                arguments.shown.rows(&schedules, |schedules| list(now, schedules))
+            };
+            return arguments.shown.repeat(list).await;
         }
         What::Add(add) => {
             let name = add.name.clone();
@@ -189,16 +192,13 @@ impl Add {
     }
 }
 
-fn list(now: SystemTime, schedules: Vec<read::Schedule>, json: bool) -> Result<()> {
-    if json {
-        return output::print_json(&schedules);
-    }
+fn list(now: SystemTime, schedules: &[read::Schedule]) -> Table {
     let mut table = Table::new(&["NAME", "WHEN", "COMMAND", "QUEUE", "NEXT", "LAST", "JOB", "ERROR"]);
     for schedule in schedules {
-        let when = match (schedule.cron, schedule.every) {
-            (Some(cron), _) if schedule.timezone == "UTC" => cron,
+        let when = match (&schedule.cron, &schedule.every) {
+            (Some(cron), _) if schedule.timezone == "UTC" => cron.clone(),
             (Some(cron), _) => format!("{cron} ({})", schedule.timezone),
-            (None, every) => format!("every {}", every.unwrap_or_default()),
+            (None, every) => format!("every {}", every.as_deref().unwrap_or_default()),
         };
         let next = match (schedule.paused_at, schedule.next_at) {
             (Some(since), _) => format!("paused {}", age(now, since)),
@@ -206,17 +206,17 @@ fn list(now: SystemTime, schedules: Vec<read::Schedule>, json: bool) -> Result<(
             (None, None) => "never".into(),
         };
         table.row(vec![
-            schedule.name,
+            schedule.name.clone(),
             when,
-            schedule.command,
-            schedule.queue,
+            schedule.command.clone(),
+            schedule.queue.clone(),
             next,
             schedule.last_at.map(|last| age(now, last)).unwrap_or_default(),
             schedule.last_job.map(|job| job.to_string()).unwrap_or_default(),
-            schedule.last_error.unwrap_or_default(),
+            schedule.last_error.clone().unwrap_or_default(),
         ]);
     }
-    table.print()
+    table
 }
 
 fn show(slots: &[(SystemTime, String)], json: bool) -> Result<()> {

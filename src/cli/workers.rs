@@ -1,15 +1,16 @@
 //! `bugle workers`: which processes serve the queues.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::connect::{Connect, explained};
 use super::operate;
-use super::output::{self, Table, age};
+use super::output::{Shown, Table, age};
 use crate::operate::Post;
-use crate::read;
+use crate::read::{self, Worker};
 
 /// Which ones, and how to show them.
 #[derive(Debug, Args)]
@@ -24,13 +25,14 @@ pub struct Arguments {
     #[command(flatten)]
     connect: Connect,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// Which there are; the same as no word.
+    List,
     /// A worker claims nothing more; what it runs goes on.
     Pause {
         /// Its id
@@ -59,20 +61,23 @@ enum What {
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
-    if let Some(what) = arguments.what {
-        let (post, whom, note) = match what {
-            What::Pause { whom, note } => (Post::PauseWorker, whom, note),
-            What::Resume { whom, note } => (Post::ResumeWorker, whom, note),
-            What::Drain { whom, note } => (Post::DrainWorker, whom, note),
-        };
-        return operate::order(&client, post, &whom, note.as_deref()).await;
-    }
-    let now = read::now(&client).await?;
-    let workers = read::workers(&client, arguments.all).await.map_err(explained)?;
-    if arguments.json {
-        output::print_json(&workers)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let (post, whom, note) = match arguments.what {
+        None | Some(What::List) => {
+            let list = async || {
+                let now = read::now(&client).await?;
+                let workers = read::workers(&client, arguments.all).await.map_err(explained)?;
+                arguments.shown.rows(&workers, |workers| list(workers, now))
+            };
+            return arguments.shown.repeat(list).await;
+        }
+        Some(What::Pause { whom, note }) => (Post::PauseWorker, whom, note),
+        Some(What::Resume { whom, note }) => (Post::ResumeWorker, whom, note),
+        Some(What::Drain { whom, note }) => (Post::DrainWorker, whom, note),
+    };
+    operate::order(&client, post, &whom, note.as_deref()).await
+}
+
+fn list(workers: &[Worker], now: SystemTime) -> Table {
     let mut table = Table::new(&[
         "ID", "NAME", "HOST", "PROCESS", "VERSION", "STATE", "RUNNING", "QUEUES", "COMMANDS", "STARTED", "SEEN",
     ]);
@@ -85,11 +90,11 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         let keeper = if worker.is_keeper { " (keeper)" } else { "" };
         table.row(vec![
             worker.id.to_string(),
-            worker.name,
-            worker.host.unwrap_or_default(),
+            worker.name.clone(),
+            worker.host.clone().unwrap_or_default(),
             worker.process_id.map(|id| id.to_string()).unwrap_or_default(),
-            worker.version.unwrap_or_default(),
-            worker.state + keeper,
+            worker.version.clone().unwrap_or_default(),
+            format!("{}{keeper}", worker.state),
             worker.running.to_string(),
             queues.collect::<Vec<_>>().join(" "),
             worker.commands.join(" "),
@@ -97,6 +102,5 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             age(now, worker.seen_at),
         ]);
     }
-    table.print()?;
-    Ok(ExitCode::SUCCESS)
+    table
 }

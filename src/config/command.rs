@@ -40,6 +40,8 @@ pub struct ProgramConfig {
     pub cwd: Cwd,
     /// Exit codes that mean: do not try again.
     pub no_retry_exit_codes: Vec<i32>,
+    /// Exit codes that mean: this step of a chain need not be done.
+    pub skip_exit_codes: Vec<i32>,
     /// How long it has to end by itself when it is asked to stop.
     pub kill_after: Duration,
 }
@@ -90,6 +92,7 @@ struct Written {
     env: Option<BTreeMap<String, Secret>>,
     cwd: Option<PathBuf>,
     no_retry_exit_codes: Option<Vec<i32>>,
+    skip_exit_codes: Option<Vec<i32>>,
     #[serde(default, deserialize_with = "duration")]
     kill_after: Option<Duration>,
 }
@@ -142,6 +145,7 @@ fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String>
             Some(folder) => Cwd::Folder(folder),
         },
         no_retry_exit_codes: written.no_retry_exit_codes.unwrap_or_else(|| vec![NO_RETRY]),
+        skip_exit_codes: written.skip_exit_codes.unwrap_or_default(),
         kill_after: written.kill_after.unwrap_or(KILL_AFTER),
     })
 }
@@ -151,6 +155,7 @@ fn nothing_of_a_program(written: &Written) -> Result<(), String> {
         ("env", written.env.is_some()),
         ("cwd", written.cwd.is_some()),
         ("no_retry_exit_codes", written.no_retry_exit_codes.is_some()),
+        ("skip_exit_codes", written.skip_exit_codes.is_some()),
         ("kill_after", written.kill_after.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {

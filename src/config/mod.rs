@@ -25,6 +25,7 @@ mod settings;
 mod value;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +64,10 @@ pub struct Config {
     pub migrate: Option<bool>,
     /// How many connections executors share.
     pub pool_size: Option<usize>,
+    /// Where to answer questions about this worker.
+    pub listen: Option<SocketAddr>,
+    /// Who knows it may change things there.
+    pub token: Option<Secret>,
 }
 
 impl Config {

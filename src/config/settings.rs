@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use clap::builder::BoolishValueParser;
 
 use super::value::{Environment, Secret, environment, parse_duration};
 use super::{CommandConfig, Config, check_name, check_queue};
+use crate::connect::is_named_by;
 use crate::error::{Error, Result};
+use crate::observe::check_address;
 use crate::workspace::Workspaces;
 
 /// What is said about a worker on the command line, or in the environment.
@@ -47,6 +50,12 @@ pub struct Flags {
     /// Stop when there is no job left that could run
     #[arg(long)]
     pub until_empty: bool,
+    /// Answer on this address: /metrics, /livez, /readyz and the JSON API
+    #[arg(long, value_name = "ADDRESS:PORT", env = "BUGLE_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    /// Who sends it may change things by the API; env:NAME takes it from a variable
+    #[arg(long, value_name = "TOKEN", env = "BUGLE_TOKEN", hide_env_values = true)]
+    pub token: Option<Secret>,
 }
 
 /// What a worker goes by.
@@ -72,6 +81,10 @@ pub struct Settings {
     pub pool_size: usize,
     /// Whether to stop when there is no job left that could run.
     pub until_empty: bool,
+    /// Where to answer questions about this worker.
+    pub listen: Option<SocketAddr>,
+    /// Who knows it may change things there.
+    pub token: Option<String>,
 }
 
 impl Default for Settings {
@@ -87,6 +100,8 @@ impl Default for Settings {
             migrate: false,
             pool_size: 8,
             until_empty: false,
+            listen: None,
+            token: None,
         }
     }
 }
@@ -114,6 +129,8 @@ impl Settings {
             migrate: flags.migrate.or(file.migrate).unwrap_or(default.migrate),
             pool_size: flags.pool_size.or(file.pool_size).unwrap_or(default.pool_size),
             until_empty: flags.until_empty,
+            listen: flags.listen.or(file.listen),
+            token: token(environment, flags.token.or(file.token))?,
         };
         settings.check()?;
         Ok(settings)
@@ -121,6 +138,9 @@ impl Settings {
 
     fn check(&self) -> Result<()> {
         check_name("worker", &self.name, 200)?;
+        if let Some(address) = self.listen {
+            check_address(address, self.token.is_some())?;
+        }
         if !(1..=1000).contains(&self.pool_size) {
             return Err(Error::new(format!(
                 "pool_size is {}; it must be 1 to 1000",
@@ -149,6 +169,7 @@ impl fmt::Debug for Settings {
             .field("migrate", &self.migrate)
             .field("pool_size", &self.pool_size)
             .field("until_empty", &self.until_empty)
+            .field("listen", &self.listen)
             .finish_non_exhaustive()
     }
 }
@@ -157,11 +178,26 @@ impl fmt::Debug for Settings {
 fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Secret>) -> Result<String> {
     let given = [flag, file, environment("DATABASE_URL").map(Secret::new)];
     let Some(url) = given.into_iter().flatten().find(|url| !url.expose().is_empty()) else {
+        if is_named_by(environment) {
+            return Ok(String::new());
+        }
         return Err(Error::new("no database is named")
-            .hint("Give --database-url, or set BUGLE_DATABASE_URL, or database_url in the worker's file."));
+            .hint("Give --database-url, or set BUGLE_DATABASE_URL, or PGHOST and the like, or database_url in the worker's file."));
     };
     url.resolve(environment)
         .map_err(|error| error.in_context("database_url"))
+}
+
+/// A short one could be guessed.
+fn token(environment: Environment, given: Option<Secret>) -> Result<Option<String>> {
+    let Some(token) = given else { return Ok(None) };
+    let token = token.resolve(environment).map_err(|error| error.in_context("token"))?;
+    match token.len() < 16 || token.contains(char::is_whitespace) {
+        true => {
+            Err(Error::new("the token has fewer than 16 characters, or blanks").hint("Make one: openssl rand -hex 32"))
+        }
+        false => Ok(Some(token)),
+    }
 }
 
 fn queues(flags: Vec<(String, u32)>, file: BTreeMap<String, u32>) -> Result<Option<Vec<(String, u32)>>> {

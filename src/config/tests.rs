@@ -46,6 +46,7 @@ fn a_file_with_everything_is_read() {
         env = { LEVEL = "9", TOKEN = "env:RESIZE_TOKEN" }
         cwd = "workdir"
         no_retry_exit_codes = [65, 78]
+        skip_exit_codes = [3]
         kill_after = "1s"
         [commands.refresh]
         sql = "select app.refresh($1)"
@@ -65,6 +66,7 @@ fn a_file_with_everything_is_read() {
     assert_eq!(program.argv, ["resize", "--fast"]);
     assert_eq!(program.cwd, Cwd::Workspace);
     assert_eq!(program.no_retry_exit_codes, [65, 78]);
+    assert_eq!(program.skip_exit_codes, [3]);
     assert_eq!(config.commands["refresh"].timeout, Duration::from_secs(300));
     let Action::Http(hook) = &config.commands["hook"].action else {
         panic!()

@@ -224,7 +224,8 @@ fn is_ready(data: &Path, postmaster: u32) -> bool {
         return false;
     };
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    lines.first() == Some(&postmaster.to_string().as_str()) && lines.get(7) == Some(&"ready")
+    let answers = lines.get(7).is_some_and(|state| ["ready", "standby"].contains(state));
+    lines.first() == Some(&postmaster.to_string().as_str()) && answers
 }
 
 fn is_port_taken(error: &anyhow::Error) -> bool {

@@ -40,6 +40,8 @@ pub struct Queue {
     pub slots: i64,
     /// Commands with ready jobs that none of them serves.
     pub unserved_commands: Vec<String>,
+    /// Whether there are so many jobs that some of the counts are estimates.
+    pub is_estimate: bool,
 }
 
 /// Every queue that has jobs or workers, by name.
@@ -52,7 +54,7 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
             "select q.queue, q.ready, q.running, q.scheduled, q.retrying, q.waiting, q.paused, \
              extract(epoch from q.oldest_ready_age)::float8 as oldest_ready_seconds, q.due_next, \
              q.completed_last_minute, q.failed_last_minute, q.workers, q.slots::bigint as slots, \
-             coalesce(q.unserved_commands, '{}') as unserved_commands \
+             coalesce(q.unserved_commands, '{}') as unserved_commands, q.is_estimate \
              from bugle.queue_stats q \
              order by q.queue",
             &[],
@@ -75,6 +77,7 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
                 workers: row.try_get("workers")?,
                 slots: row.try_get("slots")?,
                 unserved_commands: row.try_get("unserved_commands")?,
+                is_estimate: row.try_get("is_estimate")?,
             })
         })
         .collect()

@@ -7,6 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_postgres::{GenericClient, Row};
 
+use super::families::{Relatives, relatives};
+use super::steps::{Step, steps};
 use super::time::{as_text, as_text_if_any};
 use crate::error::Result;
 use crate::job::JobId;
@@ -20,6 +22,10 @@ pub struct Filter {
     pub command: Option<String>,
     /// Only in this state.
     pub state: Option<String>,
+    /// Only enqueued within this long, an interval as Postgres reads it: `2 hours`.
+    pub since: Option<String>,
+    /// Only with a latest error like this, in any case: a part of it, or a pattern with `%`.
+    pub error_like: Option<String>,
 }
 
 /// A job as a line of a list.
@@ -68,9 +74,18 @@ pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> R
              where ($1::text is null or j.queue = $1) \
              and ($2::text is null or j.command = $2) \
              and ($3::text is null or j.state = $3) \
+             and ($5::text is null or j.created_at > now() - $5::text::interval) \
+             and ($6::text is null or j.last_error ilike case when $6 like '%\\%%' then $6 else '%' || $6 || '%' end) \
              order by j.id desc \
              limit $4",
-            &[&filter.queue, &filter.command, &filter.state, &limit],
+            &[
+                &filter.queue,
+                &filter.command,
+                &filter.state,
+                &limit,
+                &filter.since,
+                &filter.error_like,
+            ],
         )
         .await?;
     rows.iter().map(job_line).collect()
@@ -134,8 +149,29 @@ pub struct Job {
     /// When its first attempt started.
     #[serde(serialize_with = "as_text_if_any")]
     pub first_started_at: Option<SystemTime>,
+    /// The job whose executor made it.
+    pub parent: Option<JobId>,
+    /// For how many jobs it still waits.
+    pub outstanding: Option<i32>,
+    /// The command that follows its completion.
+    pub on_success: Option<String>,
+    /// The command that follows its failure.
+    pub on_failure: Option<String>,
+    /// At most one live job of its command has this key.
+    pub unique_key: Option<String>,
+    /// One job of its command has this key until it expires.
+    pub idempotency_key: Option<String>,
+    /// What it was answered with, to go on.
+    pub answer: Option<Box<RawValue>>,
+    /// Whom it waits or waited for, and who for it.
+    #[serde(flatten)]
+    pub relatives: Relatives,
     /// Whether it is ready and no live worker serves its command in its queue.
     pub unserved: bool,
+    /// What the steps of a chain have put out so far.
+    pub context: Option<Box<RawValue>>,
+    /// Its steps, in order.
+    pub steps: Vec<Step>,
     /// Its failed attempts, in order.
     pub attempts: Vec<Attempt>,
 }
@@ -174,10 +210,12 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
              j.created_at, j.run_at, j.started_at, j.finished_at, \
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
              extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
-             j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, j.first_started_at, \
+             j.context, j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, j.first_started_at, \
+             j.parent, j.outstanding, j.on_success, j.on_failure, j.unique_key, j.idempotency_key, j.answer, \
              j.state = 'ready' and not exists ( \
                select from bugle.workers s \
-               where s.state = 'alive' and j.queue = any (s.queues) and j.command = any (s.commands)) as unserved \
+               where s.state = 'alive' and j.queue = any (s.queues) \
+               and coalesce(j.steps[coalesce(j.step, 0) + 1:], array[j.command]) <@ s.commands) as unserved \
              from bugle.job($1) j \
              left join bugle.workers w on w.id = j.worker",
             &[&id],
@@ -203,7 +241,17 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
         worker_name: row.try_get("worker_name")?,
         worker_host: row.try_get("worker_host")?,
         first_started_at: row.try_get("first_started_at")?,
+        parent: row.try_get("parent")?,
+        outstanding: row.try_get("outstanding")?,
+        on_success: row.try_get("on_success")?,
+        on_failure: row.try_get("on_failure")?,
+        unique_key: row.try_get("unique_key")?,
+        idempotency_key: row.try_get("idempotency_key")?,
+        answer: row.try_get::<_, Option<_>>("answer")?.map(json),
+        relatives: relatives(client, id).await?,
         unserved: row.try_get("unserved")?,
+        context: row.try_get::<_, Option<_>>("context")?.map(json),
+        steps: steps(client, id).await?,
         attempts: attempts(client, id).await?,
     }))
 }

@@ -2,9 +2,14 @@
 //!
 //! A member of `bugle_viewer` may ask all of it. Payloads and results are only told of one job at a time.
 
+mod doctor;
+mod families;
 mod fleet;
 mod jobs;
+mod rules;
 mod schedules;
+mod stats;
+mod steps;
 mod time;
 
 use std::time::SystemTime;
@@ -13,12 +18,17 @@ use tokio_postgres::GenericClient;
 
 use crate::error::Result;
 
+pub use doctor::{Finding, Level, doctor};
+pub use families::{Relative, Relatives, WorkflowJob, relatives, workflow};
 pub use fleet::{Queue, Worker, queues, workers};
 pub use jobs::{Attempt, Filter, Job, JobLine, attempts, job, jobs};
+pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};
 pub use schedules::{
     NewSchedule, Schedule, add_schedule, pause_schedule, preview, remove_schedule, resume_schedule, run_schedule_now,
     schedules,
 };
+pub use stats::{CommandStats, ErrorGroup, command_stats, error_groups};
+pub use steps::{Step, steps};
 pub use time::rfc3339;
 
 /// The database's clock. Ages are measured by it: every time in the schema was written by it.

@@ -69,6 +69,17 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
 }
 
 impl PgBouncer {
+    /// As a connection string.
+    pub fn url(&self) -> String {
+        format!(
+            "host=127.0.0.1 port={} user='{}' password='{}' dbname='{}'",
+            self.config.get_ports()[0],
+            self.config.get_user().expect("a login"),
+            String::from_utf8_lossy(self.config.get_password().expect("a password")),
+            self.config.get_dbname().expect("a database")
+        )
+    }
+
     /// Wait until it listens, and connect.
     pub async fn connect(&self) -> Client {
         let started = Instant::now();

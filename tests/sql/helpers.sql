@@ -200,3 +200,57 @@ begin
   return v_id;
 end
 $$;
+
+-- Enqueue a workflow of the command noop: its names and ids as one object.
+create function test.workflow(p_jobs jsonb) returns jsonb
+language sql
+as $$
+  select jsonb_object_agg(w.name, w.id)
+  from bugle.enqueue_workflow(jsonb_build_object('jobs', (
+    select jsonb_object_agg(j.key, '{"command": "noop"}'::jsonb || j.value) from jsonb_each(p_jobs) j))) w
+$$;
+
+-- The states of the jobs of a workflow, by name.
+create function test.states(p_workflow jsonb) returns text
+language sql
+as $$
+  select string_agg(concat(w.key, ' ', coalesce((test.job(w.value::bigint)).state, 'gone')), ', ' order by w.key) from jsonb_each_text(p_workflow) w
+$$;
+
+-- A chain, and what a worker says about its steps. Null when it was accepted, else the verdict.
+create function test.chain(p_steps text[] default '{a,b,c}', p_payload jsonb default '{}', p_command text default 'chain') returns bigint
+language sql
+as $$
+  select bugle.enqueue(p_command, p_payload, p_steps => p_steps)
+$$;
+
+create function test.start_step(p_worker bigint, p_held bugle.held_job, p_try integer default 1) returns integer
+language sql
+as $$
+  select n.position from bugle.start_step(p_worker, test.nonce(p_worker), p_held, p_try) n
+$$;
+
+create function test.finish_step(
+  p_worker bigint, p_held bugle.held_job, p_position integer, p_output jsonb default null, p_skipped boolean default false, p_try integer default 1)
+returns text
+language sql
+as $$
+  select n.verdict from bugle.finish_step(p_worker, test.nonce(p_worker), p_held, p_position, p_try, p_output, p_skipped) n
+$$;
+
+create function test.retry_step(
+  p_worker bigint, p_held bugle.held_job, p_position integer, p_try integer default 1, p_retryable boolean default true,
+  p_retry_after double precision default null, p_code text default null)
+returns double precision
+language sql
+as $$
+  select n.delay_seconds
+  from bugle.retry_step(p_worker, test.nonce(p_worker), p_held, p_position, p_try, 'boom', p_code, p_retryable, p_retry_after) n
+$$;
+
+-- The states of a job's steps, in order.
+create function test.steps(p_id bigint) returns text
+language sql
+as $$
+  select string_agg(s.name || ' ' || s.state, ', ' order by s.position) from bugle.steps s where s.job = p_id
+$$;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
 use super::checks::value;
+use crate::connect::Target;
 use crate::error::Error;
 use crate::{connect, schema};
 
@@ -19,7 +19,7 @@ const ROLES: [&str; 4] = ["bugle_enqueuer", "bugle_worker", "bugle_viewer", "bug
 
 /// Everything that has to be taken down in the end.
 pub struct Stage {
-    server: Config,
+    server: Target,
     /// The database's name, and the beginning of its logins' names.
     name: String,
     password: String,
@@ -58,8 +58,8 @@ impl Stage {
         let server = connect::parse(server)?;
         let name = format!("bugle_demo_{:08x}", fastrand::u32(..));
         // beside a private server's socket it goes with that server, whatever happens to us
-        let place = match server.get_hosts().first() {
-            Some(Host::Unix(path)) if is_private(path) => path.clone(),
+        let place = match server.socket_folder() {
+            Some(path) if is_private(path) => path.clone(),
             _ => std::env::temp_dir(),
         };
         let folder = place.join(&name);
@@ -129,7 +129,7 @@ impl Stage {
             .arg(&file)
             .args(["--name", name])
             // not as an argument: everyone can read those
-            .env("BUGLE_DATABASE_URL", connection_string(&self.config(Some("worker"))))
+            .env("BUGLE_DATABASE_URL", self.config(Some("worker")).connection_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -202,13 +202,12 @@ impl Stage {
         self.folder.join(format!("{worker}.log"))
     }
 
-    fn config(&self, login: Option<&str>) -> Config {
-        let mut config = self.server.clone();
-        config.dbname(&self.name);
-        if let Some(login) = login {
-            config.user(self.login(login)).password(&self.password);
+    fn config(&self, login: Option<&str>) -> Target {
+        let database = self.server.with_database(&self.name);
+        match login {
+            Some(login) => database.with_login(&self.login(login), &self.password),
+            None => database,
         }
-        config
     }
 }
 
@@ -218,11 +217,8 @@ pub fn is_private(folder: &Path) -> bool {
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"bugle-pg-"))
 }
 
-async fn open(config: &Config) -> Result<Client> {
-    let mut config = config.clone();
-    config.application_name("bugle demo");
-    let (client, connection) = config.connect(NoTls).await.map_err(Error::from)?;
-    tokio::spawn(connection);
+async fn open(target: &Target) -> Result<Client> {
+    let client = target.client("bugle demo").await?;
     run(&client, "set client_min_messages = warning").await?;
     Ok(client)
 }
@@ -230,31 +226,4 @@ async fn open(config: &Config) -> Result<Client> {
 /// Run statements of one's own.
 pub async fn run(client: &Client, sql: &str) -> Result<()> {
     Ok(client.batch_execute(sql).await.map_err(Error::from)?)
-}
-
-/// A configuration as text, for another process.
-fn connection_string(config: &Config) -> String {
-    let quoted = |text: &str| format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"));
-    let hosts = config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(path) => path.to_string_lossy().into_owned(),
-    });
-    let ports = config.get_ports().iter().map(u16::to_string);
-    let password = config
-        .get_password()
-        .map(|password| String::from_utf8_lossy(password).into_owned());
-    let parts = [
-        ("host", Some(hosts.collect::<Vec<_>>().join(","))),
-        ("port", Some(ports.collect::<Vec<_>>().join(","))),
-        ("user", config.get_user().map(str::to_owned)),
-        ("dbname", config.get_dbname().map(str::to_owned)),
-        ("password", password),
-    ];
-    let given = parts
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?)));
-    given
-        .map(|(name, value)| format!("{name}={}", quoted(&value)))
-        .collect::<Vec<_>>()
-        .join(" ")
 }

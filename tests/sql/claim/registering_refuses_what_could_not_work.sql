@@ -7,7 +7,7 @@ select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), 
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{default}', '{1}', '{}')$$, 'JB014');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), null, null, null)$$, 'JB014');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{a,b}', '{1}', '{noop}')$$,
-  '23514', '%every_queue_has_slots%');
+  'JB014');
 
 select test.equal(count(*), 0::bigint, 'nobody is registered') from bugle.registrations;
 

@@ -1,0 +1,367 @@
+-- limits: how much room there is in a queue, for a key, for a command. Used by claims of queues that have limits or keys.
+--
+-- Such a queue is claimed exactly: one claim at a time, under an advisory lock that it keeps until it commits, so that the next
+-- one sees what it took. All others are claimed as ever, side by side. What makes a queue exact:
+--   a limit in bugle.queues; a ready job with an order_key, a limit_key or a fair_key; a limit of a command the worker serves.
+-- A claim of the ordinary kind never takes a job with a key: the first such job may be committed between its look at the queue
+-- and its look at the jobs.
+
+-- Shared by every claim while it decides by which kind it claims, exclusive for whoever sets the first limit of a queue: no
+-- claim that has not seen the limit may be under way when it is committed.
+create or replace function bugle.limits_key(p_queue text) returns bigint
+language sql immutable parallel safe
+return hashtextextended(p_queue, 7126490986);
+comment on function bugle.limits_key is 'The advisory lock that keeps claims of a queue and its first limit apart.';
+
+create or replace function bugle.exact_key(p_queue text) returns bigint
+language sql immutable parallel safe
+return hashtextextended(p_queue, 7126490987);
+comment on function bugle.exact_key is 'The advisory lock of the one claim that counts in a queue.';
+
+create or replace function bugle.command_key(p_command text) returns bigint
+language sql immutable parallel safe
+return hashtextextended(p_command, 7126490988);
+comment on function bugle.command_key is 'The advisory lock of the one claim that counts the jobs of a command.';
+
+-- The subqueries have a limit and not the form of "exists": that could be planned as one scan of all keyed jobs.
+create or replace function bugle.exact_queues(p_queues text[], p_commands text[]) returns text[]
+language plpgsql stable
+as $$
+declare
+  v_by_command constant boolean := exists (
+    select from bugle.commands t where t.max_running is not null and t.name = any (p_commands));
+begin
+  return array(
+    select q.queue
+    from unnest(p_queues) q (queue)
+    where v_by_command
+      or (select l.is_limited from bugle.queues l where l.name = q.queue)
+      or (
+        select true
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.fair_key is not null
+          and j.queue = q.queue
+        limit 1)
+      or (
+        select true
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.fair_key is null
+          and (j.order_key is not null or j.limit_key is not null)
+          and j.queue = q.queue
+        limit 1)
+    order by q.queue);
+end
+$$;
+comment on function bugle.exact_queues is 'Which of these queues are claimed one claim at a time, because something is to be counted or kept in order.';
+revoke execute on function bugle.exact_queues from public;
+
+-- Locks are taken in the order of their names: queues, then commands. Nobody waits long: claims are short, but one whose worker
+-- was stopped in the middle may hold its lock until the keeper ends it, and then the other queues must be served. Queues that
+-- could not be had are left out of this claim; the last look before sleep sees that there is work.
+create or replace function bugle.lock_limits(p_queues text[], p_commands text[], out exact text[], out unavailable text[])
+language plpgsql
+as $$
+declare
+  v_timeout constant text := current_setting('lock_timeout');
+begin
+  unavailable := array(
+    select q.queue from unnest(p_queues) q (queue) where not pg_try_advisory_xact_lock_shared(bugle.limits_key(q.queue)));
+  exact := bugle.exact_queues(p_queues, p_commands);
+  if exact = '{}' then
+    return;
+  end if;
+  begin
+    perform set_config('lock_timeout', '200ms', true);
+    perform pg_advisory_xact_lock(bugle.exact_key(q.queue)) from unnest(exact) q (queue);
+    perform pg_advisory_xact_lock(bugle.command_key(t.name))
+    from (
+      select t.name from bugle.commands t where t.max_running is not null and t.name = any (p_commands) order by t.name) t;
+    perform set_config('lock_timeout', v_timeout, true);
+  exception when lock_not_available then
+    unavailable := unavailable || exact;
+  end;
+end
+$$;
+comment on function bugle.lock_limits is 'Which queues this claim must count in, under their locks, and which it must leave alone this time.';
+revoke execute on function bugle.lock_limits from public;
+
+-- How many may start in a sliding period; if none, when the next may.
+create or replace function bugle.starts_left(
+  p_queue text, p_key text, p_max integer, p_period interval, out room integer, out free_at timestamptz)
+language plpgsql stable
+as $$
+declare
+  v_since constant timestamptz := clock_timestamp() - p_period;
+  v_before bigint;
+  v_total bigint;
+begin
+  select s.total - s.starts into v_before
+  from bugle.starts s
+  where s.queue = p_queue
+    and s.key = p_key
+    and s.started_at > v_since
+  order by s.started_at
+  limit 1;
+  if not found then
+    room := p_max;
+    return;
+  end if;
+  select s.total into v_total
+  from bugle.starts s
+  where s.queue = p_queue
+    and s.key = p_key
+  order by s.started_at desc
+  limit 1;
+  room := p_max - (v_total - v_before);
+  if room <= 0 then
+    select s.started_at + p_period into free_at
+    from bugle.starts s
+    where s.queue = p_queue
+      and s.key = p_key
+      and s.started_at > v_since
+      and s.total > v_total - p_max
+    order by s.started_at
+    limit 1;
+  end if;
+end
+$$;
+comment on function bugle.starts_left is 'How many more may start now under a limit of starts in a period; if none, when the next may.';
+revoke execute on function bugle.starts_left from public;
+
+-- Everything that runs in a queue, by limit key: by the index of running jobs, of which there are never more than slots.
+create or replace function bugle.running_by_key(p_queue text, out running bigint, out keys jsonb)
+language plpgsql stable
+as $$
+begin
+  select coalesce(sum(k.running), 0), coalesce(jsonb_object_agg(k.limit_key, k.running) filter (where k.limit_key is not null), '{}')
+  into running, keys
+  from (
+    select j.limit_key, count(*) as running
+    from bugle.jobs_live j
+    where j.state like 'running'
+      and j.worker is not null
+      and j.queue = p_queue
+    group by j.limit_key) k;
+end
+$$;
+comment on function bugle.running_by_key is 'How many jobs of a queue run, in all and for each limit key.';
+revoke execute on function bugle.running_by_key from public;
+
+create or replace function bugle.queue_room(
+  p_limits bugle.queues, p_queue text, p_slots integer, out room integer, out busy jsonb, out free_at timestamptz)
+language plpgsql stable
+as $$
+declare
+  v_running bigint;
+  v_starts integer;
+begin
+  room := p_slots;
+  if p_limits.max_running is not null or p_limits.max_running_per_key is not null then
+    select r.running, r.keys into v_running, busy from bugle.running_by_key(p_queue) r;
+    room := least(room, p_limits.max_running - v_running);
+  end if;
+  if room > 0 and p_limits.max_starts is not null then
+    select s.room, s.free_at into v_starts, free_at
+    from bugle.starts_left(p_queue, '', p_limits.max_starts, p_limits.starts_period) s;
+    room := least(room, v_starts);
+  end if;
+  room := greatest(room, 0);
+end
+$$;
+comment on function bugle.queue_room is 'How many jobs of a queue may start now, at most so many; what runs for each key; and when there is room again.';
+revoke execute on function bugle.queue_room from public;
+
+create or replace function bugle.key_rooms(p_limits bugle.queues, p_busy jsonb, p_keys text[])
+returns table (key text, room integer, free_at timestamptz)
+language plpgsql stable
+as $$
+declare
+  v_since constant timestamptz := clock_timestamp() - p_limits.starts_per_key_period;
+begin
+  if p_limits.max_starts_per_key is null then
+    return query
+    select k.key, p_limits.max_running_per_key - coalesce((p_busy ->> k.key)::integer, 0), null::timestamptz
+    from unnest(p_keys) k (key);
+    return;
+  end if;
+  -- bugle.starts_left for all keys at once; when a full one has room again is asked for those alone
+  return query
+  select r.key, r.room, case when r.room <= 0 and r.lacks_starts then (
+      select s.free_at
+      from bugle.starts_left(p_limits.name, r.key, p_limits.max_starts_per_key, p_limits.starts_per_key_period) s) end
+  from (
+    select k.key, n.room <= 0 as lacks_starts,
+      least(n.room, p_limits.max_running_per_key - coalesce((p_busy ->> k.key)::integer, 0))::integer as room
+    from unnest(p_keys) k (key)
+      left join lateral (
+        select s.total - s.starts as before
+        from bugle.starts s
+        where s.queue = p_limits.name
+          and s.key = k.key
+          and s.started_at > v_since
+        order by s.started_at
+        limit 1) f on true
+      left join lateral (
+        select s.total
+        from bugle.starts s
+        where s.queue = p_limits.name
+          and s.key = k.key
+        order by s.started_at desc
+        limit 1) l on true
+      cross join lateral (
+        select p_limits.max_starts_per_key - coalesce(l.total - f.before, 0) as room) n) r;
+end
+$$;
+comment on function bugle.key_rooms is 'How many jobs of each of these limit keys may start now, and when a full one has room again.';
+revoke execute on function bugle.key_rooms from public;
+
+-- Null if none of them has a limit.
+create or replace function bugle.command_rooms(p_commands text[]) returns jsonb
+language plpgsql stable
+as $$
+begin
+  return (
+    select jsonb_object_agg(t.name, greatest(t.max_running - (
+      select count(*)
+      from bugle.jobs_live j
+      where j.state like 'running'
+        and j.worker is not null
+        and j.command = t.name), 0))
+    from bugle.commands t
+    where t.max_running is not null
+      and t.name = any (p_commands));
+end
+$$;
+comment on function bugle.command_rooms is 'How many jobs may start now of each of these commands that has a limit.';
+revoke execute on function bugle.command_rooms from public;
+
+-- Called after the jobs were stamped: what is noted here is not earlier than their started_at, so the period holds between those.
+create or replace function bugle.note_starts(p_queue text, p_ids bigint[]) returns void
+language plpgsql
+as $$
+declare
+  v_limits bugle.queues;
+  v_keys text[];
+begin
+  select q.* into v_limits from bugle.queues q where q.name = p_queue;
+  if cardinality(p_ids) = 0 or num_nonnulls(v_limits.max_starts, v_limits.max_starts_per_key) = 0 then
+    return;
+  end if;
+  with noted as (
+    insert into bugle.starts (queue, key, started_at, starts, total)
+    select p_queue, k.key, greatest(clock_timestamp(), l.started_at + interval '1 microsecond'), k.starts, coalesce(l.total, 0) + k.starts
+    from (
+      select '' as key, cardinality(p_ids) as starts
+      where v_limits.max_starts is not null
+      union all
+      select j.limit_key, count(*)
+      from unnest(p_ids) i (id)
+        cross join lateral (
+          select f.limit_key from bugle.jobs_live f where f.id = i.id limit 1) j
+      where v_limits.max_starts_per_key is not null
+        and j.limit_key is not null
+      group by j.limit_key) k
+      left join lateral (
+        select s.started_at, s.total
+        from bugle.starts s
+        where s.queue = p_queue
+          and s.key = k.key
+        order by s.started_at desc
+        limit 1) l on true
+    returning key
+  )
+  select array_agg(n.key) into v_keys from noted n;
+  delete from bugle.starts s
+  where s.ctid = any (array(
+    select old.ctid
+    from unnest(v_keys) k (key)
+      cross join lateral (
+        select o.ctid
+        from bugle.starts o
+        where o.queue = p_queue
+          and o.key = k.key
+          and o.started_at <= clock_timestamp() - case k.key when '' then v_limits.starts_period else v_limits.starts_per_key_period end
+        order by o.started_at
+        limit 20) old));
+end
+$$;
+comment on function bugle.note_starts is 'Note that these jobs started, where starts are counted.';
+revoke execute on function bugle.note_starts from public;
+
+-- Whether anything in this database may be waiting for another job to end. What every ending asks first.
+create or replace function bugle.anything_held() returns boolean
+language plpgsql stable
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+begin
+  return exists (select from bugle.queues q where q.is_limited)
+    or exists (select from bugle.commands t where t.max_running is not null)
+    or exists (
+      select
+      from bugle.jobs_live j
+      where j.order_key is not null
+        and (j.state not in ('scheduled', 'waiting') or j.first_started_at is not null)
+        -- says nothing, but leads into the index of ordered jobs
+        and j.queue >= '');
+end
+$$;
+comment on function bugle.anything_held is 'Whether there are limits, or jobs with an order key.';
+revoke execute on function bugle.anything_held from public;
+
+-- Whatever stops running, or stops being in the way, may let others start: somebody must look.
+create or replace function bugle.release(p_ids bigint[]) returns void
+language plpgsql
+as $$
+begin
+  if not bugle.anything_held() then
+    return;
+  end if;
+  perform bugle.ring(q.queue)
+  from (
+    select distinct j.queue
+    from unnest(p_ids) i (id)
+      cross join lateral (
+        select l.queue, l.order_key from bugle.jobs_live l where l.id = i.id limit 1) j
+    where j.order_key is not null
+      or exists (select from bugle.queues l where l.name = j.queue and l.is_limited)) q;
+  -- a command's limit holds in all queues
+  if exists (select from bugle.commands t where t.max_running is not null) then
+    perform bugle.ring(q.queue)
+    from (
+      select distinct h.queue
+      from bugle.ready_heads() h
+        join bugle.commands t on t.name = h.command
+      where t.max_running is not null
+        and h.command = any (array(
+          select l.command from unnest(p_ids) i (id) join bugle.jobs_live l on l.id = i.id))) q;
+  end if;
+end
+$$;
+comment on function bugle.release is 'Ring for whoever was held back by these jobs. Every path out of running calls it, before the jobs leave the live table.';
+revoke execute on function bugle.release from public;
+
+-- Ring for queues whose period has let go of a start. The keeper's, at the time a claim has noted.
+create or replace function bugle.release_due() returns integer
+language plpgsql
+as $$
+declare
+  v_queues text[];
+begin
+  with due as (
+    update bugle.turns t
+    set look_at = null
+    where t.queue = any (array(
+      select d.queue from bugle.turns d where d.look_at <= clock_timestamp() for update skip locked))
+    returning t.queue
+  )
+  select array_agg(d.queue) into v_queues from due d;
+  perform bugle.ring(q.queue) from unnest(v_queues) q (queue);
+  return coalesce(cardinality(v_queues), 0);
+end
+$$;
+comment on function bugle.release_due is 'Ring for queues in which something may start again because time has passed. Returns how many.';
+revoke execute on function bugle.release_due from public;

@@ -1,0 +1,287 @@
+-- turns: which jobs of a queue with limits or keys may start next, and in which order. Used by claims, and by the look before sleep.
+--
+--   Jobs without a fair key come by priority and id. With fair keys, the keys take turns, one start each (those that have none are
+--   one of them), beginning behind the key that started last; within a key by priority and id.
+--   Of an order key only the first may start, and only if none of the key runs; and, if the queue says block, only if no earlier
+--   one is retrying, paused or waiting, or was put off after it had started. The same two probes of jobs_live_ordered stand in
+--   each query below: as a function of its own they took six times as long.
+--   Of a limit key as many as there is room for.
+-- p_commands has the names of chains in it too (bugle.with_chains); of a chain all that is left must be served.
+-- p_commands are the names to look for, with those of chains; p_served is what the worker has executors for.
+--
+-- Nothing here walks over the followers of a job, or the jobs of a key that is full: a few rows are looked at in order, and if too
+-- many of them cannot start, the keys are hopped through by index, from where the last claim stopped.
+
+-- The next keys in their order. Each step is one probe of the index for each command.
+create or replace function bugle.next_fair_keys(p_queue text, p_commands text[], p_after text, p_limit integer) returns text[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    with recursive step (key, number) as (
+      select p_after, 0
+      union all
+      select (
+        select n.key
+        from unnest(p_commands) c (command)
+          cross join lateral (
+            select i.fair_key as key
+            from bugle.jobs_live i
+            where i.state = 'ready'
+              and i.fair_key is not null
+              and i.queue = p_queue
+              and i.command = c.command
+              and i.fair_key > s.key
+            order by i.fair_key
+            limit 1) n
+        order by n.key
+        limit 1), s.number + 1
+      from step s
+      where s.key is not null
+        and s.number < p_limit
+    )
+    select s.key from step s where s.number > 0 and s.key is not null);
+end
+$$;
+comment on function bugle.next_fair_keys is 'The fair keys that have ready jobs, from behind one on.';
+revoke execute on function bugle.next_fair_keys from public;
+
+create or replace function bugle.next_limit_keys(p_queue text, p_commands text[], p_after text, p_limit integer) returns text[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    with recursive step (key, number) as (
+      select p_after, 0
+      union all
+      select (
+        select n.key
+        from unnest(p_commands) c (command)
+          cross join lateral (
+            select i.limit_key as key
+            from bugle.jobs_live i
+            where i.state = 'ready'
+              and i.limit_key is not null
+              and i.queue = p_queue
+              and i.command = c.command
+              and i.limit_key > s.key
+            order by i.limit_key
+            limit 1) n
+        order by n.key
+        limit 1), s.number + 1
+      from step s
+      where s.key is not null
+        and s.number < p_limit
+    )
+    select s.key from step s where s.number > 0 and s.key is not null);
+end
+$$;
+comment on function bugle.next_limit_keys is 'The limit keys that have ready jobs, from behind one on.';
+revoke execute on function bugle.next_limit_keys from public;
+
+create or replace function bugle.next_order_keys(p_queue text, p_after text, p_limit integer) returns text[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    with recursive step (key, number) as (
+      select p_after, 0
+      union all
+      select (
+        select i.order_key
+        from bugle.jobs_live i
+        where i.order_key is not null
+          and (i.state not in ('scheduled', 'waiting') or i.first_started_at is not null)
+          and i.queue = p_queue
+          and i.order_key > s.key
+        order by i.order_key
+        limit 1), s.number + 1
+      from step s
+      where s.key is not null
+        and s.number < p_limit
+    )
+    select s.key from step s where s.number > 0 and s.key is not null);
+end
+$$;
+comment on function bugle.next_order_keys is 'The order keys of live jobs, from behind one on.';
+revoke execute on function bugle.next_order_keys from public;
+
+-- Candidates in their order, cut to what their keys and commands have room for.
+create or replace function bugle.capped(
+  p_limits bugle.queues, p_busy jsonb, p_commands jsonb, p_ids bigint[], out ids bigint[], out free_at timestamptz)
+language plpgsql stable
+set enable_hashjoin = on
+as $$
+begin
+  with picked as materialized (
+    select u.place, u.id, j.limit_key, j.command
+    from unnest(p_ids) with ordinality u (id, place)
+      cross join lateral (
+        select l.limit_key, l.command from bugle.jobs_live l where l.id = u.id limit 1) j
+  ), keys as materialized (
+    select r.key as limit_key, r.room, r.free_at
+    from bugle.key_rooms(p_limits, p_busy, array(
+      select distinct p.limit_key
+      from picked p
+      where p.limit_key is not null
+        and num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0)) r
+  ), within_keys as (
+    select p.place, p.id, p.command, k.room, row_number() over (partition by p.limit_key order by p.place) as number
+    from picked p
+      left join keys k on k.limit_key = p.limit_key
+  ), within_commands as (
+    select w.place, w.id, (p_commands ->> w.command)::integer as room, row_number() over (partition by w.command order by w.place) as number
+    from within_keys w
+    where w.room is null
+      or w.number <= w.room
+  )
+  select coalesce(array_agg(w.id order by w.place), '{}'), (select min(k.free_at) from keys k)
+  into ids, free_at
+  from within_commands w
+  where w.room is null
+    or w.number <= w.room;
+end
+$$;
+comment on function bugle.capped is 'Candidates, cut to what their limit keys and commands have room for; and when a key has room again.';
+revoke execute on function bugle.capped from public;
+
+-- By priority and id: jobs without a fair key. Those without any key can always start; among the others only so many are looked at.
+create or replace function bugle.in_line(
+  p_queue text, p_commands text[], p_served text[], p_rooms jsonb, p_blocks boolean, p_depth integer, p_limit integer)
+returns bigint[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select w.id
+    from unnest(p_commands) c (command)
+      cross join lateral (
+        (
+          select j.id, j.priority
+          from bugle.jobs_live j
+          where j.state = 'ready'
+            and j.fair_key is null
+            and j.order_key is null
+            and j.limit_key is null
+            and j.queue = p_queue
+            and j.command = c.command
+            and bugle.serves(p_served, j.command, j.steps, j.step)
+            and (j.deadline is null or j.deadline > now())
+          order by j.priority, j.id
+          limit least(p_limit, (p_rooms ->> c.command)::integer))
+        union all
+        (
+          select i.id, i.priority
+          from (
+            select j.id, j.priority, j.order_key
+            from bugle.jobs_live j
+            where j.state = 'ready'
+              and j.fair_key is null
+              and (j.order_key is not null or j.limit_key is not null)
+              and j.queue = p_queue
+              and j.command = c.command
+              and bugle.serves(p_served, j.command, j.steps, j.step)
+              and (j.deadline is null or j.deadline > now())
+            order by j.priority, j.id
+            limit p_depth) i
+          where i.order_key is null
+            or (
+              i.id = (
+                select h.id
+                from bugle.jobs_live h
+                where h.queue = p_queue
+                  and h.order_key = i.order_key
+                  and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+                order by case h.state when 'running' then 0 when 'ready' then 1 else 2 end, h.id
+                limit 1)
+              and (not p_blocks or (
+                select true
+                from bugle.jobs_live h
+                where h.queue = p_queue
+                  and h.order_key = i.order_key
+                  and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+                  and case h.state when 'running' then 0 when 'ready' then 1 else 2 end = 2
+                  and h.id < i.id
+                limit 1) is null))
+          limit p_limit)) w
+    order by w.priority, w.id);
+end
+$$;
+comment on function bugle.in_line is 'Jobs without a fair key that may start, by priority and id, among the first so many.';
+revoke execute on function bugle.in_line from public;
+
+-- One of each key, then the next of each. The key '' stands for jobs that have none.
+create or replace function bugle.by_turns(
+  p_queue text, p_commands text[], p_served text[], p_keys text[], p_blocks boolean, p_depth integer, p_each integer)
+returns bigint[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select t.id
+    from (
+      select w.id, k.place, row_number() over (partition by k.place order by w.priority, w.id) as round
+      from unnest(p_keys) with ordinality k (key, place)
+        cross join lateral (
+          select m.id, m.priority
+          from unnest(p_commands) c (command)
+            cross join lateral (
+              (
+                select j.id, j.priority
+                from bugle.jobs_live j
+                where j.state = 'ready'
+                  and j.fair_key is not null
+                  and j.queue = p_queue
+                  and j.command = c.command
+                  and bugle.serves(p_served, j.command, j.steps, j.step)
+                  and j.fair_key = k.key
+                  and (j.order_key is not null or j.limit_key is not null) = false
+                  and (j.deadline is null or j.deadline > now())
+                order by j.priority, j.id
+                limit p_each)
+              union all
+              (
+                select i.id, i.priority
+                from (
+                  select j.id, j.priority, j.order_key
+                  from bugle.jobs_live j
+                  where j.state = 'ready'
+                    and j.fair_key is not null
+                    and j.queue = p_queue
+                    and j.command = c.command
+                    and bugle.serves(p_served, j.command, j.steps, j.step)
+                    and j.fair_key = k.key
+                    and (j.order_key is not null or j.limit_key is not null) = true
+                    and (j.deadline is null or j.deadline > now())
+                  order by j.priority, j.id
+                  limit p_depth) i
+                where i.order_key is null
+                  or (
+                    i.id = (
+                      select h.id
+                      from bugle.jobs_live h
+                      where h.queue = p_queue
+                        and h.order_key = i.order_key
+                        and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+                      order by case h.state when 'running' then 0 when 'ready' then 1 else 2 end, h.id
+                      limit 1)
+                    and (not p_blocks or (
+                      select true
+                      from bugle.jobs_live h
+                      where h.queue = p_queue
+                        and h.order_key = i.order_key
+                        and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+                        and case h.state when 'running' then 0 when 'ready' then 1 else 2 end = 2
+                        and h.id < i.id
+                      limit 1) is null))
+                limit p_each)) m) w
+      union all
+      select l.id, k.place, l.round
+      from unnest(p_keys) with ordinality k (key, place)
+        cross join lateral unnest(bugle.in_line(p_queue, p_commands, p_served, null, p_blocks, p_depth, p_each)) with ordinality l (id, round)
+      where k.key = '') t
+    order by t.round, t.place);
+end
+$$;
+comment on function bugle.by_turns is 'Jobs that may start, one of each fair key, then the next of each.';
+revoke execute on function bugle.by_turns from public;

@@ -1,0 +1,267 @@
+-- step: what becomes of one step, of a chain or of an executor that makes its steps as it goes. Called by workers.
+--
+-- The steps an executor makes are remembered by their names: begin_step says whether one was done before, and what it put out
+-- then; end_step keeps what it put out now. Both only under the claim: a worker that lost the job does not begin a step, and
+-- what it did is not remembered in its name.
+
+-- An object is laid over the context, key by key; anything else is kept under the name of the step; null changes nothing.
+create or replace function bugle.merged(p_context jsonb, p_name text, p_output jsonb) returns jsonb
+language plpgsql stable
+as $$
+declare
+  v_context constant jsonb := coalesce(p_context, '{}') || case
+    when p_output is null or p_output = 'null' then '{}'
+    when jsonb_typeof(p_output) = 'object' then p_output
+    else jsonb_build_object(p_name, p_output)
+  end;
+  v_limit integer;
+begin
+  if pg_column_size(v_context) > 4096 then
+    select s.max_payload_bytes into v_limit from bugle.settings s;
+    if octet_length(v_context::text) > v_limit then
+      perform bugle.refuse('JB003', format('column "context" would have %s bytes after step %s, the limit is %s',
+          octet_length(v_context::text), bugle.quoted(p_name), v_limit),
+        'Store large data elsewhere (the working folder is one for all steps) and name it in the output, or raise bugle.settings.max_payload_bytes.');
+    end if;
+  end if;
+  return v_context;
+end
+$$;
+comment on function bugle.merged is 'The context of a chain after a step has put something out.';
+revoke execute on function bugle.merged from public;
+
+create or replace function bugle.record_end(
+  p_job bugle.jobs_live, p_position integer, p_try integer, p_state text, p_output jsonb, p_error text default null,
+  p_code text default null)
+returns void
+language plpgsql
+as $$
+begin
+  insert into bugle.step_records as r (
+    job, position, name, state, attempts, claim, worker, first_started_at, last_started_at, last_ended_at, output, error, code)
+  values (
+    p_job.id, p_position, p_job.steps[p_position], p_state, coalesce(p_try, 1), p_job.claim, p_job.worker,
+    p_job.started_at, p_job.started_at, clock_timestamp(), p_output, bugle.bounded(p_error), left(p_code, 100))
+  on conflict (job, position) do update
+  set state = excluded.state,
+    attempts = coalesce(r.attempts_before + p_try, r.attempts),
+    last_ended_at = excluded.last_ended_at,
+    output = excluded.output,
+    error = coalesce(excluded.error, r.error),
+    code = coalesce(excluded.code, r.code),
+    updated_at = now();
+end
+$$;
+comment on function bugle.record_end is 'Note how a try of a step ended.';
+revoke execute on function bugle.record_end from public;
+
+-- Tried again here, or not: a delay that the executor asks for and the policy would not wait is left to the job's own policy.
+create or replace function bugle.retry_step(
+  p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_position integer, p_try integer, p_error text, p_code text,
+  p_retryable boolean, p_retry_after_seconds double precision)
+returns table (verdict text, delay_seconds double precision)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_job bugle.jobs_live;
+  v_policy bugle.retry_policies;
+  v_delay double precision;
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  v_job := bugle.lock_one_held(p_worker, p_job);
+  if v_job.id is null or p_position is distinct from coalesce(v_job.step, 0) + 1 or v_job.steps[p_position] is null then
+    return query
+    select coalesce((select v.verdict from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v), 'fenced'), null::double precision;
+    return;
+  end if;
+  perform set_config('synchronous_commit', 'off', true);
+  v_policy := bugle.step_policy(v_job.steps[p_position]);
+  if coalesce(p_retryable, true) and greatest(p_try, 1) < bugle.attempts_allowed(v_policy)
+    and coalesce(p_retry_after_seconds, 0) <= extract(epoch from v_policy.max_delay)
+  then
+    v_delay := case
+      when p_retry_after_seconds is not null then greatest(p_retry_after_seconds, 0)
+      else extract(epoch from bugle.backoff(v_policy, p_try, v_job.started_at, now(), random()) - now())
+    end;
+  end if;
+  perform bugle.record_end(v_job, p_position, p_try, case when v_delay is null then 'failed' else 'retrying' end, null, p_error, p_code);
+  return query
+  select null::text, v_delay;
+end
+$$;
+comment on function bugle.retry_step is 'Note that a try of a step failed. Returns how long this worker waits before it tries again; null: no more, the job has to be failed.';
+revoke execute on function bugle.retry_step from public;
+
+-- The attempt of the job failed: so did the step it was in, if it has not said so itself (its time was over, it panicked).
+create or replace function bugle.fail_open_step(p_job bugle.jobs_live, p_error text, p_code text) returns void
+language plpgsql
+as $$
+begin
+  update bugle.step_records r
+  set state = 'failed',
+    last_ended_at = clock_timestamp(),
+    error = bugle.bounded(p_error),
+    code = left(p_code, 100),
+    updated_at = now()
+  where r.job = p_job.id
+    and r.claim = p_job.claim
+    and r.state in ('running', 'retrying');
+end
+$$;
+comment on function bugle.fail_open_step is 'Note that the step a job was in failed with it.';
+revoke execute on function bugle.fail_open_step from public;
+
+-- Whether a chain that failed is tried again as a whole, from the step that failed: only if somebody asked for it.
+create or replace function bugle.is_retried_as_a_whole(p_job bugle.jobs_live) returns boolean
+language plpgsql stable
+as $$
+begin
+  return p_job.steps is null or p_job.retry_policy is not null or p_job.max_attempts is not null
+    or exists (
+      select
+      from bugle.commands c
+      where c.name = p_job.command
+        and (c.retry_policy is not null or c.max_attempts is not null));
+end
+$$;
+comment on function bugle.is_retried_as_a_whole is 'Whether the retry policy of the job holds, after the local retries of a step.';
+revoke execute on function bugle.is_retried_as_a_whole from public;
+
+create or replace function bugle.begin_step(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer default 0)
+returns table (verdict text, is_done boolean, output jsonb)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_job bugle.jobs_live;
+  v_record bugle.step_records;
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  if coalesce(length(p_name), 0) not between 1 and 200 then
+    perform bugle.refuse('JB001', format('the name of a step must have 1 to 200 characters, not %s', coalesce(length(p_name), 0)),
+      'It is what the step is remembered by.');
+  end if;
+  v_job := bugle.lock_one_held(p_worker, p_job);
+  if v_job.id is null then
+    return query
+    select v.verdict, false, null::jsonb from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v;
+    return;
+  end if;
+  select r.* into v_record
+  from bugle.step_records r
+  where r.job = v_job.id
+    and r.within = p_within
+    and r.name = p_name;
+  if v_record.state in ('done', 'skipped') then
+    return query
+    select null::text, true, v_record.output;
+    return;
+  end if;
+  perform set_config('synchronous_commit', 'off', true);
+  perform bugle.record_start(v_job, coalesce(v_record.position, (
+      select greatest(max(r.position), cardinality(v_job.steps), 0) + 1 from bugle.step_records r where r.job = v_job.id)),
+    p_name, p_within, case when v_record.claim = v_job.claim then v_record.attempts - v_record.attempts_before + 1 else 1 end);
+  return query
+  select null::text, false, null::jsonb;
+end
+$$;
+comment on function bugle.begin_step is 'Begin a step that an executor makes as it goes, unless it was done before: then what it put out.';
+revoke execute on function bugle.begin_step from public;
+
+create or replace function bugle.end_step(
+  p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer, p_output jsonb,
+  p_error text default null, p_code text default null)
+returns text
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_job bugle.jobs_live;
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  v_job := bugle.lock_one_held(p_worker, p_job);
+  if v_job.id is null then
+    return (select v.verdict from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v);
+  end if;
+  perform bugle.merged(null, p_name, p_output); -- not larger than a payload may be
+  update bugle.step_records r
+  set state = case when p_error is null then 'done' else 'failed' end,
+    last_ended_at = clock_timestamp(),
+    output = case when p_error is null then p_output end,
+    error = coalesce(bugle.bounded(p_error), r.error),
+    code = case when p_error is null then r.code else left(p_code, 100) end,
+    updated_at = now()
+  where r.job = v_job.id
+    and r.within = p_within
+    and r.name = p_name
+    and r.claim = v_job.claim
+    and r.state = 'running';
+  if not found then
+    return 'repeated';
+  end if;
+  return null;
+end
+$$;
+comment on function bugle.end_step is 'End a step that an executor made: done with what it put out, or failed. Null if that was noted.';
+revoke execute on function bugle.end_step from public;
+
+-- A chain whose step waits for an answer goes on with it: the answer is what the step puts out.
+create or replace function bugle.resolve_step(p_id bigint, p_output jsonb) returns boolean
+language plpgsql
+as $$
+declare
+  v_job bugle.jobs_live;
+  v_position integer;
+begin
+  select j.* into v_job from bugle.jobs_live j where j.id = p_id and j.state = 'waiting' and j.steps is not null and j.attempt > 0;
+  if not found then
+    return false;
+  end if;
+  v_position := coalesce(v_job.step, 0) + 1;
+  perform bugle.record_end(v_job, v_position, null, 'done', p_output);
+  update bugle.jobs_live j
+  set step = v_position,
+    context = bugle.merged(j.context, j.steps[v_position], p_output),
+    updated_at = now()
+  where j.id = p_id
+  returning j.* into v_job;
+  if v_position >= cardinality(v_job.steps) then
+    perform bugle.end_jobs(array[(p_id, 'completed', 'resolved', nullif(v_job.context, '{}'), null, null)::bugle.ending]);
+    return true;
+  end if;
+  -- to wait was no attempt: what comes now is the same one
+  update bugle.jobs_live j
+  set state = 'ready',
+    attempt = j.attempt - 1,
+    answer_by = null,
+    answer_token = null,
+    answer = null
+  where j.id = p_id;
+  perform bugle.ring(v_job.queue);
+  return true;
+end
+$$;
+comment on function bugle.resolve_step is 'Answer the step of a chain that waits: the chain goes on. False if the job is no chain.';
+revoke execute on function bugle.resolve_step from public;
+
+-- From the beginning: nothing is done any more. What was tried, when, and how it failed is kept.
+create or replace function bugle.forget_steps(p_id bigint) returns void
+language sql
+as $$
+  update bugle.step_records r
+  set state = 'pending',
+    output = null,
+    updated_at = now()
+  where r.job = p_id;
+  update bugle.jobs_live j
+  set step = null,
+    context = null
+  where j.id = p_id
+    and (j.step is not null or j.context is not null)
+$$;
+comment on function bugle.forget_steps is 'Put a job back before its first step.';
+revoke execute on function bugle.forget_steps from public;

@@ -1,0 +1,306 @@
+-- follow: what is due when a job has ended. Called by every ending, in its transaction, for jobs that are watched or heard of.
+--
+-- A job is watched if another waits for it (bugle.dependencies) or a command follows it (on_success, on_failure). Nobody else
+-- pays: an ending looks at one column.
+--
+-- Locks, so that no two endings wait for each other: an ending first locks the jobs that end, then, here, all jobs it touches,
+-- in one statement and in the order of their ids. Those wait for others, and no ending locks such jobs first. What fails because
+-- something it needed has failed is found as a whole before anything is locked: going from one to the next would lock in the
+-- order of the graph, and a long chain would take a statement for each.
+
+create or replace function bugle.follow(p_ended bugle.followed[], p_is_heard boolean) returns void
+language plpgsql
+as $$
+declare
+  v_ended bugle.followed[] := p_ended;
+begin
+  if exists (select from unnest(p_ended) e where e.watched) then
+    v_ended := p_ended || bugle.settle(array(select e from unnest(p_ended) e where e.watched));
+    perform bugle.enqueue_follow_ups(v_ended);
+  end if;
+  if p_is_heard then
+    perform bugle.publish(v_ended);
+  end if;
+end
+$$;
+comment on function bugle.follow is 'Do what is due when jobs have ended: start or fail those that need them, enqueue what follows, tell who listens.';
+revoke execute on function bugle.follow from public;
+
+-- What a new job that names follow-ups must be told of: names that are commands.
+create or replace function bugle.has_follow_ups(p_job bugle.jobs_live) returns boolean
+language plpgsql
+as $$
+declare
+  v_bad record;
+begin
+  select c.name, c.value into v_bad
+  from (values ('on_success', p_job.on_success), ('on_failure', p_job.on_failure)) c (name, value)
+  where btrim(c.value, e' \t\n\r') = ''
+    or length(c.value) > 200;
+  if found then
+    perform bugle.refuse('JB001', format('column "%s" must have 1 to 200 characters, not %s: %s', v_bad.name,
+        length(v_bad.value), bugle.quoted(v_bad.value)),
+      'Name the command that is to be enqueued when the job has ended.');
+  end if;
+  return true;
+end
+$$;
+comment on function bugle.has_follow_ups is 'True for a new job whose end is followed by commands, or refused.';
+revoke execute on function bugle.has_follow_ups from public;
+
+create or replace function bugle.needed_in_vain(p_id bigint) returns text
+language sql immutable parallel safe
+return format('it needed job %s, which did not complete', p_id);
+comment on function bugle.needed_in_vain is 'The error of a job that fails because one it needed did not complete.';
+revoke execute on function bugle.needed_in_vain from public;
+
+-- All that waits, directly or not, for jobs that did not complete, and is not told to run all the same.
+create or replace function bugle.doomed_by(p_ids bigint[]) returns bigint[]
+language sql stable
+as $$
+  with recursive doomed (job) as (
+    select x.job
+    from unnest(p_ids) f (id)
+      cross join lateral (
+        select d.job
+        from bugle.dependencies d
+        where d.needs = f.id
+          and d.on_failure = 'fail'
+          and d.state is null
+          and exists (select from bugle.jobs_live j where j.id = d.job and j.outstanding is not null)
+        offset 0) x
+    union
+    select x.job
+    from doomed f
+      cross join lateral (
+        select d.job
+        from bugle.dependencies d
+        where d.needs = f.job
+          and d.on_failure = 'fail'
+          and d.state is null
+          and exists (select from bugle.jobs_live j where j.id = d.job and j.outstanding is not null)
+        offset 0) x
+  )
+  select array(select d.job from doomed d)
+$$;
+comment on function bugle.doomed_by is 'Jobs that fail because these did not complete.';
+revoke execute on function bugle.doomed_by from public;
+
+-- Count down what waits for these jobs. One update for each waiting job and batch, however many of its children are in it.
+-- Returns those that failed by it.
+create or replace function bugle.settle(p_ended bugle.followed[]) returns bugle.followed[]
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_material = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_ids constant bigint[] := array(select e.id from unnest(p_ended) e);
+  v_failed constant bigint[] := array(select e.id from unnest(p_ended) e where e.state <> 'completed');
+  v_doomed bigint[] := '{}';
+  v_touched bigint[] := '{}';
+  v_locked bigint[] := '{}';
+  v_buried bugle.followed[];
+  v_jobs bigint[];
+  v_counts integer[];
+  v_queues text[];
+  v_next timestamptz;
+begin
+  -- Somebody may have attached a job to one of the doomed before we locked that, or taken one out: then look again.
+  loop
+    if v_failed <> '{}' then
+      v_doomed := bugle.doomed_by(v_failed);
+    end if;
+    v_touched := array(
+      select distinct x.job
+      from unnest(v_ids || v_doomed) i (id)
+        cross join lateral (
+          select d.job from bugle.dependencies d where d.needs = i.id and d.state is null offset 0) x);
+    exit when not exists (select t.id from unnest(v_touched) t (id) except select l.id from unnest(v_locked) l (id));
+    perform l.id
+    from (
+      select j.id from bugle.jobs_live j where j.id = any (v_touched) order by j.id for update) l;
+    v_locked := v_touched;
+    exit when v_failed = '{}';
+  end loop;
+
+  if v_doomed <> '{}' then
+    perform bugle.release(v_doomed);
+    v_buried := bugle.bury(array(
+      select (n.job, 'failed', 'dependency_failed', null, bugle.needed_in_vain(n.needs), 'dependency_failed')::bugle.ending
+      from (
+        select x.job, min(f.id) as needs
+        from unnest(v_failed || v_doomed) f (id)
+          cross join lateral (
+            select d.job from bugle.dependencies d where d.needs = f.id and d.on_failure = 'fail' and d.state is null offset 0) x
+        group by x.job) n
+      where exists (select from bugle.jobs_live j where j.id = n.job and j.outstanding is not null)));
+  end if;
+
+  -- A job that was restarted ends a second time: what came of it counts, but nobody is counted down twice.
+  with ended as (
+    update bugle.dependencies d
+    set state = s.state,
+      reason = s.reason,
+      result = s.result,
+      error = s.error,
+      ended_at = now()
+    from (
+      select e.state, e.reason, e.result, e.error, x.ctid as place, x.is_open
+      from unnest(p_ended || v_buried) e
+        cross join lateral (
+          select o.ctid, o.state is null as is_open from bugle.dependencies o where o.needs = e.id offset 0) x) s
+    where d.ctid = s.place
+    returning d.job, s.is_open
+  )
+  select array_agg(c.job), array_agg(c.count) into v_jobs, v_counts
+  from (
+    select e.job, count(*)::integer as count from ended e where e.is_open group by e.job) c;
+
+  with counted as (
+    update bugle.jobs_live j
+    set outstanding = nullif(j.outstanding - s.count, 0),
+      state = case
+        when j.outstanding > s.count or j.state = 'paused' then j.state
+        when j.run_at > now() then 'scheduled'
+        else 'ready' end,
+      paused_from = case
+        when j.outstanding > s.count or j.state <> 'paused' then j.paused_from
+        when j.run_at > now() then 'scheduled'
+        else 'ready' end,
+      -- one that spawned goes on where it was: the same attempt
+      attempt = case when j.outstanding > s.count then j.attempt else greatest(j.attempt - 1, 0) end,
+      updated_at = now()
+    from (
+      select c.count, x.ctid as place
+      from unnest(v_jobs, v_counts) c (job, count)
+        cross join lateral (
+          select l.ctid from bugle.jobs_live l where l.id = c.job and l.outstanding is not null limit 1) x) s
+    where j.ctid = s.place
+    returning j.state, j.queue, j.run_at
+  )
+  select array_agg(distinct c.queue) filter (where c.state = 'ready'), min(c.run_at) filter (where c.state = 'scheduled')
+  into v_queues, v_next
+  from counted c;
+  perform bugle.ring(q.queue) from unnest(v_queues) q (queue);
+  if v_next is not null then
+    perform bugle.expect(v_next);
+  end if;
+  return v_buried;
+end
+$$;
+comment on function bugle.settle is 'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that did not complete. Returns the failed.';
+revoke execute on function bugle.settle from public;
+
+-- What a follow-up is told. A result that would not fit is left out.
+create or replace function bugle.follow_up_payload(p_ended bugle.followed) returns jsonb
+language plpgsql stable
+as $$
+declare
+  v_payload jsonb;
+begin
+  v_payload := jsonb_build_object('job', p_ended.id, 'state', p_ended.state, 'reason', p_ended.reason, 'command', p_ended.command,
+    'queue', p_ended.queue, 'result', p_ended.result, 'error', p_ended.error);
+  if pg_column_size(v_payload) > 4096 and octet_length(v_payload::text) > (select s.max_payload_bytes from bugle.settings s) then
+    v_payload := v_payload || '{"result": null, "result_left_out": true}';
+  end if;
+  return v_payload;
+end
+$$;
+comment on function bugle.follow_up_payload is 'The payload of a job that follows another.';
+revoke execute on function bugle.follow_up_payload from public;
+
+-- Its own queue is its command's, if the template says so, else that of the job it follows.
+create or replace function bugle.enqueue_follow_up(p_ended bugle.followed) returns void
+language sql
+as $$
+  insert into bugle.jobs (command, payload, queue, headers)
+  select f.command, bugle.follow_up_payload(p_ended),
+    case when exists (select from bugle.commands c where c.name = f.command and c.queue is not null) then 'default' else p_ended.queue end,
+    p_ended.headers
+  from (select case p_ended.state when 'completed' then p_ended.on_success when 'failed' then p_ended.on_failure end) f (command)
+  where f.command is not null
+  on conflict do nothing
+$$;
+comment on function bugle.enqueue_follow_up is 'Enqueue the command that follows a job, if there is one.';
+revoke execute on function bugle.enqueue_follow_up from public;
+
+-- A follow-up that is refused must not undo the end of the job it follows: it is noted in bugle.changes.
+create or replace function bugle.enqueue_follow_ups(p_ended bugle.followed[]) returns void
+language plpgsql
+as $$
+declare
+  v_due constant bugle.followed[] := array(
+    select e
+    from unnest(p_ended) e
+    where e.watched
+      and case e.state when 'completed' then e.on_success when 'failed' then e.on_failure end is not null);
+  v_ended bugle.followed;
+begin
+  if v_due = '{}' then
+    return;
+  end if;
+  -- these are the owner's rights: the checks must not be switched off by whoever calls
+  perform set_config('bugle.admit', '', true);
+  begin
+    perform bugle.enqueue_follow_up(e) from unnest(v_due) e;
+    return;
+  exception when others then
+    if left(sqlstate, 2) in ('40', '53', '57', '58', '55') then
+      raise;
+    end if;
+  end;
+  foreach v_ended in array v_due loop
+    begin
+      perform bugle.enqueue_follow_up(v_ended);
+    exception when others then
+      if left(sqlstate, 2) in ('40', '53', '57', '58', '55') then
+        raise;
+      end if;
+      perform bugle.record_change('follow_up', v_ended.id, v_ended.state, 'refused', sqlerrm);
+    end;
+  end loop;
+end
+$$;
+comment on function bugle.enqueue_follow_ups is 'Enqueue what follows these jobs. What is refused is noted in bugle.changes.';
+revoke execute on function bugle.enqueue_follow_ups from public;
+
+-- A restarted job waits for those of its dependencies and children that are alive again. Returns waiting, or null.
+create or replace function bugle.wait_again(p_id bigint) returns text
+language plpgsql
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_needs bigint[];
+begin
+  if not exists (select from bugle.dependencies d where d.job = p_id) then
+    return null;
+  end if;
+  v_needs := array(
+    select n.id
+    from bugle.lock_needed(array(
+      select d.needs
+      from bugle.dependencies d
+      where d.job = p_id
+        and exists (select from bugle.jobs_live j where j.id = d.needs))) n
+    where n.live);
+  if v_needs = '{}' then
+    return null;
+  end if;
+  update bugle.dependencies d
+  set state = null, reason = null, result = null, error = null, ended_at = null
+  where d.job = p_id
+    and d.needs = any (v_needs);
+  update bugle.jobs_live j
+  set outstanding = cardinality(v_needs)
+  where j.id = p_id;
+  return 'waiting';
+end
+$$;
+comment on function bugle.wait_again is 'Have a restarted job wait for those it needs that are alive.';
+revoke execute on function bugle.wait_again from public;

@@ -1,0 +1,362 @@
+-- How each queue is doing now. Costs as much as there are queues and commands, with ten jobs waiting or ten million.
+
+-- Counted by index, up to 10,000 for each queue and command; what is more is estimated from what ANALYZE last saw. The
+-- oldest is looked for among the first hundred of the first twenty priorities, and of the last: who starves is there. Jobs
+-- without a key, with one, and with a fair one are in three indexes, as claims find them.
+create or replace function bugle.live_counts()
+returns table (
+  queue text, ready bigint, running bigint, scheduled bigint, retrying bigint, waiting bigint, paused bigint,
+  oldest_ready_age interval, due_next timestamptz, is_estimate boolean)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  v_cap constant bigint := 10000;
+  v_live constant double precision := (
+    select greatest(c.reltuples, 0) from pg_class c where c.oid = 'bugle.jobs_live'::regclass);
+begin
+  return query
+  with pairs as materialized (
+    select h.queue, h.command from bugle.ready_heads() h
+  ), ready as (
+    select
+      p.queue, sum(c.counted)::bigint as counted, bool_or(c.capped) as capped, min(o.since) as since
+    from pairs p
+      cross join lateral (
+        select sum(k.counted) as counted, bool_or(k.counted = v_cap) as capped
+        from (
+          select count(*) as counted
+          from (
+            select
+            from bugle.jobs_live j
+            where j.state = 'ready'
+              and j.queue = p.queue
+              and j.command = p.command
+              and j.fair_key is null
+              and j.order_key is null
+              and j.limit_key is null
+            order by j.priority, j.id
+            limit v_cap) r
+          union all
+          select count(*) as counted
+          from (
+            select
+            from bugle.jobs_live j
+            where j.state = 'ready'
+              and j.queue = p.queue
+              and j.command = p.command
+              and j.fair_key is null
+              and (j.order_key is not null or j.limit_key is not null)
+            order by j.priority, j.id
+            limit v_cap) r
+          union all
+          select count(*) as counted
+          from (
+            select
+            from bugle.jobs_live j
+            where j.state = 'ready'
+              and j.queue = p.queue
+              and j.command = p.command
+              and j.fair_key is not null
+            order by j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+            limit v_cap) r) k) c
+      cross join lateral (
+        select min(greatest(f.run_at, f.created_at)) as since
+        from (
+          select f.run_at, f.created_at
+          from bugle.first_priorities(p.queue, p.command) s (priority)
+            cross join lateral (
+              select j.run_at, j.created_at
+              from bugle.jobs_live j
+              where j.state = 'ready'
+                and j.queue = p.queue
+                and j.command = p.command
+                and j.fair_key is null
+                and j.order_key is null
+                and j.limit_key is null
+                and j.priority = s.priority
+              order by j.id
+              limit 100) f
+          union all
+          (
+            select j.run_at, j.created_at
+            from bugle.jobs_live j
+            where j.state = 'ready'
+              and j.queue = p.queue
+              and j.command = p.command
+              and j.fair_key is null
+              and (j.order_key is not null or j.limit_key is not null)
+            order by j.priority, j.id
+            limit 100)
+          union all
+          (
+            select j.run_at, j.created_at
+            from bugle.jobs_live j
+            where j.state = 'ready'
+              and j.queue = p.queue
+              and j.command = p.command
+              and j.fair_key is not null
+            order by j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+            limit 100)) f) o
+    group by p.queue
+  ), running as (
+    select j.queue, count(*) as counted
+    from bugle.jobs_live j
+    where j.state like 'running'
+    group by j.queue
+  ), due as (
+    select
+      d.queue, count(*) filter (where d.state = 'scheduled') as scheduled, count(*) filter (where d.state = 'retrying') as retrying,
+      min(d.run_at) as due_next
+    from (
+      select j.queue, j.state, j.run_at
+      from bugle.jobs_live j
+      where j.state in ('scheduled', 'retrying')
+      order by j.run_at
+      limit 5 * v_cap) d
+    group by d.queue
+  ), waiting as (
+    select w.queue, count(*) as counted
+    from (
+      select j.queue from bugle.jobs_live j where j.state = 'waiting' order by j.answer_by limit 5 * v_cap) w
+    group by w.queue
+  ), paused as (
+    select p.queue, count(*) as counted
+    from (
+      select j.queue from bugle.jobs_live j where j.state = 'paused' order by j.queue limit 5 * v_cap) p
+    group by p.queue
+  ), shares as (
+    select u.queue, u.share
+    from pg_stats s
+      cross join lateral unnest(s.most_common_vals::text::text[], s.most_common_freqs) u (queue, share)
+    where s.schemaname = 'bugle'
+      and s.tablename = 'jobs_live'
+      and s.attname = 'queue'
+      and not s.inherited
+  ), counted as (
+    select
+      q.queue, coalesce(r.counted, 0) as ready, coalesce(n.counted, 0) as running, coalesce(d.scheduled, 0) as scheduled,
+      coalesce(d.retrying, 0) as retrying, coalesce(w.counted, 0) as waiting, coalesce(p.counted, 0) as paused,
+      now() - r.since as oldest_ready_age, d.due_next, coalesce(r.capped, false) as capped
+    from (
+      select r.queue from ready r
+      union select n.queue from running n
+      union select d.queue from due d
+      union select w.queue from waiting w
+      union select p.queue from paused p) q
+      left join ready r on r.queue = q.queue
+      left join running n on n.queue = q.queue
+      left join due d on d.queue = q.queue
+      left join waiting w on w.queue = q.queue
+      left join paused p on p.queue = q.queue
+  ), caps as (
+    select sum(c.scheduled + c.retrying) >= 5 * v_cap or sum(c.waiting) >= 5 * v_cap or sum(c.paused) >= 5 * v_cap as reached
+    from counted c
+  )
+  select
+    c.queue,
+    case
+      when c.capped then greatest(c.ready,
+        round(v_live * coalesce(s.share, 0))::bigint - c.running - c.scheduled - c.retrying - c.waiting - c.paused)
+      else c.ready
+    end,
+    c.running, c.scheduled, c.retrying, c.waiting, c.paused, c.oldest_ready_age, c.due_next, c.capped or (select a.reached from caps a)
+  from counted c
+    left join shares s on s.queue = c.queue;
+end
+$$;
+comment on function bugle.live_counts is 'Live jobs of each queue by state, counted up to a cap and estimated beyond it.';
+revoke execute on function bugle.live_counts from public;
+
+create or replace function bugle.first_priorities(p_queue text, p_command text) returns setof integer
+language sql stable
+as $$
+  with recursive step (priority, place) as (
+    (
+      select j.priority, 1
+      from bugle.jobs_live j
+      where j.state = 'ready'
+        and j.queue = p_queue
+        and j.command = p_command
+        and j.fair_key is null
+        and j.order_key is null
+        and j.limit_key is null
+      order by j.priority, j.id
+      limit 1)
+    union all
+    select n.priority, s.place + 1
+    from step s
+      cross join lateral (
+        select j.priority
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.queue = p_queue
+          and j.command = p_command
+          and j.fair_key is null
+          and j.order_key is null
+          and j.limit_key is null
+          and j.priority > s.priority
+        order by j.priority, j.id
+        limit 1) n
+    where s.place < 20
+  )
+  select s.priority from step s
+  union
+  (
+    select j.priority
+    from bugle.jobs_live j
+    where j.state = 'ready'
+      and j.queue = p_queue
+      and j.command = p_command
+      and j.fair_key is null
+      and j.order_key is null
+      and j.limit_key is null
+    order by j.priority desc, j.id desc
+    limit 1)
+$$;
+comment on function bugle.first_priorities is 'The first twenty priorities of the ready jobs of a queue and command that have no key, and the last.';
+revoke execute on function bugle.first_priorities from public;
+
+-- What workers report is exact and costs nothing to read. Of queues whose workers do not report, as those of another
+-- language may, history is counted, up to a cap. Jobs that failed for good are few.
+create or replace function bugle.ended_lately() returns table (queue text, completed bigint, failed bigint)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  return query
+  with reported as (
+    -- the minute that runs, and as much of the one before as is missing to a whole
+    select m.queue, round(sum(m.completed * case
+        when m.minute = date_trunc('minute', now()) then 1
+        else 1 - extract(epoch from now() - date_trunc('minute', now())) / 60
+      end))::bigint as completed
+    from bugle.minutes m
+    where m.minute >= date_trunc('minute', now()) - interval '1 minute'
+    group by m.queue
+  ), kept as (
+    select k.queue, count(*) as completed
+    from (
+      select j.queue
+      from bugle.jobs_ended j
+      where j.state = 'completed'
+        and j.finished_at > now() - interval '1 minute'
+        and j.day >= (now() at time zone 'utc')::date - 1
+      limit 50000) k
+    where not exists (select from reported r where r.queue = k.queue)
+    group by k.queue
+  ), lost as (
+    select l.queue, count(*) as failed
+    from (
+      select j.queue
+      from bugle.jobs_failed j
+      where j.finished_at > now() - interval '1 minute'
+        and j.day >= (now() at time zone 'utc')::date - 1
+      limit 50000) l
+    group by l.queue
+  )
+  select coalesce(c.queue, l.queue), coalesce(c.completed, 0), coalesce(l.failed, 0)
+  from (select r.queue, r.completed from reported r union all select k.queue, k.completed from kept k) c
+    full join lost l on l.queue = c.queue;
+end
+$$;
+comment on function bugle.ended_lately is 'How many jobs of each queue completed, and how many failed for good, in the last minute.';
+revoke execute on function bugle.ended_lately from public;
+
+create or replace view bugle.queue_stats as
+with served as (
+  select q.queue, count(*) as workers, sum(q.slots) as slots
+  from bugle.registrations r
+    cross join lateral unnest(r.queues, r.slots) q (queue, slots)
+  where r.stopped_at is null
+    and r.lost_at is null
+  group by q.queue
+), unserved as (
+  select u.queue, array_agg(distinct u.command order by u.command) as commands
+  from bugle.unserved u
+  group by u.queue
+)
+select
+  queue,
+  coalesce(l.ready, 0) as ready,
+  coalesce(l.running, 0) as running,
+  coalesce(l.scheduled, 0) as scheduled,
+  coalesce(l.retrying, 0) as retrying,
+  coalesce(l.waiting, 0) as waiting,
+  coalesce(l.paused, 0) as paused,
+  l.oldest_ready_age,
+  l.due_next,
+  coalesce(e.completed, 0) as completed_last_minute,
+  coalesce(e.failed, 0) as failed_last_minute,
+  coalesce(s.workers, 0) as workers,
+  coalesce(s.slots, 0) as slots,
+  u.commands as unserved_commands,
+  coalesce(l.is_estimate, false) as is_estimate
+from bugle.live_counts() l
+  full join bugle.ended_lately() e using (queue)
+  full join served s using (queue)
+  left join unserved u using (queue);
+comment on view bugle.queue_stats is 'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who serves it.';
+
+-- For the metrics of whoever is keeper: one worker tells them, so that they can be summed up.
+create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_queue record;
+begin
+  for v_queue in
+    select * from bugle.queue_stats
+  loop
+    return query values
+      ('queue_jobs', v_queue.queue, 'ready', v_queue.ready::double precision),
+      ('queue_jobs', v_queue.queue, 'running', v_queue.running::double precision),
+      ('queue_jobs', v_queue.queue, 'scheduled', v_queue.scheduled::double precision),
+      ('queue_jobs', v_queue.queue, 'retrying', v_queue.retrying::double precision),
+      ('queue_jobs', v_queue.queue, 'waiting', v_queue.waiting::double precision),
+      ('queue_jobs', v_queue.queue, 'paused', v_queue.paused::double precision),
+      ('queue_oldest_ready_seconds', v_queue.queue, null, coalesce(extract(epoch from v_queue.oldest_ready_age), 0)::double precision),
+      ('failed_last_minute', v_queue.queue, null, v_queue.failed_last_minute::double precision);
+  end loop;
+  return query
+  select 'queue_paused', q.name, null::text, (q.paused_at is not null)::integer::double precision
+  from bugle.queues q;
+  return query
+  select 'unserved_seconds', u.queue, u.command, extract(epoch from now() - u.since)::double precision
+  from bugle.unserved u;
+  return query
+  select 'workers', null::text, s.state, count(w.id)::double precision
+  from unnest(array['alive', 'paused', 'lost']) s (state)
+    left join bugle.workers w on w.state = s.state
+  group by s.state;
+  return query
+  select 'history_days_ahead', null::text, d.kind, (max(d.day) - (now() at time zone 'utc')::date)::double precision
+  from bugle.history_days d
+  where d.retired_at is null
+  group by d.kind;
+  return query
+  select 'dead_rows', null::text, null::text, s.n_dead_tup::double precision
+  from pg_stat_user_tables s
+  where s.relid = 'bugle.jobs_live'::regclass;
+  return query
+  select 'oldest_snapshot_seconds', null::text, null::text,
+    coalesce(max(extract(epoch from clock_timestamp() - a.xact_start)), 0)::double precision
+  from pg_stat_activity a
+  where a.datname = current_database()
+    and a.backend_xmin is not null
+    and a.pid <> pg_backend_pid();
+  return query
+  select 'notification_queue_ratio', null::text, null::text, pg_notification_queue_usage();
+end
+$$;
+comment on function bugle.gauges is 'What the keeper''s metrics tell of the whole database.';
+revoke execute on function bugle.gauges from public;

@@ -1,0 +1,102 @@
+//! Jobs that have to do with others: workflows, children, and whoever awaits an end.
+
+use std::collections::BTreeMap;
+
+use postgres_types::Json;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_postgres::{Client, GenericClient, Row};
+
+use crate::answer::Ended;
+use crate::connect::Session;
+use crate::error::{Error, Result};
+use crate::family::Kin;
+use crate::job::{HeldJob, JobId};
+use crate::worker::Identity;
+
+#[derive(Debug, Serialize)]
+struct Jobs<'a> {
+    jobs: &'a BTreeMap<&'a str, Box<RawValue>>,
+}
+
+/// Names and ids, in the order of the ids.
+pub async fn enqueue_workflow(
+    client: &impl GenericClient,
+    jobs: &BTreeMap<&str, Box<RawValue>>,
+) -> Result<Vec<(String, JobId)>> {
+    let rows = client
+        .query(
+            "select name, id from bugle.enqueue_workflow($1)",
+            &[&Json(Jobs { jobs })],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+pub async fn enqueue_job(client: &impl GenericClient, job: &RawValue) -> Result<JobId> {
+    let row = client.query_one("select bugle.enqueue_job($1)", &[&Json(job)]).await?;
+    Ok(row.get(0))
+}
+
+pub async fn spawn(client: &impl GenericClient, me: Identity, held: HeldJob, children: &RawValue) -> Result<()> {
+    let rows = client
+        .query(
+            "select verdict from bugle.spawn($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &held, &Json(children)],
+        )
+        .await?;
+    match rows.first() {
+        None => Ok(()),
+        Some(row) => Err(Error::new(format!(
+            "job {} is not held under claim {} any more: {}",
+            held.id,
+            held.claim,
+            row.get::<_, String>(0)
+        ))
+        .hint("Somebody else runs this job now.")),
+    }
+}
+
+/// The children of a job, or what it came after.
+pub async fn results_of(client: &impl GenericClient, id: JobId, child: bool) -> Result<Vec<Kin>> {
+    let rows = client
+        .query(
+            "select r.job, r.name, r.state, r.reason, r.result, r.error from bugle.results_of($1) r where r.child = $2",
+            &[&id, &child],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Kin {
+                id: row.try_get(0)?,
+                name: row.try_get(1)?,
+                state: row.try_get(2)?,
+                reason: row.try_get(3)?,
+                result: row.try_get::<_, Option<Json<Box<RawValue>>>>(4)?.map(|json| json.0),
+                error: row.try_get(5)?,
+            })
+        })
+        .collect()
+}
+
+/// Those of these jobs that have ended.
+pub async fn endings(client: &Client, ids: &[JobId]) -> Result<Vec<(JobId, Ended)>> {
+    let sql = "select id, state, reason, result, last_error from bugle.endings($1)";
+    client.query(sql, &[&ids]).await?.iter().map(ended).collect()
+}
+
+/// The same, and from now on this session is told of the ends of jobs in their queues.
+pub async fn attend(session: &Session, ids: &[JobId]) -> Result<Vec<(JobId, Ended)>> {
+    let sql = "select id, state, reason, result, last_error from bugle.attend($1)";
+    session.query(sql, &[&ids]).await?.iter().map(ended).collect()
+}
+
+fn ended(row: &Row) -> Result<(JobId, Ended)> {
+    let ended = Ended {
+        state: row.try_get(1)?,
+        reason: row.try_get(2)?,
+        result: row.try_get::<_, Option<Json<Box<RawValue>>>>(3)?.map(|json| json.0),
+        error: row.try_get(4)?,
+    };
+    Ok((row.try_get(0)?, ended))
+}

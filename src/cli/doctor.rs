@@ -1,0 +1,51 @@
+//! `bugle doctor`: what is wrong, and what mends it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::connect::Connect;
+use super::output::{self, Shown, Table};
+use crate::read::{self, Finding, Level};
+
+/// Which database to look at.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    connect: Connect,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// Exit code 1 if something does not work; warnings do not count.
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    let client = arguments.connect.client().await?;
+    let found = read::doctor(&client).await?;
+    arguments.shown.rows(&found, table)?;
+    if !arguments.shown.as_json() {
+        for finding in found.iter().filter(|finding| finding.mend.is_some()) {
+            let mend = finding.mend.as_deref().unwrap_or_default();
+            output::print(&format!("\n{}: {}\n  {mend}\n", finding.check, finding.words))?;
+        }
+    }
+    Ok(match found.iter().any(|finding| finding.level == Level::Fail) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn table(found: &[Finding]) -> Table {
+    let mut table = Table::new(&["CHECK", "", ""]);
+    for finding in found {
+        let level = match finding.level {
+            Level::Ok => "ok",
+            Level::Skipped => "skipped",
+            Level::Warn => "WARN",
+            Level::Fail => "FAIL",
+        };
+        table.row(vec![finding.check.to_owned(), level.to_owned(), finding.words.clone()]);
+    }
+    table
+}

@@ -1,0 +1,139 @@
+//! `bugle commands` and `bugle policies`: what holds for jobs that do not say otherwise.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::connect::{Connect, explained};
+use super::output::{Shown, Table, span};
+use crate::read::{self, CommandLine, Policy};
+
+/// Which commands.
+#[derive(Debug, Args)]
+pub struct Commands {
+    #[command(subcommand)]
+    what: Option<CommandsWhat>,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Debug, Subcommand)]
+enum CommandsWhat {
+    /// All that are set up, or that a live worker serves; the same as no word.
+    List,
+}
+
+/// Which policies.
+#[derive(Debug, Args)]
+pub struct Policies {
+    #[command(subcommand)]
+    what: Option<PoliciesWhat>,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Debug, Subcommand)]
+enum PoliciesWhat {
+    /// All of them; the same as no word.
+    List,
+    /// When a job under this policy would be tried again, without jitter, if it failed at once each time.
+    Preview {
+        /// Its name
+        name: String,
+        /// How many
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+        count: i32,
+    },
+}
+
+pub async fn commands(arguments: Commands) -> Result<ExitCode> {
+    let client = arguments.connect.client().await?;
+    let (None | Some(CommandsWhat::List)) = arguments.what;
+    let shown = &arguments.shown;
+    let list = async || {
+        let commands = read::commands(&client).await.map_err(explained)?;
+        shown.rows(&commands, list_commands)
+    };
+    shown.repeat(list).await
+}
+
+fn list_commands(commands: &[CommandLine]) -> Table {
+    let mut table = Table::new(&[
+        "COMMAND", "WORKERS", "TIMEOUT", "ATTEMPTS", "POLICY", "DONE/H", "FAILED/H",
+    ]);
+    let seconds = |seconds: f64| std::time::Duration::try_from_secs_f64(seconds).map_or_else(|_| "∞".into(), span);
+    for command in commands {
+        table.row(vec![
+            command.name.clone(),
+            command.workers.to_string(),
+            command.timeout_seconds.map(seconds).unwrap_or_default(),
+            command.max_attempts.map(|most| most.to_string()).unwrap_or_default(),
+            command.retry_policy.clone().unwrap_or_default(),
+            command.completed_last_hour.to_string(),
+            command.failed_last_hour.to_string(),
+        ]);
+    }
+    table
+}
+
+pub async fn policies(arguments: Policies) -> Result<ExitCode> {
+    let client = arguments.connect.client().await?;
+    let shown = &arguments.shown;
+    if let Some(PoliciesWhat::Preview { name, count }) = &arguments.what {
+        let delays = read::policy_delays(&client, name, *count).await.map_err(explained)?;
+        if delays.is_empty() {
+            anyhow::bail!(
+                "the policy {name:?} tries nothing again, or there is none of that name\nhint: bugle policies"
+            );
+        }
+        shown.rows(&delays, |delays| {
+            let mut table = Table::new(&["RETRY", "AFTER", "IN ALL"]);
+            for delay in delays {
+                let length =
+                    |seconds: f64| std::time::Duration::try_from_secs_f64(seconds).map_or_else(|_| "∞".into(), span);
+                table.row(vec![
+                    delay.retry.to_string(),
+                    length(delay.seconds),
+                    length(delay.total_seconds),
+                ]);
+            }
+            table
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let list = async || {
+        let policies = read::policies(&client).await.map_err(explained)?;
+        shown.rows(&policies, list_policies)
+    };
+    shown.repeat(list).await
+}
+
+fn list_policies(policies: &[Policy]) -> Table {
+    let mut table = Table::new(&[
+        "POLICY", "KIND", "ATTEMPTS", "DELAY", "FACTOR", "CAP", "JITTER", "USED BY",
+    ]);
+    for policy in policies {
+        table.row(vec![
+            policy.name.clone(),
+            policy.kind.clone(),
+            policy
+                .attempts
+                .map_or_else(|| "endless".into(), |most| most.to_string()),
+            policy.delay.clone(),
+            policy.factor.to_string(),
+            policy.max_delay.clone(),
+            policy.jitter.to_string(),
+            policy.commands.join(" "),
+        ]);
+    }
+    table
+}

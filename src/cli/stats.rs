@@ -1,0 +1,105 @@
+//! `bugle stats`: how much, how fast, how well.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::connect::{Connect, explained};
+use super::filter::interval;
+use super::output::{Shown, Table, age, span};
+use crate::read::{self, CommandStats, ErrorGroup};
+
+/// What to count.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The last hour by queue and command; the same as no word.
+    Commands,
+    /// Failed attempts, grouped by what their errors have in common.
+    Errors {
+        /// How far back
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "1h")]
+        since: Duration,
+    },
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    let client = arguments.connect.client().await?;
+    let shown = &arguments.shown;
+    let once = async || match &arguments.what {
+        None | Some(What::Commands) => {
+            let stats = read::command_stats(&client).await.map_err(explained)?;
+            shown.rows(&stats, commands)
+        }
+        Some(What::Errors { since }) => {
+            let now = read::now(&client).await?;
+            let groups = read::error_groups(&client, &interval(*since))
+                .await
+                .map_err(explained)?;
+            shown.rows(&groups, |groups| errors(groups, now))
+        }
+    };
+    shown.repeat(once).await
+}
+
+fn commands(stats: &[CommandStats]) -> Table {
+    let mut table = Table::new(&[
+        "QUEUE", "COMMAND", "DONE/H", "DONE/MIN", "FAILED", "RATE", "WAIT P50", "WAIT P95", "RUN P50", "RUN P95",
+    ]);
+    for one in stats {
+        table.row(vec![
+            one.queue.clone(),
+            one.command.clone(),
+            one.completed.to_string(),
+            format!("{:.1}", one.completed_per_minute),
+            one.failed.to_string(),
+            one.failure_rate
+                .map(|rate| format!("{:.1}%", rate * 100.0))
+                .unwrap_or_default(),
+            length(one.wait_p50_seconds),
+            length(one.wait_p95_seconds),
+            length(one.run_p50_seconds),
+            length(one.run_p95_seconds),
+        ]);
+    }
+    table
+}
+
+fn errors(groups: &[ErrorGroup], now: SystemTime) -> Table {
+    let mut table = Table::new(&["ATTEMPTS", "JOBS", "COMMAND", "CODE", "LATEST", "JOB", "ERROR"]);
+    for group in groups {
+        let least = if group.is_complete { "" } else { "≥" };
+        table.row(vec![
+            format!("{least}{}", group.attempts),
+            format!("{least}{}", group.jobs),
+            group.command.clone().unwrap_or_default(),
+            group.code.clone().unwrap_or_default(),
+            age(now, group.last_at),
+            group.last_job.to_string(),
+            group.fingerprint.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn length(seconds: Option<f64>) -> String {
+    let length = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    match length {
+        Some(short) if short < Duration::from_millis(10) => format!("{:.1}ms", short.as_secs_f64() * 1000.0),
+        Some(length) => span(length),
+        None => String::new(),
+    }
+}

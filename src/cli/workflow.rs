@@ -1,0 +1,97 @@
+//! `bugle workflow`: enqueue jobs that start when others are done, and look at them.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::connect::{Connect, explained};
+use super::output::{self, Table};
+use crate::job::JobId;
+use crate::{operate, read};
+
+/// What to do.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+
+    #[command(flatten)]
+    connect: Connect,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Enqueue a workflow, all of it or nothing, and print the name and id of each job.
+    Enqueue {
+        /// A file with {"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}, or - for standard input
+        #[arg(value_name = "FILE|-")]
+        file: String,
+    },
+    /// The jobs of a workflow, and their states.
+    Show {
+        /// The id of any of its jobs
+        id: JobId,
+    },
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.what {
+        What::Enqueue { file } => {
+            let text = text(&file)?;
+            let workflow = serde_json::from_str(&text).map_err(|error| anyhow!("{file} is not JSON: {error}"))?;
+            let client = arguments.connect.client().await?;
+            let jobs = operate::enqueue_workflow(&client, workflow).await.map_err(explained)?;
+            if arguments.json {
+                let jobs: Vec<_> = jobs
+                    .iter()
+                    .map(|(name, id)| json!({ "name": name, "id": id }))
+                    .collect();
+                output::print_json(&jobs)?;
+            } else {
+                let mut table = Table::new(&["NAME", "ID"]);
+                for (name, id) in jobs {
+                    table.row(vec![name, id.to_string()]);
+                }
+                table.print()?;
+            }
+        }
+        What::Show { id } => {
+            let client = arguments.connect.client().await?;
+            let jobs = read::workflow(&client, id).await.map_err(explained)?;
+            if jobs.is_empty() {
+                bail!("job {id} belongs to no workflow\nhint: bugle jobs show {id} tells what it waits for");
+            }
+            if arguments.json {
+                output::print_json(&jobs)?;
+            } else {
+                let mut table = Table::new(&["NAME", "ID", "STATE", "COMMAND", "AFTER", "NOTE"]);
+                for job in jobs {
+                    table.row(vec![
+                        job.name,
+                        job.id.to_string(),
+                        job.state,
+                        job.command.unwrap_or_default(),
+                        job.after.join(", "),
+                        job.reason.unwrap_or_default(),
+                    ]);
+                }
+                table.print()?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The text of a file, or of standard input.
+pub fn text(file: &str) -> Result<String> {
+    match file {
+        "-" => std::io::read_to_string(std::io::stdin()).context("standard input"),
+        file => std::fs::read_to_string(file).with_context(|| format!("cannot read {file}")),
+    }
+}

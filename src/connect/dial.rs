@@ -1,0 +1,117 @@
+//! Connecting: one host after the other, each of its addresses, encrypted or not as `sslmode` says.
+
+use std::io;
+
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Connection, Socket};
+
+use super::parameters::Parameters;
+use super::place::{Place, Wanted};
+use super::refusal::refusal;
+use super::target::Target;
+use super::tls::{Connector, Mode, Stream};
+
+/// A connection that was made and is not driven yet.
+pub type Made = (Client, Connection<Socket, Stream<Socket>>);
+
+impl Target {
+    /// For pools, which want the driver's own error.
+    pub(super) async fn dial(&self, application_name: &str) -> Result<Made, (tokio_postgres::Error, String)> {
+        let mut places: Vec<&Place> = self.places.iter().collect();
+        if self.shuffled {
+            fastrand::shuffle(&mut places);
+        }
+        let rounds = match self.wanted {
+            Wanted::PreferStandby => vec![Wanted::Standby, Wanted::Any],
+            wanted => vec![wanted],
+        };
+        let mut last = None;
+        for wanted in rounds {
+            for place in &places {
+                match self.try_place(place, wanted, application_name).await {
+                    Ok(made) => return Ok(made),
+                    // who is refused here would be refused elsewhere; who may come later might come to another now
+                    Err(error)
+                        if error
+                            .code()
+                            .is_some_and(|code| !["57P03", "53300"].contains(&code.code())) =>
+                    {
+                        return Err((error, place.to_string()));
+                    }
+                    Err(error) => last = Some((error, place.to_string())),
+                }
+            }
+        }
+        Err(last.expect("there is always a place"))
+    }
+
+    async fn try_place(&self, place: &Place, wanted: Wanted, name: &str) -> Result<Made, tokio_postgres::Error> {
+        let mut last = None;
+        for address in place.addresses().await? {
+            let at = Place {
+                address: address.or(place.address),
+                ..place.clone()
+            };
+            match self.try_modes(&at, name).await {
+                Ok(made) if wanted.is(&made.1) => return Ok(made),
+                Ok(_) => last = Some(refusal(io::ErrorKind::Other, wanted.missing()).await),
+                Err(error) if error.code().is_some() => return Err(error),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("there is always an address"))
+    }
+
+    /// `allow` and `prefer` have a second try, the other way. What a server says about a password counts more than that
+    /// it would not have it the other way.
+    async fn try_modes(&self, place: &Place, name: &str) -> Result<Made, tokio_postgres::Error> {
+        let tries = match (&place.host, self.mode) {
+            (Host::Unix(_), _) | (_, Mode::Disable) => vec![SslMode::Disable],
+            (_, Mode::Allow) => vec![SslMode::Disable, SslMode::Require],
+            (_, Mode::Prefer) => vec![SslMode::Prefer, SslMode::Disable],
+            _ => vec![SslMode::Require],
+        };
+        let mut first: Option<tokio_postgres::Error> = None;
+        for mode in tries {
+            let tls = self.tls.as_ref().map(Connector::afresh);
+            match self.try_once(place, mode, tls.clone(), name).await {
+                Ok(made) => return Ok(made),
+                Err(error) => {
+                    let is_about_login =
+                        |error: &tokio_postgres::Error| error.code().is_some_and(|code| code.code() == "28P01");
+                    let handshake_failed = error.code().is_none() && tls.is_some_and(|tls| tls.was_used());
+                    let other_way = match self.mode {
+                        Mode::Prefer => handshake_failed || error.code().is_some_and(|code| code.code() == "28000"),
+                        Mode::Allow => error.code().is_some_and(|code| code.code() == "28000"),
+                        _ => false,
+                    };
+                    match first.take() {
+                        Some(said) if is_about_login(&said) || !is_about_login(&error) && self.mode == Mode::Prefer => {
+                            return Err(said);
+                        }
+                        _ if other_way => first = Some(error),
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+        Err(first.expect("a try has failed"))
+    }
+
+    async fn try_once(
+        &self,
+        place: &Place,
+        mode: SslMode,
+        tls: Option<Connector>,
+        name: &str,
+    ) -> Result<Made, tokio_postgres::Error> {
+        let mut config = self.config(place).expect("it was read once");
+        config.application_name(name).ssl_mode(mode);
+        // without TLS the connector is there for its type alone
+        let tls = tls.unwrap_or_else(|| Connector::new(Mode::Allow, &Parameters::new()).expect("it reads no file"));
+        match tokio::time::timeout(self.timeout, config.connect(tls)).await {
+            Ok(made) => made,
+            Err(_) => Err(refusal(io::ErrorKind::TimedOut, "no answer in time").await),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What a connection string, the environment and the service file say, as libpq reads them. No I/O but those files.
+//!
+//! The order is libpq's: the string, then the service it names, then the environment, then the defaults. Values are never
+//! shown in an error: one of them may be the password.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::config::Environment;
+use crate::error::{Error, Result};
+
+/// What is said, by libpq's names.
+pub type Parameters = BTreeMap<String, String>;
+
+/// Every parameter that is understood, and the variable that gives it if the string does not.
+const KNOWN: [(&str, &str); 39] = [
+    ("host", "PGHOST"),
+    ("hostaddr", "PGHOSTADDR"),
+    ("port", "PGPORT"),
+    ("dbname", "PGDATABASE"),
+    ("user", "PGUSER"),
+    ("password", "PGPASSWORD"),
+    ("passfile", "PGPASSFILE"),
+    ("service", "PGSERVICE"),
+    ("servicefile", "PGSERVICEFILE"),
+    ("options", "PGOPTIONS"),
+    ("application_name", "PGAPPNAME"),
+    ("fallback_application_name", ""),
+    ("client_encoding", ""),
+    ("connect_timeout", "PGCONNECT_TIMEOUT"),
+    ("keepalives", ""),
+    ("keepalives_idle", ""),
+    ("keepalives_interval", ""),
+    ("keepalives_count", ""),
+    ("tcp_user_timeout", ""),
+    ("target_session_attrs", "PGTARGETSESSIONATTRS"),
+    ("load_balance_hosts", "PGLOADBALANCEHOSTS"),
+    ("channel_binding", "PGCHANNELBINDING"),
+    ("gssencmode", "PGGSSENCMODE"),
+    ("krbsrvname", "PGKRBSRVNAME"),
+    ("gsslib", "PGGSSLIB"),
+    ("gssdelegation", "PGGSSDELEGATION"),
+    ("sslmode", "PGSSLMODE"),
+    ("sslnegotiation", "PGSSLNEGOTIATION"),
+    ("sslcompression", "PGSSLCOMPRESSION"),
+    ("sslcert", "PGSSLCERT"),
+    ("sslkey", "PGSSLKEY"),
+    ("sslcertmode", "PGSSLCERTMODE"),
+    ("sslrootcert", "PGSSLROOTCERT"),
+    ("sslcrl", "PGSSLCRL"),
+    ("sslsni", "PGSSLSNI"),
+    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
+    ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    ("requirepeer", "PGREQUIREPEER"),
+    ("require_auth", "PGREQUIREAUTH"),
+];
+
+/// Whether the environment alone says which database is meant, as it may for psql.
+pub fn named_by(environment: Environment) -> bool {
+    ["PGHOST", "PGHOSTADDR", "PGDATABASE", "PGSERVICE"]
+        .iter()
+        .any(|name| environment(name).is_some_and(|value| !value.is_empty()))
+}
+
+/// All that is said about a connection, with the defaults that depend on the user and their home.
+pub fn resolve(text: &str, environment: Environment) -> Result<Parameters> {
+    let mut all = read(text)?;
+    let given = |all: &Parameters, name: &str, variable: &str| {
+        all.get(name)
+            .cloned()
+            .or_else(|| environment(variable))
+            .filter(|value| !value.is_empty())
+    };
+    if let Some(service) = given(&all, "service", "PGSERVICE") {
+        let file = given(&all, "servicefile", "PGSERVICEFILE");
+        for (name, value) in read_service(&service, file, environment)? {
+            all.entry(name).or_insert(value);
+        }
+    }
+    for (name, variable) in KNOWN.iter().filter(|(_, variable)| !variable.is_empty()) {
+        if let Some(value) = environment(variable).filter(|value| !value.is_empty()) {
+            all.entry((*name).to_owned()).or_insert(value);
+        }
+    }
+    // an empty value is none, but for the password: libpq then looks into the password file as well
+    all.retain(|_, value| !value.is_empty());
+    if !all.contains_key("user") {
+        let user = ["USER", "LOGNAME"].iter().find_map(|name| environment(name));
+        all.insert("user".into(), user.unwrap_or_else(|| "postgres".into()));
+    }
+    if !all.contains_key("dbname") {
+        all.insert("dbname".into(), all["user"].clone());
+    }
+    if let Some(home) = environment("HOME").map(PathBuf::from) {
+        let defaults = [
+            ("passfile", ".pgpass"),
+            ("sslrootcert", ".postgresql/root.crt"),
+            ("sslcert", ".postgresql/postgresql.crt"),
+            ("sslkey", ".postgresql/postgresql.key"),
+            ("sslcrl", ".postgresql/root.crl"),
+        ];
+        for (name, file) in defaults {
+            let path = home.join(file);
+            if path.exists() {
+                all.entry(name.into()).or_insert_with(|| path.display().to_string());
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A connection string: a URL, `name=value …`, or the mere name of a database.
+fn read(text: &str) -> Result<Parameters> {
+    let text = text.trim();
+    let url = ["postgres://", "postgresql://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    let pairs = match url {
+        Some(rest) => read_url(rest)?,
+        None if text.contains('=') => read_pairs(text)?,
+        None if text.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)) => vec![("dbname".into(), text.into())],
+        None => return Err(unreadable("it is neither a URL nor name=value")),
+    };
+    let mut parameters = Parameters::new();
+    for (name, value) in pairs {
+        // as JDBC says it
+        let (name, value) = match (name.as_str(), value.as_str()) {
+            ("ssl", "true") => ("sslmode".to_owned(), "require".to_owned()),
+            _ => (name, value),
+        };
+        if !KNOWN.iter().any(|(known, _)| *known == name) {
+            return Err(unreadable(&format!("{name:?} is no parameter of a connection")));
+        }
+        parameters.insert(name, value);
+    }
+    Ok(parameters)
+}
+
+fn unreadable(why: &str) -> Error {
+    Error::new(format!("the connection string cannot be read: {why}"))
+        .hint("Expected postgres://user@host/database, or host=… user=… dbname=….")
+}
+
+/// `[user[:password]@][host[:port],…][/database][?name=value&…]`
+fn read_url(rest: &str) -> Result<Vec<(String, String)>> {
+    let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, database) = before.split_once('/').unwrap_or((before, ""));
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let mut names = Vec::new();
+    let mut ports = Vec::new();
+    for place in hosts.split(',') {
+        let (host, port) = match place.strip_prefix('[') {
+            Some(address) => {
+                let (address, after) = address
+                    .split_once(']')
+                    .ok_or_else(|| unreadable("an address in [ has no ]"))?;
+                (address, after.strip_prefix(':').unwrap_or(""))
+            }
+            None => place.split_once(':').unwrap_or((place, "")),
+        };
+        names.push(decoded(host)?);
+        ports.push(decoded(port)?);
+    }
+    let lists = [("host", names.join(",")), ("port", ports.join(","))];
+    let mut pairs = vec![
+        ("user".to_owned(), decoded(user)?),
+        ("password".to_owned(), decoded(password)?),
+        ("dbname".to_owned(), decoded(database)?),
+    ];
+    pairs.extend(lists.map(|(name, list)| (name.to_owned(), list)));
+    // what a URL leaves empty it does not say
+    pairs.retain(|(_, value)| !value.trim_matches(',').is_empty());
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| unreadable("a parameter after ? has no ="))?;
+        pairs.push((decoded(name)?, decoded(value)?));
+    }
+    Ok(pairs)
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let wrong = || unreadable("after % come two hexadecimal digits");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'%' => {
+                let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
+                let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
+                match u8::from_str_radix(digits, 16) {
+                    Ok(0) | Err(_) => return Err(wrong()),
+                    Ok(byte) => byte,
+                }
+            }
+            byte => byte,
+        };
+        bytes.push(byte);
+    }
+    String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8"))
+}
+
+/// `name = value name='va l\'ue'`
+fn read_pairs(text: &str) -> Result<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (name, after) = rest
+            .split_once('=')
+            .ok_or_else(|| unreadable("a name has no = after it"))?;
+        let name = name.trim_end();
+        if name.contains(char::is_whitespace) {
+            return Err(unreadable("a name has no = after it"));
+        }
+        let after = after.trim_start();
+        let quoted = after.starts_with('\'');
+        let mut value = String::new();
+        let mut letters = after.char_indices().skip(usize::from(quoted));
+        let mut end = if quoted { None } else { Some(after.len()) };
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '\\' => value.extend(letters.next().map(|(_, escaped)| escaped)),
+                '\'' if quoted => {
+                    end = Some(at + 1);
+                    break;
+                }
+                letter if !quoted && letter.is_whitespace() => {
+                    end = Some(at);
+                    break;
+                }
+                letter => value.push(letter),
+            }
+        }
+        let end = end.ok_or_else(|| unreadable("a quoted value has no end"))?;
+        pairs.push((name.to_owned(), value));
+        rest = after[end..].trim_start();
+    }
+    Ok(pairs)
+}
+
+/// The section of a service file: the user's own, else the system's.
+fn read_service(service: &str, file: Option<String>, environment: Environment) -> Result<Parameters> {
+    let home = environment("HOME").map(|home| Path::new(&home).join(".pg_service.conf"));
+    let system = environment("PGSYSCONFDIR").unwrap_or_else(|| "/etc/postgresql-common".into());
+    let places = [
+        file.map(PathBuf::from).or(home),
+        Some(Path::new(&system).join("pg_service.conf")),
+    ];
+    for place in places.into_iter().flatten() {
+        let Ok(text) = std::fs::read_to_string(&place) else {
+            continue;
+        };
+        let mut lines = text.lines().map(str::trim);
+        if !lines.any(|line| line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) == Some(service)) {
+            continue;
+        }
+        let section = lines
+            .take_while(|line| !line.starts_with('['))
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut parameters = Parameters::new();
+        for line in section {
+            match line.split_once('=') {
+                Some((name, value)) if KNOWN.iter().any(|(known, _)| *known == name.trim()) => {
+                    parameters.insert(name.trim().to_owned(), value.trim().to_owned());
+                }
+                _ => {
+                    return Err(Error::new(format!(
+                        "{}: a line of the service {service:?} is no parameter of a connection",
+                        place.display()
+                    )));
+                }
+            }
+        }
+        return Ok(parameters);
+    }
+    Err(Error::new(format!("there is no service {service:?} in a service file"))
+        .hint("It is a section of ~/.pg_service.conf, or of the file that PGSERVICEFILE names."))
+}
+
+/// As one string, for another process. It may hold the password.
+pub fn written(parameters: &Parameters) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"));
+    parameters
+        .iter()
+        .filter(|(name, _)| !["service", "servicefile"].contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}={}", quoted(value)))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests;

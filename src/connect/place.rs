@@ -1,0 +1,170 @@
+//! The servers that are named, and what kind of server is wanted.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use tokio_postgres::config::Host;
+use tokio_postgres::{Connection, Socket};
+
+use super::parameters::Parameters;
+use super::passfile::Passfile;
+use super::refusal::refusal;
+use super::tls::Stream;
+use crate::error::{Error, Result};
+
+/// Where distributions put the socket.
+const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/run/postgresql", "/tmp"];
+
+/// One server of those that are named.
+#[derive(Clone)]
+pub struct Place {
+    pub host: Host,
+    pub address: Option<IpAddr>,
+    pub port: u16,
+    pub password: Option<String>,
+}
+
+/// `host`, `hostaddr` and `port` are lists of the same length; one port serves for all.
+pub fn places(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Place>> {
+    let list = |name: &str| match parameters.get(name) {
+        Some(text) => text.split(',').map(str::trim).collect(),
+        None => Vec::new(),
+    };
+    let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
+    let many = hosts.len().max(addresses.len()).max(1);
+    let fits = |given: usize| given == 0 || given == many;
+    if !fits(hosts.len()) || !fits(addresses.len()) || !(fits(ports.len()) || ports.len() == 1) {
+        return Err(Error::new(format!(
+            "{} hosts, {} addresses and {} ports do not go together",
+            hosts.len(),
+            addresses.len(),
+            ports.len()
+        ))
+        .hint("Give each host its port, or one port for all."));
+    }
+    let at = |list: &[&'_ str], index: usize| list.get(index).map(|text| text.to_string()).unwrap_or_default();
+    (0..many)
+        .map(|index| {
+            let port = match at(&ports, if ports.len() == 1 { 0 } else { index }).as_str() {
+                "" => 5432,
+                port => port
+                    .parse()
+                    .ok()
+                    .filter(|port| *port > 0)
+                    .ok_or_else(|| Error::new(format!("{port:?} is no port; one is a number from 1 to 65535")))?,
+            };
+            let address = match at(&addresses, index).as_str() {
+                "" => None,
+                text => Some(text.parse().map_err(|_| {
+                    Error::new(format!("hostaddr {text:?} is no address")).hint("Give names as host, not as hostaddr.")
+                })?),
+            };
+            let host = match (at(&hosts, index), address) {
+                (name, None) if name.is_empty() => default_host(port),
+                (name, Some(address)) if name.is_empty() => Host::Tcp(IpAddr::to_string(&address)),
+                (name, _) if name.starts_with('/') => Host::Unix(name.into()),
+                (name, _) => Host::Tcp(name),
+            };
+            let known_as = match &host {
+                Host::Unix(folder) if SOCKET_FOLDERS.iter().any(|usual| folder.as_os_str() == *usual) => {
+                    "localhost".into()
+                }
+                Host::Unix(folder) => folder.display().to_string(),
+                Host::Tcp(name) => name.clone(),
+            };
+            let password = parameters
+                .get("password")
+                .cloned()
+                .or_else(|| passfile.password(&known_as, port, &parameters["dbname"], &parameters["user"]));
+            Ok(Place {
+                host,
+                address,
+                port,
+                password,
+            })
+        })
+        .collect()
+}
+
+/// The socket of this machine's server, wherever it is; over TCP if there is none.
+fn default_host(port: u16) -> Host {
+    let has_socket = |folder: &&&str| PathBuf::from(folder).join(format!(".s.PGSQL.{port}")).exists();
+    match SOCKET_FOLDERS.iter().find(has_socket) {
+        Some(folder) => Host::Unix(folder.into()),
+        None => Host::Tcp("localhost".into()),
+    }
+}
+
+impl Place {
+    /// Each address of the host; none for a socket, and where one is given.
+    pub async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, tokio_postgres::Error> {
+        let (Host::Tcp(name), None) = (&self.host, self.address) else {
+            return Ok(vec![None]);
+        };
+        match tokio::net::lookup_host((name.as_str(), self.port)).await {
+            Ok(found) => Ok(found.map(|address| Some(address.ip())).collect()),
+            Err(error) => Err(refusal(io::ErrorKind::AddrNotAvailable, &error.to_string()).await),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Unix(folder) => write!(f, "{}/.s.PGSQL.{}", folder.display(), self.port),
+            Host::Tcp(name) if name.contains(':') => write!(f, "[{name}]:{}", self.port),
+            Host::Tcp(name) => write!(f, "{name}:{}", self.port),
+        }
+    }
+}
+
+/// `target_session_attrs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    PreferStandby,
+}
+
+impl Wanted {
+    /// The server reports both unasked, since version 14.
+    pub fn is(self, connection: &Connection<Socket, Stream<Socket>>) -> bool {
+        let on = |name: &str| connection.parameter(name) == Some("on");
+        let standby = on("in_hot_standby");
+        let read_only = standby || on("default_transaction_read_only");
+        match self {
+            Wanted::Any | Wanted::PreferStandby => true,
+            Wanted::ReadWrite => !read_only,
+            Wanted::ReadOnly => read_only,
+            Wanted::Primary => !standby,
+            Wanted::Standby => standby,
+        }
+    }
+
+    pub fn missing(self) -> &'static str {
+        match self {
+            Wanted::ReadWrite => "this server takes no writes, and target_session_attrs=read-write",
+            Wanted::ReadOnly => "this server takes writes, and target_session_attrs=read-only",
+            Wanted::Primary => "this server is a standby, and target_session_attrs=primary",
+            _ => "this server is no standby, and target_session_attrs=standby",
+        }
+    }
+}
+
+pub fn wanted(parameters: &Parameters) -> Result<Wanted> {
+    match parameters.get("target_session_attrs").map(String::as_str) {
+        None | Some("any") => Ok(Wanted::Any),
+        Some("read-write") => Ok(Wanted::ReadWrite),
+        Some("read-only") => Ok(Wanted::ReadOnly),
+        Some("primary") => Ok(Wanted::Primary),
+        Some("standby") => Ok(Wanted::Standby),
+        Some("prefer-standby") => Ok(Wanted::PreferStandby),
+        Some(other) => Err(Error::new(format!("target_session_attrs={other} is not known"))
+            .hint("It is any, read-write, read-only, primary, standby or prefer-standby.")),
+    }
+}

@@ -1,0 +1,89 @@
+use super::*;
+
+fn nothing(_: &str) -> Option<String> {
+    None
+}
+
+fn target(text: &str) -> Result<Target> {
+    Target::parse_in(text, &nothing)
+}
+
+#[test]
+fn each_host_has_its_port() {
+    let places = |text| {
+        target(text)
+            .unwrap()
+            .places
+            .iter()
+            .map(Place::to_string)
+            .collect::<Vec<_>>()
+    };
+
+    assert_eq!(
+        places("host=a,b,/run/x port=1,,3"),
+        ["a:1", "b:5432", "/run/x/.s.PGSQL.3"]
+    );
+    assert_eq!(places("host=a,b port=7"), ["a:7", "b:7"]);
+    assert_eq!(places("hostaddr=::1"), ["[::1]:5432"]);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_says_what_is() {
+    for (text, says) in [
+        ("host=a,b port=1,2,3", "do not go together"),
+        ("host=a port=0", "is no port"),
+        ("host=a port=x", "is no port"),
+        ("hostaddr=a", "is no address"),
+        ("host=a sslmode=strong", "sslmode=strong is not known"),
+        ("host=a sslmode=verify-full", "no root certificate"),
+        ("host=a sslmode=require sslrootcert=system", "too weak"),
+        ("host=a sslmode=verify-ca sslrootcert=/nowhere", "cannot read /nowhere"),
+        ("host=a sslcert=/nowhere", "without sslkey"),
+        ("host=a target_session_attrs=best", "is not known"),
+        ("host=a connect_timeout=soon", "connect_timeout is not a number"),
+        ("host=a keepalives_idle=soon", "keepalives_idle is not a number"),
+        ("host=a require_auth=scram-sha-256", "not supported"),
+        ("host=a channel_binding=maybe", "channel_binding"),
+        ("host=a sslnegotiation=direct", "sslnegotiation"),
+        ("host=a ssl_min_protocol_version=SSLv3", "is not known"),
+    ] {
+        let error = target(text).unwrap_err().to_string();
+
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    let target = target("host=a user=ada password=s3cret").unwrap();
+
+    assert!(!format!("{target:?}").contains("s3cret"));
+    assert!(target.connection_string().contains("s3cret"));
+}
+
+#[test]
+fn a_dead_link_is_noticed_in_seconds_unless_somebody_says_otherwise() {
+    let config = |text| {
+        let target = target(text).unwrap();
+        target.config(&target.places[0]).unwrap()
+    };
+
+    let quick = config("host=a");
+    let slow = config("host=a connect_timeout=60 tcp_user_timeout=90000 keepalives_idle=100 keepalives_count=9");
+
+    assert_eq!(quick.get_tcp_user_timeout(), Some(&Duration::from_secs(10)));
+    assert_eq!(
+        quick.get_keepalives_idle() + 3 * quick.get_keepalives_interval().unwrap(),
+        Duration::from_secs(11)
+    );
+    assert_eq!(quick.get_connect_timeout(), Some(&Duration::from_secs(10)));
+    assert_eq!(slow.get_tcp_user_timeout(), Some(&Duration::from_secs(90)));
+    assert_eq!(slow.get_keepalives_idle(), Duration::from_secs(100));
+    assert_eq!(slow.get_connect_timeout(), Some(&Duration::from_secs(60)));
+}
+
+#[test]
+fn servers_before_14_are_too_old() {
+    assert!(is_too_old("13.22 (Debian)") && is_too_old("9.6.1"));
+    assert!(!is_too_old("14.0") && !is_too_old("18beta1") && !is_too_old("unknown"));
+}

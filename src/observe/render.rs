@@ -1,0 +1,150 @@
+//! Metrics as Prometheus reads them.
+
+use std::fmt::Write;
+
+use super::listen::Worker;
+use super::metrics::{METRICS, Metric, of_gauge};
+use super::tally::{BOUNDS, Ending, Histogram};
+use crate::calls::Gauge;
+
+/// The page: all metrics of this worker, and with `gauges` those of the database.
+pub fn page(worker: &Worker, gauges: &[Gauge]) -> String {
+    let mut page = Page::default();
+    let health = &worker.observed.health;
+    let tallies = &worker.observed.tallies;
+    let info = [
+        ("name", worker.name.as_str()),
+        ("host", &worker.host),
+        ("version", env!("CARGO_PKG_VERSION")),
+    ];
+    page.sample("bugle_worker_info", &info, 1.0);
+    page.sample("bugle_worker_ready", &[], f64::from(health.failing().is_empty()));
+    page.sample("bugle_worker_connected", &[], f64::from(health.is_connected()));
+    page.sample("bugle_worker_keeper", &[], f64::from(health.is_keeper()));
+    page.sample("bugle_worker_reconnects_total", &[], health.reconnects() as f64);
+    if let Some(silence) = health.silence() {
+        page.sample("bugle_worker_heartbeat_age_seconds", &[], silence.as_secs_f64());
+    }
+    for (queue, slots) in &worker.queues {
+        page.sample("bugle_worker_slots", &[("queue", queue)], f64::from(*slots));
+    }
+    page.sample("bugle_worker_undelivered", &[], (worker.undelivered)() as f64);
+    for ((queue, command), tally) in tallies.snapshot() {
+        let labels = [("queue", queue.as_str()), ("command", command.as_str())];
+        page.sample("bugle_jobs_running", &labels, tally.running() as f64);
+        page.sample("bugle_jobs_started_total", &labels, tally.started as f64);
+        for how in Ending::ALL {
+            let labels = [labels[0], labels[1], ("outcome", how.as_str())];
+            page.sample("bugle_jobs_ended_total", &labels, tally.ended[how as usize] as f64);
+        }
+        page.histogram("bugle_job_run_seconds", &labels, &tally.run);
+        page.histogram("bugle_job_wait_seconds", &labels, &tally.wait);
+    }
+    page.histogram("bugle_claim_seconds", &[], &tallies.claims.lock().unwrap());
+    page.histogram("bugle_flush_seconds", &[], &tallies.flushes.lock().unwrap());
+    for gauge in gauges {
+        if let Some((name, label)) = of_gauge(&gauge.name) {
+            let queue = gauge.queue.as_deref().map(|queue| ("queue", queue));
+            let label = label.zip(gauge.label.as_deref());
+            let labels: Vec<_> = queue.into_iter().chain(label).collect();
+            page.sample(name, &labels, gauge.value);
+        }
+    }
+    page.text()
+}
+
+/// Samples by metric, in the order of the table: the format wants those of a metric together.
+#[derive(Default)]
+struct Page {
+    samples: Vec<(usize, String)>,
+}
+
+impl Page {
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let place = place(name);
+        debug_assert!(
+            labels.iter().all(|(label, _)| METRICS[place].labels.contains(label)),
+            "{name}"
+        );
+        self.samples.push((place, line(name, labels, value)));
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
+        let place = place(name);
+        let mut sum = 0;
+        let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(histogram.counts) {
+            sum += count;
+            let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.samples
+                .push((place, line(&format!("{name}_bucket"), &labels, sum as f64)));
+        }
+        self.samples
+            .push((place, line(&format!("{name}_sum"), labels, histogram.seconds)));
+        self.samples
+            .push((place, line(&format!("{name}_count"), labels, sum as f64)));
+    }
+
+    fn text(mut self) -> String {
+        // stable: samples of a metric stay in their order
+        self.samples.sort_by_key(|(place, _)| *place);
+        let mut text = String::new();
+        let mut told = None;
+        for (place, line) in self.samples {
+            if told != Some(place) {
+                let Metric { name, kind, help, .. } = METRICS[place];
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
+                told = Some(place);
+            }
+            text.push_str(&line);
+        }
+        text
+    }
+}
+
+fn place(name: &str) -> usize {
+    METRICS
+        .iter()
+        .position(|metric| metric.name == name)
+        .unwrap_or_else(|| panic!("{name} is not in the table of metrics"))
+}
+
+fn line(name: &str, labels: &[(&str, &str)], value: f64) -> String {
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let labels: Vec<String> = labels
+        .iter()
+        .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
+        .collect();
+    match labels.is_empty() {
+        true => format!("{name} {value}\n"),
+        false => format!("{name}{{{}}} {value}\n", labels.join(",")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::Kind;
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(line("x", &[("a", "q\"\\\n")], 1.5), "x{a=\"q\\\"\\\\\\n\"} 1.5\n");
+    }
+
+    #[test]
+    fn every_metric_has_a_name_of_its_own_and_only_histograms_are_in_spans() {
+        for metric in METRICS {
+            assert!(metric.name.starts_with("bugle_"), "{}", metric.name);
+            assert_eq!(
+                place(metric.name),
+                METRICS.iter().rposition(|m| m.name == metric.name).unwrap()
+            );
+            assert_eq!(
+                metric.kind == Kind::Counter,
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Counting what happens to jobs, by queue and command. Cheap enough to be always on: a lock and a few additions a job.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::calls::MinuteReport;
+
+/// The upper ends of the spans times are counted in, in seconds; the last span is open. The same as `bugle.bounds()`.
+pub const BOUNDS: [f64; 20] = [
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+    3600.0,
+];
+
+/// How an attempt ended, as far as this worker is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Done.
+    Completed,
+    /// The executor failed, panicked or took too long.
+    Failed,
+    /// To be run again later.
+    Snoozed,
+    /// The executor said that there is nothing to do.
+    Cancelled,
+    /// It waits for an answer.
+    Waiting,
+    /// Interrupted because the worker stops.
+    GivenBack,
+    /// Somebody else has it now, or called it off.
+    Fenced,
+}
+
+impl Ending {
+    /// All of them.
+    pub const ALL: [Ending; 7] = [
+        Ending::Completed,
+        Ending::Failed,
+        Ending::Snoozed,
+        Ending::Cancelled,
+        Ending::Waiting,
+        Ending::GivenBack,
+        Ending::Fenced,
+    ];
+
+    /// As the label of a metric.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Ending::Completed => "completed",
+            Ending::Failed => "failed",
+            Ending::Snoozed => "snoozed",
+            Ending::Cancelled => "cancelled",
+            Ending::Waiting => "waiting",
+            Ending::GivenBack => "given_back",
+            Ending::Fenced => "fenced",
+        }
+    }
+}
+
+/// Times, counted by spans.
+#[derive(Debug, Clone, Default)]
+pub struct Histogram {
+    /// How many are in each span.
+    pub counts: [u64; BOUNDS.len() + 1],
+    /// All of them together.
+    pub seconds: f64,
+}
+
+impl Histogram {
+    fn add(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.counts[BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
+        self.seconds += seconds;
+    }
+}
+
+/// What became of the jobs of one queue and command.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Attempts that were started.
+    pub started: u64,
+    /// Attempts that ended, by how.
+    pub ended: [u64; Ending::ALL.len()],
+    /// How long they ran.
+    pub run: Histogram,
+    /// How long they waited, from when they were due.
+    pub wait: Histogram,
+    /// What the database was not told yet.
+    untold: Option<MinuteReport>,
+}
+
+impl Tally {
+    /// Attempts that run now.
+    pub fn running(&self) -> u64 {
+        self.started - self.ended.iter().sum::<u64>()
+    }
+}
+
+type Key = (String, String);
+
+/// All tallies of a worker.
+#[derive(Default)]
+pub struct Tallies {
+    by_command: Mutex<BTreeMap<Key, Arc<Mutex<Tally>>>>,
+    /// How far the database's clock is ahead of ours, in microseconds.
+    ahead: AtomicI64,
+    /// Calls of `bugle.claim`, and how long they took.
+    pub claims: Mutex<Histogram>,
+    /// Flushes of ends, and how long they took.
+    pub flushes: Mutex<Histogram>,
+}
+
+impl Tallies {
+    /// An attempt starts. It has waited since `due`, by the database's clock.
+    pub fn start(&self, queue: &str, command: &str, due: SystemTime) -> Run {
+        let tally = {
+            let mut all = self.by_command.lock().unwrap();
+            let key = (queue.to_owned(), command.to_owned());
+            all.entry(key).or_default().clone()
+        };
+        let wait = self.now().duration_since(due).unwrap_or_default();
+        {
+            let mut tally = tally.lock().unwrap();
+            tally.started += 1;
+            tally.wait.add(wait);
+        }
+        Run {
+            tally,
+            key: (queue.to_owned(), command.to_owned()),
+            wait,
+            started: Instant::now(),
+            ended: false,
+        }
+    }
+
+    /// A copy of what was counted, by queue and command.
+    pub fn snapshot(&self) -> Vec<(Key, Tally)> {
+        let all = self.by_command.lock().unwrap();
+        all.iter()
+            .map(|(key, tally)| (key.clone(), tally.lock().unwrap().clone()))
+            .collect()
+    }
+
+    /// What the database was not told yet.
+    pub fn take_reports(&self) -> Vec<MinuteReport> {
+        let all = self.by_command.lock().unwrap();
+        all.values()
+            .filter_map(|tally| tally.lock().unwrap().untold.take())
+            .collect()
+    }
+
+    /// It could not be told.
+    pub fn put_back(&self, reports: Vec<MinuteReport>) {
+        let all = self.by_command.lock().unwrap();
+        for report in reports {
+            if let Some(tally) = all.get(&(report.queue.clone(), report.command.clone())) {
+                let mut tally = tally.lock().unwrap();
+                match &mut tally.untold {
+                    Some(untold) => untold.add(&report),
+                    none => *none = Some(report),
+                }
+            }
+        }
+    }
+
+    /// The database's clock says so.
+    pub fn set_clock(&self, now: SystemTime) {
+        let micros = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
+        self.ahead
+            .store(micros(now) - micros(SystemTime::now()), Ordering::Relaxed);
+    }
+
+    fn now(&self) -> SystemTime {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let size = Duration::from_micros(ahead.unsigned_abs());
+        match ahead < 0 {
+            true => SystemTime::now() - size,
+            false => SystemTime::now() + size,
+        }
+    }
+}
+
+/// An attempt that runs. One that is dropped without an end was aborted.
+pub struct Run {
+    tally: Arc<Mutex<Tally>>,
+    key: Key,
+    wait: Duration,
+    started: Instant,
+    ended: bool,
+}
+
+impl Run {
+    /// It ended like this.
+    pub fn end(mut self, how: Ending) {
+        self.note(how);
+    }
+
+    fn note(&mut self, how: Ending) {
+        self.ended = true;
+        let took = self.started.elapsed();
+        let mut tally = self.tally.lock().unwrap();
+        tally.ended[how as usize] += 1;
+        tally.run.add(took);
+        let report = tally
+            .untold
+            .get_or_insert_with(|| MinuteReport::of(&self.key.0, &self.key.1, BOUNDS.len() + 1));
+        match how {
+            Ending::Completed => report.completed += 1,
+            Ending::Failed => report.failed += 1,
+            _ => report.others += 1,
+        }
+        let span = |time: Duration| BOUNDS.partition_point(|bound| *bound < time.as_secs_f64());
+        report.run_seconds += took.as_secs_f64();
+        report.wait_seconds += self.wait.as_secs_f64();
+        report.run[span(took)] += 1;
+        report.wait[span(self.wait)] += 1;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.note(Ending::GivenBack);
+        }
+    }
+}
+
+/// Note how long something took.
+pub fn time(histogram: &Mutex<Histogram>, since: Instant) {
+    histogram.lock().unwrap().add(since.elapsed());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_into_the_span_that_ends_at_or_above_them() {
+        let mut histogram = Histogram::default();
+        for millis in [0, 1, 3, 4_000_000] {
+            histogram.add(Duration::from_millis(millis));
+        }
+
+        assert_eq!(
+            [histogram.counts[0], histogram.counts[2], histogram.counts[20]],
+            [2, 1, 1]
+        );
+        assert_eq!(histogram.seconds, 4_000.004);
+    }
+
+    #[test]
+    fn what_was_not_told_is_told_later_with_the_rest() {
+        let tallies = Tallies::default();
+        let due = SystemTime::now() - Duration::from_secs(4);
+        tallies.start("mail", "send", due).end(Ending::Completed);
+
+        let first = tallies.take_reports();
+        tallies.start("mail", "send", due).end(Ending::Failed);
+        drop(tallies.start("mail", "send", due));
+        assert_eq!(tallies.snapshot()[0].1.running(), 0);
+        tallies.put_back(first);
+        let all = tallies.take_reports();
+
+        assert_eq!((all[0].completed, all[0].failed, all[0].others), (1, 1, 1));
+        assert_eq!(all[0].wait[11], 3, "between two and five seconds");
+        assert!(tallies.take_reports().is_empty());
+    }
+
+    #[test]
+    fn waits_are_measured_by_the_databases_clock() {
+        let tallies = Tallies::default();
+        let theirs = SystemTime::now() + Duration::from_secs(3600);
+        tallies.set_clock(theirs);
+
+        tallies
+            .start("mail", "send", theirs - Duration::from_millis(1500))
+            .end(Ending::Completed);
+
+        assert_eq!(tallies.take_reports()[0].wait[10], 1, "between one and two seconds");
+    }
+}

@@ -1,0 +1,146 @@
+//! Roles, history, workers and queues.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::{Client, GenericClient};
+
+use super::{Finding, Level, length};
+use crate::error::Result;
+use crate::read;
+
+pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
+    let rows = client
+        .query(
+            "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
+             left join pg_roles r on r.rolname = n.name",
+            &[],
+        )
+        .await?;
+    let missing: Vec<String> = rows
+        .iter()
+        .filter(|row| !row.get::<_, bool>(1))
+        .map(|row| row.get(0))
+        .collect();
+    if missing.is_empty() {
+        return Ok(Finding::ok("roles", "all four are there"));
+    }
+    let create: Vec<String> = missing
+        .iter()
+        .map(|role| format!("create role {role} nologin;"))
+        .collect();
+    Ok(vec![
+        Finding::new("roles", Level::Warn, format!("missing: {}", missing.join(", ")))
+            .mend(format!("{}  -- then: bugle migrate", create.join(" "))),
+    ])
+}
+
+pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
+    let rows = client
+        .query(
+            "select g.label, g.value from bugle.gauges() g where g.name = 'history_days_ahead'",
+            &[],
+        )
+        .await?;
+    let ahead = rows
+        .iter()
+        .map(|row| row.get::<_, f64>(1))
+        .fold(f64::INFINITY, f64::min);
+    Ok(match ahead {
+        1.0.. if ahead.is_finite() => Finding::ok("history", format!("days are made {ahead} ahead")),
+        _ => vec![
+            Finding::new(
+                "history",
+                Level::Fail,
+                "no day of history is made ahead: the keeper's upkeep does not run",
+            )
+            .mend("select bugle.upkeep();  -- until it returns null; then see why no worker is keeper"),
+        ],
+    })
+}
+
+pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
+    let workers = read::workers(client, false).await?;
+    let now = read::now(client).await?;
+    let silence = |seen: SystemTime| now.duration_since(seen).unwrap_or_default();
+    let alive: Vec<_> = workers.iter().filter(|worker| worker.state != "lost").collect();
+    if alive.is_empty() {
+        return Ok(vec![
+            Finding::new(
+                "workers",
+                Level::Warn,
+                "none is alive: nothing runs, and nothing is kept",
+            )
+            .mend("bugle worker --config …"),
+        ]);
+    }
+    let mut found = Vec::new();
+    for worker in workers.iter().filter(|worker| worker.state == "lost") {
+        let words = format!("worker {} ({}) was lost; its jobs go to others", worker.id, worker.name);
+        found.push(Finding::new("workers", Level::Warn, words));
+    }
+    for worker in alive
+        .iter()
+        .filter(|worker| silence(worker.seen_at) > Duration::from_secs(20))
+    {
+        let words = format!(
+            "worker {} ({}) was last heard {} s ago",
+            worker.id,
+            worker.name,
+            silence(worker.seen_at).as_secs()
+        );
+        found.push(Finding::new("workers", Level::Warn, words));
+    }
+    if !alive
+        .iter()
+        .any(|worker| worker.is_keeper && silence(worker.seen_at) < Duration::from_secs(15))
+    {
+        let words = "nobody keeps the house: nothing is promoted, rescued or scheduled";
+        found.push(
+            Finding::new("workers", Level::Fail, words)
+                .mend("It is taken over within seconds. Else see the workers' logs for event=heartbeat."),
+        );
+    }
+    if found.is_empty() {
+        return Ok(Finding::ok(
+            "workers",
+            format!("{} alive, one of them keeper", alive.len()),
+        ));
+    }
+    Ok(found)
+}
+
+pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    let paused = client
+        .query(
+            "select q.name, now() - q.paused_at > interval '1 hour' from bugle.queues q where q.paused_at is not null",
+            &[],
+        )
+        .await?;
+    for row in &paused {
+        let name: String = row.get(0);
+        let words = format!("nobody claims from queue {name:?}: it is paused");
+        found.push(
+            Finding::new("queues", Level::Warn, words)
+                .mend(format!("select bugle.resume_queue('{}');", name.replace('\'', "''"))),
+        );
+    }
+    let unserved = client
+        .query(
+            "select u.queue, u.command, extract(epoch from now() - u.since)::float8 from bugle.unserved u limit 20",
+            &[],
+        )
+        .await?;
+    for row in &unserved {
+        let (queue, command): (String, String) = (row.get(0), row.get(1));
+        let words = format!(
+            "no live worker serves command {command:?} in queue {queue:?}; a job has waited for {}",
+            length(row.get(2))
+        );
+        found.push(Finding::new("queues", Level::Warn, words).mend("Start a worker with that command and queue."));
+    }
+    if found.is_empty() {
+        return Ok(Finding::ok("queues", "every ready job has a worker that serves it"));
+    }
+    Ok(found)
+}

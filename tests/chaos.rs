@@ -1,0 +1,57 @@
+//! Chaos: several worker processes and enqueuers behind proxies, on a server of their own, and everything that can go wrong.
+//!
+//! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices again. What
+//! everybody saw is compared with the tables in the end (`judge/`); there must be no violation.
+
+mod judge;
+
+mod chaos {
+    pub mod enqueuers;
+    pub mod faults;
+    pub mod fleet;
+    pub mod proxy;
+    pub mod round;
+    pub mod samples;
+    pub mod worker;
+}
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(history) = std::env::var_os(chaos::worker::HISTORY) {
+        return chaos::worker::run(&PathBuf::from(history));
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        println!("chaos: test");
+        return ExitCode::SUCCESS;
+    }
+    // as the test harness does: run what has all of the names that are asked for, and ignore flags of the harness
+    let asked_for = |name: &&String| !name.starts_with('-') && name.parse::<u64>().is_err();
+    let elsewhere = arguments
+        .iter()
+        .filter(asked_for)
+        .any(|name| !"chaos".contains(name.as_str()));
+    if elsewhere || std::env::var_os("BUGLE_SKIP_CHAOS").is_some() {
+        println!("chaos: skipped");
+        return ExitCode::SUCCESS;
+    }
+    let seed = arguments
+        .iter()
+        .position(|argument| argument == "--seed")
+        .and_then(|at| arguments.get(at + 1)?.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(1..1_000_000));
+    let minutes = arguments.iter().position(|argument| argument == "--soak").map(|at| {
+        arguments
+            .get(at + 1)
+            .and_then(|minutes| minutes.parse().ok())
+            .unwrap_or(30)
+    });
+    let plan = match minutes {
+        Some(minutes) => chaos::faults::Plan::soak(minutes),
+        None if arguments.iter().any(|argument| argument == "--long") => chaos::faults::Plan::long(),
+        None => chaos::faults::Plan::short(),
+    };
+    chaos::round::play(plan, seed)
+}

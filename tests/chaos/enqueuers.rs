@@ -1,0 +1,324 @@
+//! The application: enqueues in every way there is, cancels, answers, and writes down what it was told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use tokio_postgres::types::Json;
+use tokio_postgres::{Client, Config, Error, NoTls};
+
+use super::proxy::Proxy;
+use crate::judge::{Pen, What};
+
+/// What all enqueuers share.
+pub struct Load {
+    pub enqueued: AtomicUsize,
+    pub wanted: usize,
+    /// Jobs a second, all together.
+    pub rate: usize,
+    pub stop: AtomicBool,
+    /// There are a few of these only.
+    pub suicides: AtomicUsize,
+    pub most_suicides: usize,
+}
+
+/// How an attempt to say something to the database ended.
+enum Answer<T> {
+    Yes(T),
+    No,
+    /// The connection broke: it may have happened.
+    Unknown,
+}
+
+pub struct Enqueuer {
+    pub name: String,
+    pub proxy: Proxy,
+    pub login: String,
+    pub pen: Pen,
+    pub load: Arc<Load>,
+    pub rng: Rng,
+    pub share: usize,
+}
+
+impl Enqueuer {
+    /// Enqueue until there are enough.
+    pub async fn run(mut self) -> Proxy {
+        let mut count = 0;
+        while !self.load.stop.load(Ordering::Acquire) && self.load.enqueued.load(Ordering::Acquire) < self.load.wanted {
+            let Some(client) = connect(&format!("host=127.0.0.1 port={} {}", self.proxy.port, self.login)).await else {
+                continue;
+            };
+            if client
+                .batch_execute("set lock_timeout = '200ms'; set statement_timeout = '2s'")
+                .await
+                .is_err()
+            {
+                continue;
+            }
+            while !client.is_closed()
+                && !self.load.stop.load(Ordering::Acquire)
+                && self.load.enqueued.load(Ordering::Acquire) < self.load.wanted
+            {
+                count += 1;
+                let made = self.enqueue(&client, count).await;
+                self.load.enqueued.fetch_add(made, Ordering::AcqRel);
+                let pause = made.max(1) as f64 * self.share as f64 / self.load.rate as f64;
+                tokio::time::sleep(Duration::from_secs_f64(pause.min(1.0))).await;
+            }
+        }
+        self.proxy
+    }
+
+    /// Enqueue something, in one of many ways. Returns how many jobs there are more, probably.
+    async fn enqueue(&mut self, client: &Client, count: usize) -> usize {
+        let name = self.name.clone();
+        let token = |n: usize| format!("{name}-{count}-{n}");
+        match self.rng.u8(..100) {
+            // many in one statement
+            0..50 => {
+                let tokens: Vec<String> = (0..self.rng.usize(5..40)).map(token).collect();
+                self.insert(client, &tokens, "").await
+            }
+            50..62 => self.insert(client, &[token(0)], "").await,
+            // due later
+            62..70 => {
+                let tokens: Vec<String> = (0..5).map(token).collect();
+                let later = format!("now() + interval '{} milliseconds'", self.rng.u32(50..3000));
+                self.insert(client, &tokens, &later).await
+            }
+            70..73 => self.rolled_back(client, &token(0)).await,
+            // one after another, or few at once
+            73..77 => {
+                let tokens: Vec<String> = (0..self.rng.usize(2..10)).map(token).collect();
+                self.exact(client, &tokens).await
+            }
+            77..88 => self.unique(client, &token(0)).await,
+            _ => self.idempotent(client, &token(0)).await,
+        }
+    }
+
+    fn task(&mut self, token: &str) -> Value {
+        let act = match self.rng.u16(..1000) {
+            0..40 => "fail",
+            40..60 => "snooze",
+            60..75 => "wait",
+            75..85 => "give_up",
+            85..95 => "fail_for_good",
+            95..110 => "panic",
+            110..200 => "settle",
+            200..220 => "folder",
+            220..223 => "block",
+            223..225 => "memory",
+            225..227 if self.load.suicides.fetch_add(1, Ordering::AcqRel) < self.load.most_suicides => "suicide",
+            _ => "",
+        };
+        // some take so long that a kill finds them running
+        let ms = match self.rng.u8(..100) {
+            0..4 => self.rng.u64(200..900),
+            4..30 => self.rng.u64(1..40),
+            _ => 0,
+        };
+        json!({ "token": token, "act": act, "ms": ms })
+    }
+
+    async fn insert(&mut self, client: &Client, tokens: &[String], run_at: &str) -> usize {
+        let tasks: Vec<Json<Value>> = tokens.iter().map(|token| Json(self.task(token))).collect();
+        let run_at = if run_at.is_empty() { "now()" } else { run_at };
+        let sql = format!(
+            "insert into bugle.jobs (command, payload, run_at, retry_policy) \
+             select 'work', p, {run_at}, 'quick' from unnest($1::jsonb[]) p returning id, payload ->> 'token'"
+        );
+        self.ask(tokens);
+        let rows = answer(client.query(&sql, &[&tasks]).await);
+        let made = rows.map(|rows| {
+            rows.iter()
+                .map(|row| (row.get(0), row.get(1)))
+                .collect::<Vec<(i64, String)>>()
+        });
+        self.told(tokens, made)
+    }
+
+    async fn exact(&mut self, client: &Client, tokens: &[String]) -> usize {
+        let tasks: Vec<Json<Value>> = tokens
+            .iter()
+            .map(|token| Json(json!({ "token": token, "ms": self.rng.u64(..25) })))
+            .collect();
+        let keys = match self.rng.bool() {
+            true => format!("order_key) select 'work', p, 'exact', 'quick', 'o{}'", self.rng.u8(..5)),
+            false => format!("limit_key) select 'work', p, 'exact', 'quick', 'l{}'", self.rng.u8(..3)),
+        };
+        let sql = format!(
+            "insert into bugle.jobs (command, payload, queue, retry_policy, {keys} from unnest($1::jsonb[]) p returning id, payload ->> 'token'"
+        );
+        self.ask(tokens);
+        let rows = answer(client.query(&sql, &[&tasks]).await);
+        let made = rows.map(|rows| {
+            rows.iter()
+                .map(|row| (row.get(0), row.get(1)))
+                .collect::<Vec<(i64, String)>>()
+        });
+        self.told(tokens, made)
+    }
+
+    /// A job and an order of the application that never were.
+    async fn rolled_back(&mut self, client: &Client, token: &str) -> usize {
+        let task = Json(self.task(token));
+        self.ask(&[token.to_owned()]);
+        let done = async {
+            client.batch_execute("begin").await?;
+            client
+                .execute(
+                    "insert into bugle.jobs (command, payload) values ('work', $1)",
+                    &[&task],
+                )
+                .await?;
+            client.batch_execute("rollback").await
+        };
+        let _ = done.await;
+        let _ = client.batch_execute("rollback").await;
+        self.pen.note(What::Refused {
+            token: token.to_owned(),
+        });
+        0
+    }
+
+    /// One of few keys: mostly there is such a job already.
+    async fn unique(&mut self, client: &Client, token: &str) -> usize {
+        let task = Json(self.task(token));
+        let key = format!("k{}", self.rng.u8(..30));
+        let conflict = self.rng.choice(["keep", "move"]).expect("one");
+        let sql = format!(
+            "select id, $2::text from bugle.enqueue_once('work', $1, p_unique_key => '{key}', p_on_conflict => '{conflict}', p_retry_policy => 'quick')"
+        );
+        self.ask(&[token.to_owned()]);
+        let rows = answer(client.query(&sql, &[&task, &token]).await);
+        let made = rows.map(|rows| {
+            rows.iter()
+                .map(|row| (row.get(0), row.get(1)))
+                .collect::<Vec<(i64, String)>>()
+        });
+        self.told(&[token.to_owned()], made)
+    }
+
+    /// Said again until there is an answer: it is one job all the same.
+    async fn idempotent(&mut self, client: &Client, token: &str) -> usize {
+        let task = Json(self.task(token));
+        let sql = "select id, $2::text from bugle.enqueue_once('work', $1, p_idempotency_key => $2, p_retry_policy => 'quick')";
+        self.ask(&[token.to_owned()]);
+        let mut fresh = None;
+        loop {
+            let client = fresh.as_ref().unwrap_or(client);
+            match answer(client.query(sql, &[&task, &token]).await) {
+                Answer::Yes(rows) => {
+                    let made = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+                    return self.told(&[token.to_owned()], Answer::Yes(made));
+                }
+                Answer::No if self.load.stop.load(Ordering::Acquire) => return 0,
+                Answer::No | Answer::Unknown => {
+                    let url = format!("host=127.0.0.1 port={} {}", self.proxy.port, self.login);
+                    fresh = connect(&url).await;
+                    if self.load.stop.load(Ordering::Acquire) {
+                        return 0;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&self, tokens: &[String]) {
+        for token in tokens {
+            self.pen.note(What::Asked { token: token.clone() });
+        }
+    }
+
+    fn told(&self, tokens: &[String], made: Answer<Vec<(i64, String)>>) -> usize {
+        match made {
+            Answer::Yes(made) => {
+                for (job, token) in &made {
+                    self.pen.note(What::Acknowledged {
+                        token: token.clone(),
+                        job: *job,
+                    });
+                }
+                made.len()
+            }
+            Answer::No => {
+                for token in tokens {
+                    self.pen.note(What::Refused { token: token.clone() });
+                }
+                0
+            }
+            Answer::Unknown => 0,
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+        match self {
+            Answer::Yes(it) => Answer::Yes(change(it)),
+            Answer::No => Answer::No,
+            Answer::Unknown => Answer::Unknown,
+        }
+    }
+}
+
+/// An error of the server means no; but one that ends the session may come after the commit.
+fn answer<T>(said: Result<T, Error>) -> Answer<T> {
+    match said {
+        Ok(it) => Answer::Yes(it),
+        Err(error) => match error.code() {
+            Some(code) if !code.code().starts_with("57P") => Answer::No,
+            _ => Answer::Unknown,
+        },
+    }
+}
+
+/// Connect, or wait a moment.
+pub async fn connect(url: &str) -> Option<Client> {
+    let mut config: Config = url.parse().expect("a connection string");
+    config.connect_timeout(Duration::from_secs(2));
+    match tokio::time::timeout(Duration::from_secs(3), config.connect(NoTls)).await {
+        Ok(Ok((client, connection))) => {
+            tokio::spawn(connection);
+            Some(client)
+        }
+        _ => {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            None
+        }
+    }
+}
+
+/// Somebody who cancels some jobs, and answers those that wait for it.
+pub async fn operate(url: String, pen: Pen, mut rng: Rng, done: Arc<AtomicBool>) {
+    while !done.load(Ordering::Acquire) {
+        let Some(client) = connect(&url).await else { continue };
+        while !client.is_closed() && !done.load(Ordering::Acquire) {
+            let said = async {
+                let waiting = client
+                    .query("select id from bugle.jobs_live where state = 'waiting' limit 20", &[])
+                    .await?;
+                for row in &waiting {
+                    let _ = client
+                        .execute("select bugle.resolve($1, '1')", &[&row.get::<_, i64>(0)])
+                        .await;
+                }
+                let live =
+                    "select id from bugle.jobs_live where payload ->> 'act' <> 'suicide' order by random() limit 1";
+                if rng.u8(..4) == 0
+                    && let Some(row) = client.query_opt(live, &[]).await?
+                {
+                    let job: i64 = row.get(0);
+                    client.query_one("select bugle.cancel($1::bigint)", &[&job]).await?;
+                    pen.note(What::Cancelled { job });
+                }
+                Ok::<(), Error>(())
+            };
+            let _ = said.await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The faults: each alone first, then all of them at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bugle::private_postgres::PrivatePostgres;
+use fastrand::Rng;
+use tokio::sync::Mutex;
+
+use super::enqueuers::connect;
+use super::fleet::Place;
+use super::proxy::Link;
+use crate::judge::{Fault, Pen, What};
+
+/// How long a worker that is still connected may be silent: see `bugle.settings.lease`.
+pub const LEASE: Duration = Duration::from_secs(6);
+
+/// How much of each.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub kills_alone: usize,
+    /// How long everything is done at once.
+    pub combined: Duration,
+    pub kills: usize,
+    pub freezes: usize,
+    pub server_kills: usize,
+    pub jobs: usize,
+    /// So many workers are never killed, to see whether they grow.
+    pub spared: usize,
+}
+
+impl Plan {
+    pub fn short() -> Plan {
+        Plan {
+            kills_alone: 10,
+            combined: Duration::from_secs(50),
+            kills: 14,
+            freezes: 10,
+            server_kills: 4,
+            jobs: 20_000,
+            spared: 0,
+        }
+    }
+
+    pub fn long() -> Plan {
+        Plan {
+            kills_alone: 30,
+            combined: Duration::from_secs(1080),
+            kills: 280,
+            freezes: 100,
+            server_kills: 40,
+            jobs: 200_000,
+            spared: 0,
+        }
+    }
+
+    /// A steady rate for so many minutes, and now and then a fault.
+    pub fn soak(minutes: usize) -> Plan {
+        Plan {
+            kills_alone: 2,
+            combined: Duration::from_secs(60 * minutes as u64),
+            kills: 2 * minutes,
+            freezes: minutes,
+            server_kills: minutes.div_ceil(5),
+            jobs: 4_000 * minutes,
+            spared: 2,
+        }
+    }
+}
+
+pub struct Faults {
+    pub places: Vec<Arc<Place>>,
+    /// The links of the enqueuers.
+    pub links: Vec<Arc<Link>>,
+    pub server: Arc<Mutex<PrivatePostgres>>,
+    /// The owner, past every proxy.
+    pub direct: String,
+    pub pen: Pen,
+    pub spared: usize,
+}
+
+/// A fault on a link or in the database, apart from kills, freezes and crashes.
+const SMALL: [Fault; 8] = [
+    Fault::Cut,
+    Fault::Slow,
+    Fault::Muted,
+    Fault::HalfOpen,
+    Fault::BackendKill,
+    Fault::TerminateAll,
+    Fault::LockHeld,
+    Fault::LongTransaction,
+];
+
+impl Faults {
+    /// One kind after the other, each time for a moment.
+    pub async fn alone(&self, plan: &Plan, mut rng: Rng) {
+        for _ in 0..plan.kills_alone {
+            self.kill(&mut rng).await;
+            pause(&mut rng, 1200..2200).await;
+        }
+        for fault in SMALL {
+            self.small(fault, &mut rng).await;
+        }
+        self.crash_server(false, &mut rng).await;
+        pause(&mut rng, 1500..2000).await;
+        self.crash_server(true, &mut rng).await;
+        let mut two = (rng.fork(), rng.fork());
+        tokio::join!(self.freeze(&mut two.0), self.freeze(&mut two.1));
+    }
+
+    /// Everything, over and over, until its time is over and all was done often enough.
+    pub async fn combined(&self, plan: &Plan, mut rng: Rng) {
+        let until = Instant::now() + plan.combined;
+        let every = |count: usize| plan.combined / count.max(1) as u32;
+        let mut rngs: Vec<Rng> = (0..7).map(|_| rng.fork()).collect();
+        let [kills, freezes, more_freezes, crashes, links, more_links, database] = &mut rngs[..] else {
+            unreachable!("seven")
+        };
+        tokio::join!(
+            async {
+                for _ in 0..plan.kills {
+                    let next = Instant::now() + every(plan.kills);
+                    self.kill(kills).await;
+                    tokio::time::sleep_until(next.into()).await;
+                }
+            },
+            async {
+                for _ in 0..plan.freezes.div_ceil(2) {
+                    let next = Instant::now() + every(plan.freezes.div_ceil(2));
+                    self.freeze(freezes).await;
+                    tokio::time::sleep_until(next.into()).await;
+                }
+            },
+            async {
+                for _ in 0..plan.freezes / 2 {
+                    let next = Instant::now() + every(plan.freezes / 2);
+                    self.freeze(more_freezes).await;
+                    tokio::time::sleep_until(next.into()).await;
+                }
+            },
+            async {
+                for number in 0..plan.server_kills {
+                    let next = Instant::now() + every(plan.server_kills);
+                    pause(crashes, 200..3000).await;
+                    self.crash_server(number % 2 == 1, crashes).await;
+                    tokio::time::sleep_until(next.into()).await;
+                }
+            },
+            async {
+                while Instant::now() < until {
+                    let fault = *links.choice(&SMALL[..4]).expect("one");
+                    self.small(fault, links).await;
+                    pause(links, 50..400).await;
+                }
+            },
+            async {
+                while Instant::now() < until {
+                    let fault = *more_links.choice(&SMALL[..4]).expect("one");
+                    self.small(fault, more_links).await;
+                    pause(more_links, 50..800).await;
+                }
+            },
+            async {
+                while Instant::now() < until {
+                    let fault = *database.choice(&SMALL[4..]).expect("one");
+                    self.small(fault, database).await;
+                    pause(database, 500..2500).await;
+                }
+            },
+        );
+    }
+
+    async fn kill(&self, rng: &mut Rng) {
+        let place = self.free_place(rng).await;
+        place.kill(Duration::from_millis(rng.u64(50..500))).await;
+        place.let_go();
+    }
+
+    async fn freeze(&self, rng: &mut Rng) {
+        let place = self.free_place(rng).await;
+        place.freeze(LEASE + Duration::from_millis(rng.u64(1200..2200))).await;
+        place.let_go();
+    }
+
+    /// Killed with everything it has in memory. `in_replies`: after it has committed and before anybody was told.
+    async fn crash_server(&self, in_replies: bool, rng: &mut Rng) {
+        let fault = if in_replies {
+            Fault::CommitReplyLost
+        } else {
+            Fault::ServerKill
+        };
+        self.note(fault, "");
+        if in_replies {
+            for link in self.all_links() {
+                link.swallow_replies(Duration::from_millis(2000));
+            }
+            pause(rng, 20..120).await;
+        }
+        self.on_server(PrivatePostgres::kill).await;
+        pause(rng, 0..400).await;
+        self.on_server(PrivatePostgres::start_again).await;
+        for link in self.all_links() {
+            link.swallow_replies(Duration::ZERO);
+        }
+        self.over(fault, "");
+    }
+
+    /// Its calls block.
+    async fn on_server<E: std::fmt::Debug + Send + 'static>(&self, call: fn(&mut PrivatePostgres) -> Result<(), E>) {
+        let server = self.server.clone();
+        let done = tokio::task::spawn_blocking(move || call(&mut server.blocking_lock()));
+        done.await.expect("no panic").expect("the server dies and comes back");
+    }
+
+    fn all_links(&self) -> impl Iterator<Item = &Link> {
+        let places = self.places.iter().map(|place| &*place.proxy.link);
+        places.chain(self.links.iter().map(|link| &**link))
+    }
+
+    async fn small(&self, fault: Fault, rng: &mut Rng) {
+        // a worker's link, or an enqueuer's
+        let to_enqueuer = rng.u8(..5) == 0;
+        let place = rng.choice(&self.places).expect("one").clone();
+        let link = match to_enqueuer {
+            true => rng.choice(&self.links).expect("one"),
+            false => &place.proxy.link,
+        };
+        let whom = if to_enqueuer {
+            "enqueuer".to_owned()
+        } else {
+            place.life()
+        };
+        match fault {
+            Fault::Cut => {
+                self.note(fault, &whom);
+                link.cut_after(rng.i64(0..4000));
+                pause(rng, 100..800).await;
+                link.cut_after(-1);
+                self.over(fault, &whom);
+            }
+            Fault::HalfOpen => {
+                self.note(fault, &whom);
+                link.hold(Duration::from_millis(rng.u64(800..6000)));
+                pause(rng, 6000..6100).await;
+                self.over(fault, &whom);
+            }
+            Fault::Slow => {
+                self.note(fault, &whom);
+                let time = Duration::from_millis(rng.u64(500..3000));
+                link.slow_down(time);
+                tokio::time::sleep(time).await;
+                self.over(fault, &whom);
+            }
+            Fault::Muted => {
+                self.note(fault, &whom);
+                let time = Duration::from_millis(rng.u64(1000..4000));
+                link.mute(time);
+                tokio::time::sleep(time).await;
+                self.over(fault, &whom);
+            }
+            Fault::BackendKill => {
+                let life = place.life();
+                self.note(fault, &life);
+                let sessions = format!("application_name like 'bugle {life}%'");
+                self.terminate(&sessions, "order by random() limit 1").await;
+                self.over(fault, &life);
+            }
+            Fault::TerminateAll => {
+                self.note(fault, "");
+                self.terminate("pid <> pg_backend_pid()", "").await;
+                self.over(fault, "");
+            }
+            Fault::LockHeld => {
+                self.note(fault, "");
+                let time = rng.f64() * 0.8;
+                self.run(&format!(
+                    "begin; lock table bugle.jobs_live in share row exclusive mode; select pg_sleep({time}); commit"
+                ))
+                .await;
+                self.over(fault, "");
+            }
+            _ => self.long_transaction(rng).await,
+        }
+    }
+
+    /// One that pins the oldest snapshot, and one that enqueues and stays open, and is rolled back in the end or not.
+    async fn long_transaction(&self, rng: &mut Rng) {
+        self.note(Fault::LongTransaction, "");
+        let (one, two) = (connect(&self.direct).await, connect(&self.direct).await);
+        let time = Duration::from_millis(rng.u64(1000..4000));
+        let commits = rng.bool();
+        let token = format!("open-{:x}", rng.u64(..));
+        if let (Some(one), Some(two)) = (one, two) {
+            self.pen.note(What::Asked { token: token.clone() });
+            let _ = one
+                .batch_execute("begin isolation level repeatable read; select count(*) from bugle.jobs_live")
+                .await;
+            let insert = format!(
+                "begin; insert into bugle.jobs (command, payload) values ('work', '{{\"token\": \"{token}\"}}')"
+            );
+            let inserted = two.batch_execute(&insert).await;
+            tokio::time::sleep(time).await;
+            let _ = one.batch_execute("commit").await;
+            match (inserted, commits) {
+                (Ok(()), true) => {
+                    let asked = "select currval('bugle.job_ids')";
+                    let job = two.query_one(asked, &[]).await.map(|row| row.get::<_, i64>(0));
+                    if let (Ok(job), Ok(())) = (job, two.batch_execute("commit").await) {
+                        self.pen.note(What::Acknowledged { token, job });
+                    }
+                }
+                (_, false) => {
+                    let _ = two.batch_execute("rollback").await;
+                    self.pen.note(What::Refused { token });
+                }
+                (Err(_), true) => {}
+            }
+        }
+        self.over(Fault::LongTransaction, "");
+    }
+
+    async fn terminate(&self, which: &str, limit: &str) {
+        let sql = format!(
+            "select pg_terminate_backend(a.pid) from (select pid from pg_stat_activity \
+             where datname = current_database() and {which} {limit}) a"
+        );
+        self.run(&sql).await;
+    }
+
+    async fn run(&self, sql: &str) {
+        if let Some(client) = connect(&self.direct).await {
+            let _ = client.batch_execute(sql).await;
+        }
+    }
+
+    async fn free_place(&self, rng: &mut Rng) -> Arc<Place> {
+        loop {
+            let place = rng.choice(&self.places[self.spared..]).expect("one").clone();
+            if place.take() {
+                return place;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn note(&self, fault: Fault, whom: &str) {
+        let whom = whom.to_owned();
+        self.pen.note(What::Fault { fault, whom });
+    }
+
+    fn over(&self, fault: Fault, whom: &str) {
+        let whom = whom.to_owned();
+        self.pen.note(What::Over { fault, whom });
+    }
+}
+
+async fn pause(rng: &mut Rng, range: std::ops::Range<u64>) {
+    tokio::time::sleep(Duration::from_millis(rng.u64(range))).await;
+}

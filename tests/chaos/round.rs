@@ -1,0 +1,419 @@
+//! One round: set everything up, let it run, break it, let it come to rest, judge.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bugle::private_postgres::{Options, PrivatePostgres};
+use fastrand::Rng;
+use tokio::sync::Mutex;
+use tokio_postgres::Client;
+
+use super::enqueuers::{Enqueuer, Load, connect, operate};
+use super::faults::{Faults, LEASE, Plan};
+use super::fleet::{EXACT_SLOTS, Place, SLOTS};
+use super::proxy::Proxy;
+use super::samples::{self, Samples};
+use crate::judge::{AUDIT, Bars, Evidence, Fault, History, Pen, Report, What, judge, now};
+
+const WORKERS: usize = 5;
+const ENQUEUERS: usize = 4;
+/// Once nothing is broken any more, something must come to its end at least this often, until everything has.
+const REST: Duration = Duration::from_secs(20);
+/// The jobs of a killed worker start elsewhere within this time, but for one in a hundred.
+const RECOVERY: u64 = 3000;
+
+/// What is passed between the parts.
+struct Scene {
+    folder: PathBuf,
+    server: Arc<Mutex<PrivatePostgres>>,
+    direct: String,
+    upstream: SocketAddr,
+    pen: Pen,
+}
+
+pub fn play(plan: Plan, seed: u64) -> ExitCode {
+    println!("chaos: seed {seed}, {} jobs, {plan:?}", plan.jobs);
+    sweep();
+    let folder = std::env::temp_dir().join(format!("{PREFIX}{}-{:08x}", std::process::id(), fastrand::u32(..)));
+    std::fs::create_dir_all(folder.join("history")).expect("a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let started = Instant::now();
+    let (report, samples) = runtime.block_on(round(&folder, &plan, seed));
+    runtime.shutdown_background();
+    println!("{report}");
+    println!("took {:.0} s", started.elapsed().as_secs_f64());
+
+    let mut wrong = shortcomings(&report, &plan);
+    if plan.spared > 0 {
+        println!("{samples}");
+        wrong.extend(samples.growing());
+    }
+    for wrong in &wrong {
+        println!("chaos: {wrong}");
+    }
+    match std::env::var_os("BUGLE_CHAOS_KEEP") {
+        Some(_) => println!("histories and logs are in {}", folder.display()),
+        None => std::fs::remove_dir_all(&folder).expect("the folder can be removed"),
+    }
+    if wrong.is_empty() {
+        println!("chaos: ok");
+        return ExitCode::SUCCESS;
+    }
+    println!("chaos: again with `bin/chaos --seed {seed}`; BUGLE_CHAOS_KEEP=1 keeps histories and logs");
+    ExitCode::FAILURE
+}
+
+const PREFIX: &str = "bugle-chaos-";
+
+/// Remove what rounds left behind that were killed.
+fn sweep() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|owner| Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{owner}")).exists())
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn shortcomings(report: &Report, plan: &Plan) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !report.violations.is_empty() {
+        wrong.push(format!("{} violations", report.violations.len()));
+    }
+    let count = |fault: Fault| report.faults.get(&fault).copied().unwrap_or_default();
+    let crashes = count(Fault::ServerKill) + count(Fault::CommitReplyLost);
+    for (what, found, wanted) in [
+        ("kills", count(Fault::Kill), plan.kills + plan.kills_alone),
+        ("freezes", count(Fault::Freeze), plan.freezes),
+        ("server kills", crashes, plan.server_kills),
+        ("acknowledged jobs", report.acknowledged, plan.jobs),
+        (
+            "recovered jobs",
+            report.recovery.len() + report.recovery_under_faults.len(),
+            10,
+        ),
+    ] {
+        if found < wanted {
+            wrong.push(format!("only {found} {what} of {wanted}"));
+        }
+    }
+    let p99 = Report::percentile(&report.recovery, 99);
+    if p99 > RECOVERY {
+        wrong.push(format!("recovery takes {p99} ms, the bar is {RECOVERY} ms"));
+    }
+    wrong
+}
+
+async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
+    let mut rng = Rng::with_seed(seed);
+    let scene = Scene::new(folder).await;
+    let places = scene.places().await;
+    let load = Arc::new(Load {
+        enqueued: AtomicUsize::new(0),
+        wanted: plan.jobs,
+        rate: plan.jobs * 1700 / (plan.combined.as_millis() as usize + plan.kills_alone * 1900 + 40_000),
+        stop: AtomicBool::new(false),
+        suicides: AtomicUsize::new(0),
+        most_suicides: if plan.spared > 0 { 0 } else { 3 },
+    });
+    let done = Arc::new(AtomicBool::new(false));
+    let operator = tokio::spawn(operate(
+        scene.direct.clone(),
+        Pen::new(&folder.join("history"), "operator"),
+        rng.fork(),
+        done.clone(),
+    ));
+    let mut links = Vec::new();
+    let mut enqueuers = Vec::new();
+    for number in 0..ENQUEUERS {
+        let proxy = Proxy::start(scene.upstream).await;
+        links.push(proxy.link.clone());
+        let name = format!("e{number}");
+        let enqueuer = Enqueuer {
+            pen: Pen::new(&folder.join("history"), &name),
+            login: "user=app password=app dbname=chaos sslmode=disable".into(),
+            load: load.clone(),
+            rng: rng.fork(),
+            share: ENQUEUERS,
+            proxy,
+            name,
+        };
+        enqueuers.push(tokio::spawn(enqueuer.run()));
+    }
+    let nurse = tokio::spawn(nurse(places.clone(), done.clone()));
+    tokio::spawn(witness(scene.direct.clone(), scene.pen.clone(), done.clone()));
+    let spared = places[..plan.spared].to_vec();
+    let samples = tokio::spawn(samples::take(scene.direct.clone(), spared, done.clone()));
+
+    let faults = Faults {
+        places: places.clone(),
+        links: links.clone(),
+        server: scene.server.clone(),
+        direct: scene.direct.clone(),
+        pen: scene.pen.clone(),
+        spared: plan.spared,
+    };
+    scene.flood().await;
+    faults.alone(plan, rng.fork()).await;
+    println!(
+        "chaos: each alone is done, {} jobs enqueued",
+        load.enqueued.load(Ordering::Acquire)
+    );
+    faults.combined(plan, rng.fork()).await;
+    println!(
+        "chaos: all at once is done, {} jobs enqueued",
+        load.enqueued.load(Ordering::Acquire)
+    );
+
+    let links = places.iter().map(|place| &place.proxy.link).chain(&links);
+    links.for_each(|link| link.mend());
+    for enqueuer in enqueuers {
+        enqueuer.await.expect("an enqueuer does not panic");
+    }
+    load.stop.store(true, Ordering::Release);
+    scene.come_to_rest().await;
+    done.store(true, Ordering::Release);
+    let _ = (operator.await, nurse.await);
+    for place in &places {
+        if !place.stop().await {
+            let text = format!("{} did not end when it was asked to", place.life());
+            scene.pen.note(What::Complaint { text });
+        }
+    }
+    (scene.report().await, samples.await.unwrap_or_default())
+}
+
+/// Notes when the machine has no time for us, or the server none for a new session: what takes long then does not take long
+/// because of us.
+async fn witness(url: String, pen: Pen, done: Arc<AtomicBool>) {
+    let starved = |since: u64| {
+        let whom = String::new;
+        let fault = Fault::Starved;
+        pen.note_since(since, What::Fault { fault, whom: whom() });
+        pen.note(What::Over { fault, whom: whom() });
+    };
+    let timer = async {
+        while !done.load(Ordering::Acquire) {
+            let before = now();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if now() - before > 250_000_000 {
+                starved(before);
+            }
+        }
+    };
+    let sessions = async {
+        while !done.load(Ordering::Acquire) {
+            let before = now();
+            if let Some(client) = connect(&url).await {
+                let _ = client.simple_query("select 1").await;
+            }
+            if now() - before > 1_000_000_000 {
+                starved(before);
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    tokio::join!(timer, sessions);
+}
+
+/// Whoever was killed by its own job gets a new life.
+async fn nurse(places: Vec<Arc<Place>>, done: Arc<AtomicBool>) {
+    while !done.load(Ordering::Acquire) {
+        for place in places.iter().filter(|place| place.take()) {
+            place.revive_if_dead();
+            place.let_go();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+impl Scene {
+    async fn new(folder: &Path) -> Scene {
+        let options = Options {
+            tcp: true,
+            bugle_bin: Some(PathBuf::from(env!("CARGO_BIN_EXE_bugle"))),
+            settings: vec![("log_min_messages".into(), "warning".into())],
+            ..Options::default()
+        };
+        let server = tokio::task::spawn_blocking(move || PrivatePostgres::start(&options));
+        let server = server.await.expect("no panic").expect("a server of our own");
+        let config: tokio_postgres::Config = server.tcp_url("chaos").expect("TCP").parse().expect("a URL");
+        let password = String::from_utf8_lossy(config.get_password().expect("a password")).into_owned();
+        let port = server.port();
+        let direct =
+            format!("host=127.0.0.1 port={port} user=postgres password={password} dbname=chaos sslmode=disable");
+        let scene = Scene {
+            folder: folder.to_owned(),
+            upstream: SocketAddr::from(([127, 0, 0, 1], port)),
+            pen: Pen::new(&folder.join("history"), "chaos"),
+            server: Arc::new(Mutex::new(server)),
+            direct,
+        };
+        scene.prepare().await;
+        scene
+    }
+
+    async fn prepare(&self) {
+        let maintenance = self.direct.replace("dbname=chaos", "dbname=postgres");
+        let client = connect(&maintenance).await.expect("connects");
+        client.batch_execute("create database chaos").await.expect("a database");
+        bugle::schema::migrate(
+            &self
+                .direct
+                .parse::<tokio_postgres::Config>()
+                .expect("a connection string"),
+        )
+        .await
+        .expect("migrates");
+        let owner = self.owner().await;
+        owner.batch_execute(AUDIT).await.expect("an audit");
+        owner
+            .batch_execute(&format!(
+                "create role app login password 'app' in role bugle_enqueuer; \
+                 grant select (payload) on bugle.jobs to app; \
+                 create role app_worker login password 'app' in role bugle_worker; \
+                 create schema app; create table app.effects (job bigint, claim bigint); \
+                 grant usage on schema app to app_worker; grant insert on app.effects to app_worker; \
+                 insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('quick', 'fixed', 20, '200 milliseconds', 0.5); \
+                 update bugle.settings set lease = '{} seconds'; \
+                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2); \
+                 insert into bugle.schedules (name, every, command, overlap) values ('often', '1 second', 'work', 'allow'), \
+                   ('seldom', '3 seconds', 'work', 'skip')",
+                LEASE.as_secs()
+            ))
+            .await
+            .expect("a stage");
+        let flood = "head -c 40000000 /dev/zero | tr '\\\\0' x; head -c 40000000 /dev/zero | tr '\\\\0' y >&2; exit 1";
+        let config = format!("[commands.flood]\nprogram = [\"sh\", \"-c\", \"{flood}\"]\n");
+        std::fs::write(self.folder.join("worker.toml"), config).expect("a file");
+    }
+
+    async fn owner(&self) -> Client {
+        for _ in 0..200 {
+            if let Some(client) = connect(&self.direct).await {
+                return client;
+            }
+        }
+        panic!("the server does not answer")
+    }
+
+    async fn places(&self) -> Vec<Arc<Place>> {
+        let preload = self.turned_clock();
+        let mut places = Vec::new();
+        for number in 0..WORKERS {
+            let place = Place::new(
+                number,
+                Proxy::start(self.upstream).await,
+                self.folder.clone(),
+                "user=app_worker password=app dbname=chaos sslmode=disable",
+                self.pen.clone(),
+                preload.clone().filter(|_| number == 0),
+            );
+            place.start();
+            places.push(Arc::new(place));
+        }
+        places
+    }
+
+    /// A library that turns the wall clock of whoever loads it an hour ahead. None without a C compiler.
+    fn turned_clock(&self) -> Option<PathBuf> {
+        let (source, library) = (self.folder.join("clock.c"), self.folder.join("clock.so"));
+        std::fs::write(&source, include_str!("clock.c")).expect("a file");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .output();
+        match built {
+            Ok(output) if output.status.success() => Some(library),
+            _ => {
+                println!("chaos: no C compiler, so no worker's clock is turned");
+                None
+            }
+        }
+    }
+
+    /// Jobs that write forty megabytes to each of their outputs.
+    async fn flood(&self) {
+        self.pen.note(What::Fault {
+            fault: Fault::Flood,
+            whom: String::new(),
+        });
+        let sql = "insert into bugle.jobs (command, max_attempts) select 'flood', 1 from generate_series(1, 3)";
+        self.owner().await.batch_execute(sql).await.expect("enqueues");
+    }
+
+    /// Nothing is broken any more: everything must come to its end.
+    async fn come_to_rest(&self) {
+        let owner = self.owner().await;
+        owner
+            .batch_execute("delete from bugle.schedules")
+            .await
+            .expect("no more slots");
+        let started = Instant::now();
+        let (mut least, mut since) = (i64::MAX, Instant::now());
+        loop {
+            let left: i64 = owner
+                .query_one("select count(*) from bugle.jobs_live", &[])
+                .await
+                .expect("asks")
+                .get(0);
+            if left == 0 {
+                println!(
+                    "chaos: everything came to its end after {:.1} s",
+                    started.elapsed().as_secs_f64()
+                );
+                return;
+            }
+            if left < least {
+                (least, since) = (left, Instant::now());
+            }
+            if since.elapsed() > REST {
+                println!("chaos: {left} jobs are left");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn report(&self) -> Report {
+        let owner = self.owner().await;
+        let twice = "select count(*) from (select job from app.effects group by job having count(*) > 1) t";
+        let twice: i64 = owner.query_one(twice, &[]).await.expect("asks").get(0);
+        if twice > 0 {
+            let text = format!("{twice} jobs wrote twice in the transaction that completes them");
+            self.pen.note(What::Complaint { text });
+        }
+        let unsaid = "select count(*) from app.effects e where not exists (select from bugle.jobs j where j.id = e.job and j.state = 'completed' and j.claim = e.claim)";
+        let unsaid: i64 = owner.query_one(unsaid, &[]).await.expect("asks").get(0);
+        if unsaid > 0 {
+            let text = format!("{unsaid} jobs wrote in a transaction that did not complete them");
+            self.pen.note(What::Complaint { text });
+        }
+        // sessions of workers that have just ended
+        for _ in 0..100 {
+            let others = "select count(*) from pg_stat_activity where datname = 'chaos' and usename = 'app_worker'";
+            if owner.query_one(others, &[]).await.expect("asks").get::<_, i64>(0) == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let evidence = Evidence::gather(&owner, Some(&self.folder.join("work"))).await;
+        let bars = Bars {
+            slots: SLOTS + EXACT_SLOTS,
+            max_running: vec![("exact".into(), 3, 2)],
+            drift: 0.25,
+            ..Bars::default()
+        };
+        judge(&History::read(&self.folder.join("history")), &evidence, &bars)
+    }
+}

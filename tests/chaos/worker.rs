@@ -1,0 +1,157 @@
+//! The worker process: `bugle worker` with an executor that writes down what it sees.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bugle::{Context, Failure, Outcome, Registry};
+use serde::Deserialize;
+
+use crate::judge::{Fault, Pen, What};
+
+/// Set for worker processes: the folder of the history.
+pub const HISTORY: &str = "BUGLE_CHAOS_HISTORY";
+/// The name of this life.
+pub const LIFE: &str = "BUGLE_CHAOS_LIFE";
+
+/// What a job asks of its executor.
+#[derive(Debug, Deserialize)]
+struct Task {
+    #[serde(default)]
+    act: String,
+    #[serde(default)]
+    ms: u64,
+}
+
+pub fn run(history: &Path) -> ExitCode {
+    // whoever started us is gone: so are we
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let pen = Pen::new(history, &std::env::var(LIFE).expect("a name"));
+    let registry = Registry::new().on("work", move |context: Context, task: Task| {
+        let pen = pen.clone();
+        async move { Ok(work(pen, context, task).await) }
+    });
+    bugle::worker_main(registry)
+}
+
+async fn work(pen: Pen, context: Context, task: Task) -> Outcome {
+    let (job, claim) = (context.job().held.id, context.job().held.claim);
+    pen.note(What::Started { job, claim });
+    let mut execution = Running {
+        pen: pen.clone(),
+        job,
+        claim,
+        ended: false,
+    };
+    tokio::time::sleep(Duration::from_millis(task.ms)).await;
+    let fresh = claim == 1;
+    let outcome = match task.act.as_str() {
+        "fail" if context.attempt() == 1 => Outcome::Fail(Failure::new("once").retry_after(Duration::from_millis(300))),
+        "fail_for_good" => Outcome::Fail(Failure::new("no").not_retryable()),
+        "snooze" if fresh => Outcome::Snooze(Duration::from_millis(300)),
+        "wait" => Outcome::Wait {
+            token: None,
+            at_most: None,
+        },
+        "give_up" => Outcome::Cancelled("nothing to do".into()),
+        "panic" if fresh => panic!("as it was told"),
+        "block" => {
+            let until = std::time::Instant::now() + Duration::from_millis(150);
+            while std::time::Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            Outcome::Complete(None)
+        }
+        "memory" => {
+            let flood = vec![1_u8; 100 << 20];
+            Outcome::complete(std::hint::black_box(flood).len())
+        }
+        "folder" => match context
+            .workspace()
+            .and_then(|folder| std::fs::write(folder.join("file"), "x"))
+        {
+            Ok(()) => Outcome::Complete(None),
+            Err(error) => Outcome::Fail(Failure::from(error)),
+        },
+        "settle" => return settle(&context, execution).await,
+        "suicide" if claim <= 2 => {
+            pen.note(What::Fault {
+                fault: Fault::Suicide,
+                whom: std::env::var(LIFE).expect("a name"),
+            });
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            std::future::pending().await
+        }
+        _ => Outcome::Complete(None),
+    };
+    execution.finish(&outcome);
+    outcome
+}
+
+/// Writes to a table of the application in the transaction that completes the job: exactly once, whatever happens.
+async fn settle(context: &Context, mut execution: Running) -> Outcome {
+    let outcome = Outcome::Settled;
+    let Ok(mut client) = context.database().await else {
+        return Outcome::Fail(Failure::new("no connection").retry_after(Duration::from_millis(200)));
+    };
+    let done = async {
+        let transaction = client.transaction().await?;
+        transaction
+            .execute(
+                "insert into app.effects (job, claim) values ($1, $2)",
+                &[&execution.job, &execution.claim],
+            )
+            .await?;
+        execution.finish(&Outcome::Complete(None));
+        if context
+            .complete_in(&transaction, serde_json::Value::Null)
+            .await
+            .is_err()
+        {
+            return transaction.rollback().await.map(|()| false);
+        }
+        transaction.commit().await.map(|()| true)
+    };
+    match done.await {
+        Ok(true) => outcome,
+        // fenced, or it is not known whether it was committed: if it was not, the job is tried again
+        Ok(false) | Err(_) => Outcome::Fail(Failure::new("not settled").retry_after(Duration::from_millis(200))),
+    }
+}
+
+/// Says that an executor was stopped, unless it came to its end.
+struct Running {
+    pen: Pen,
+    job: i64,
+    claim: i64,
+    ended: bool,
+}
+
+impl Running {
+    fn finish(&mut self, outcome: &Outcome) {
+        self.ended = true;
+        let outcome = match outcome {
+            Outcome::Complete(_) | Outcome::Settled | Outcome::Skip(_) => "complete",
+            Outcome::Fail(_) => "fail",
+            Outcome::Snooze(_) => "snooze",
+            Outcome::Wait { .. } => "wait",
+            Outcome::Cancelled(_) => "cancelled",
+        };
+        self.pen.note(What::Finished {
+            job: self.job,
+            claim: self.claim,
+            outcome: outcome.into(),
+        });
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.pen.note(What::Stopped {
+                job: self.job,
+                claim: self.claim,
+            });
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What was seen outside of the database, a line each, appended by whoever saw it.
+//!
+//! A line is written with one `write` to a file opened for appending: it survives a `kill -9` of its writer. The time is the
+//! machine's monotonic clock, which is one for all processes, whatever their wall clocks say.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds of the machine's monotonic clock.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// One line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Entry {
+    pub at: u64,
+    /// Which enqueuer, which life of which worker.
+    pub who: String,
+    #[serde(flatten)]
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum What {
+    /// A job that carries this token is going to be enqueued.
+    Asked { token: String },
+    /// The database said that it is committed.
+    Acknowledged { token: String, job: i64 },
+    /// The database said that it is not.
+    Refused { token: String },
+    /// An executor began.
+    Started { job: i64, claim: i64 },
+    /// An executor came to its end, with this outcome.
+    Finished { job: i64, claim: i64, outcome: String },
+    /// An executor was stopped before its end.
+    Stopped { job: i64, claim: i64 },
+    /// The database took the word about an end.
+    Accepted { job: i64, claim: i64, outcome: String },
+    /// The database answered it with `repeated`, `gone` or `fenced`.
+    Fenced { job: i64, claim: i64, verdict: String },
+    /// The database said that the job is cancelled now.
+    Cancelled { job: i64 },
+    /// Something was done to a process, to a link or to the server.
+    Fault { fault: Fault, whom: String },
+    /// It is over.
+    Over { fault: Fault, whom: String },
+    /// Anything else that breaks a promise, seen by whoever wrote it.
+    Complaint { text: String },
+}
+
+/// What is done to them. `whom` is the life of a worker, or empty for everyone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// A connection is lost and comes back within the grace time: this explains nothing.
+    Blip,
+    /// kill -9.
+    Kill,
+    /// SIGSTOP for longer than the lease.
+    Freeze,
+    /// The server is killed and restarted.
+    ServerKill,
+    /// Replies are swallowed, then the server is killed.
+    CommitReplyLost,
+    /// Its session is ended by the server.
+    BackendKill,
+    /// All sessions are.
+    TerminateAll,
+    /// The link is cut after some bytes.
+    Cut,
+    /// The link stays open and nothing comes through.
+    HalfOpen,
+    /// The link is slow, in small pieces, and stalls.
+    Slow,
+    /// Notifications do not come through.
+    Muted,
+    /// A lock on the live table held for a while.
+    LockHeld,
+    /// A snapshot, or a transaction that enqueued, held open for seconds.
+    LongTransaction,
+    /// Its wall clock is an hour off.
+    ClockOff,
+    /// A job that floods memory or output.
+    Flood,
+    /// A job that kills its own worker.
+    Suicide,
+    /// The machine itself had no time for us.
+    Starved,
+}
+
+impl Fault {
+    /// Whether a job may have been run twice because of it.
+    pub fn explains_a_second_run(self) -> bool {
+        use Fault::*;
+        match self {
+            Kill | Freeze | ServerKill | CommitReplyLost | BackendKill | TerminateAll | Cut | HalfOpen | Slow
+            | Suicide | Starved => true,
+            Blip | Muted | LockHeld | LongTransaction | ClockOff | Flood => false,
+        }
+    }
+}
+
+/// Writes one file of a history.
+#[derive(Clone)]
+pub struct Pen {
+    who: String,
+    file: Arc<File>,
+}
+
+impl Pen {
+    /// Append to the file of `who` in this folder.
+    pub fn new(folder: &Path, who: &str) -> Pen {
+        let path = folder.join(format!("{who}.history"));
+        let file = File::options().create(true).append(true).open(&path);
+        Pen {
+            who: who.to_owned(),
+            file: Arc::new(file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))),
+        }
+    }
+
+    pub fn note(&self, what: What) {
+        self.note_since(now(), what);
+    }
+
+    /// Something that is known only now, and began then.
+    pub fn note_since(&self, at: u64, what: What) {
+        let entry = Entry {
+            at,
+            who: self.who.clone(),
+            what,
+        };
+        let mut line = serde_json::to_string(&entry).expect("a line");
+        line.push('\n');
+        (&*self.file)
+            .write_all(line.as_bytes())
+            .expect("the history can be written");
+    }
+}
+
+/// All that was seen, in the order of time.
+#[derive(Debug, Default)]
+pub struct History {
+    pub entries: Vec<Entry>,
+}
+
+impl History {
+    /// Read all files of a folder. A line that its writer was killed in is left out.
+    pub fn read(folder: &Path) -> History {
+        let files = std::fs::read_dir(folder)
+            .expect("a folder")
+            .flatten()
+            .map(|entry| entry.path());
+        let files: Vec<PathBuf> = files
+            .filter(|path| path.extension().is_some_and(|e| e == "history"))
+            .collect();
+        let mut entries: Vec<Entry> = files
+            .iter()
+            .flat_map(|path| {
+                let text = std::fs::read(path).expect("a history");
+                let text = String::from_utf8_lossy(&text).into_owned();
+                text.lines()
+                    .filter_map(|line| serde_json::from_str(line).ok())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        entries.sort_by_key(|entry| entry.at);
+        History { entries }
+    }
+}

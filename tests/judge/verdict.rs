@@ -1,0 +1,661 @@
+//! The comparison of what was seen with what is.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+use super::evidence::Evidence;
+use super::history::{Fault, History, What};
+use super::transitions::{Transition, is_final, objection, transitions};
+
+/// Longer than anybody is kept from running.
+const LONGEST_FREEZE: u64 = 20_000_000_000;
+
+/// The promises, by what breaking one is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Acknowledged and not there.
+    Lost,
+    /// There, and nobody asked for it, or it was refused, or it is there twice.
+    Unexpected,
+    /// Run twice, and no fault explains it.
+    Duplicated,
+    /// Not at its end, although nobody works any more.
+    Stuck,
+    /// Completed under a claim whose executor did not say so.
+    StaleCompletion,
+    /// Brought to an end twice.
+    FinishedTwice,
+    IllegalTransition,
+    /// An acknowledged cancel, and something else happened afterwards.
+    CancelOverwritten,
+    /// An acknowledged end that is not in the tables.
+    Undone,
+    SlotFiredTwice,
+    UniquenessBroken,
+    /// More executors at once than slots.
+    LimitBroken,
+    /// Started before another that was to come first.
+    OrderBroken,
+    /// Locks, running rows, folders, transactions.
+    LeftOver,
+    /// Said by a witness: a deadlock, an error that was not declared, a wake-up that did not come.
+    Complaint,
+}
+
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub kind: Kind,
+    pub what: String,
+}
+
+/// What to hold the run against, besides the promises.
+#[derive(Debug, Clone, Default)]
+pub struct Bars {
+    /// How many executors each worker may run at once; 0 for no limit.
+    pub slots: usize,
+    /// Jobs that must be started in the order of their ids, as all were there before anybody claimed.
+    pub in_order: bool,
+    /// Queues of which at most so many jobs may run at once, and of each `limit_key` at most so many.
+    pub max_running: Vec<(String, usize, usize)>,
+    /// By how many seconds the clocks of the server and of the machine may drift apart.
+    pub drift: f64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub violations: Vec<Violation>,
+    pub asked: usize,
+    pub acknowledged: usize,
+    pub refused: usize,
+    pub unknown: usize,
+    pub started: usize,
+    /// Jobs whose executor came to its end more than once, all explained by faults unless there is a violation.
+    pub run_again: usize,
+    pub fenced: usize,
+    pub transitions: usize,
+    pub ended: BTreeMap<String, usize>,
+    pub faults: BTreeMap<Fault, usize>,
+    /// From each kill to the next start of each job that ran there, in milliseconds, sorted; nothing else was wrong.
+    pub recovery: Vec<u64>,
+    /// The same with another fault of everyone on the way.
+    pub recovery_under_faults: Vec<u64>,
+}
+
+/// One execution, as its executor saw it.
+#[derive(Debug, Clone)]
+struct Run {
+    who: String,
+    job: i64,
+    claim: i64,
+    from: u64,
+    /// When it ended, if it said so.
+    to: Option<u64>,
+    outcome: Option<String>,
+}
+
+/// A fault with its time.
+#[derive(Debug, Clone)]
+struct Spell {
+    fault: Fault,
+    whom: String,
+    from: u64,
+    to: u64,
+}
+
+impl Spell {
+    fn touches(&self, who: &str, from: u64, to: u64) -> bool {
+        (self.whom.is_empty() || self.whom == who) && self.from <= to && self.to >= from
+    }
+}
+
+/// Compare.
+pub fn judge(history: &History, evidence: &Evidence, bars: &Bars) -> Report {
+    let runs = runs(history);
+    let mut runs_of: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (at, run) in runs.iter().enumerate() {
+        runs_of.entry(run.job).or_default().push(at);
+    }
+    let mut court = Court {
+        spells: spells(history),
+        runs,
+        runs_of,
+        transitions: transitions(&evidence.steps),
+        history,
+        evidence,
+        report: Report::default(),
+    };
+    court.enqueued();
+    court.every_step();
+    court.every_end(bars);
+    court.every_run();
+    court.words_taken();
+    court.keys();
+    court.limits(bars);
+    court.slots(bars);
+    court.order(bars);
+    court.recovery();
+    for left in &evidence.left_over {
+        court.report.violate(Kind::LeftOver, left.clone());
+    }
+    court.report
+}
+
+/// Only the steps: which of them no job may take.
+pub fn illegal_steps(evidence: &Evidence) -> Vec<String> {
+    let mut court = Court {
+        history: &History::default(),
+        evidence,
+        spells: Vec::new(),
+        runs: Vec::new(),
+        runs_of: HashMap::new(),
+        transitions: transitions(&evidence.steps),
+        report: Report::default(),
+    };
+    court.every_step();
+    court.keys();
+    court
+        .report
+        .violations
+        .into_iter()
+        .map(|violation| violation.what)
+        .collect()
+}
+
+struct Court<'a> {
+    history: &'a History,
+    evidence: &'a Evidence,
+    spells: Vec<Spell>,
+    runs: Vec<Run>,
+    /// By job, in the order of time.
+    runs_of: HashMap<i64, Vec<usize>>,
+    transitions: Vec<Transition>,
+    report: Report,
+}
+
+impl Court<'_> {
+    /// Lost and unexpected.
+    fn enqueued(&mut self) {
+        let (mut asked, mut acknowledged, mut refused) = (HashSet::new(), HashMap::new(), HashSet::new());
+        for entry in &self.history.entries {
+            match &entry.what {
+                What::Asked { token } => drop(asked.insert(token.as_str())),
+                What::Acknowledged { token, job } => drop(acknowledged.insert(token.as_str(), *job)),
+                What::Refused { token } => drop(refused.insert(token.as_str())),
+                What::Complaint { text } => self.report.violate(Kind::Complaint, format!("{}: {text}", entry.who)),
+                _ => {}
+            }
+        }
+        self.report.asked = asked.len();
+        self.report.acknowledged = acknowledged.len();
+        self.report.refused = refused.len();
+        self.report.unknown = asked.len().saturating_sub(acknowledged.len() + refused.len());
+        for (token, job) in &acknowledged {
+            if !self.evidence.jobs.contains_key(job) && !self.evidence.is_removed(*job) {
+                self.report
+                    .violate(Kind::Lost, format!("job {job} ({token}) was acknowledged and is gone"));
+            }
+        }
+        let mut seen: HashMap<&str, i64> = HashMap::new();
+        for job in self.evidence.jobs.values() {
+            let Some(token) = job.token.as_deref() else { continue };
+            if !asked.contains(token) {
+                self.report
+                    .violate(Kind::Unexpected, format!("nobody asked for job {} ({token})", job.id));
+            }
+            if refused.contains(token) {
+                self.report.violate(
+                    Kind::Unexpected,
+                    format!("job {} ({token}) was refused and is there", job.id),
+                );
+            }
+            if let Some(other) = seen.insert(token, job.id) {
+                self.report.violate(
+                    Kind::Unexpected,
+                    format!("jobs {other} and {} are the same one ({token})", job.id),
+                );
+            }
+        }
+    }
+
+    fn every_step(&mut self) {
+        let mut ended: HashMap<i64, &str> = HashMap::new();
+        self.report.transitions = self.transitions.len();
+        for step in &self.transitions {
+            let removed = self.evidence.is_removed(step.job);
+            let overruled = ["restart", "set_state"]
+                .iter()
+                .any(|verb| self.evidence.changes.contains(&(step.job, (*verb).to_owned())));
+            if let Some(why) = objection(step, removed, overruled) {
+                self.report
+                    .violate(Kind::IllegalTransition, format!("job {}: {why}", step.job));
+            }
+            match &step.new {
+                Some(new) if is_final(&new.state) && step.old.as_ref().is_none_or(|old| !is_final(&old.state)) => {
+                    if let Some(before) = ended.insert(step.job, &new.state) {
+                        let what = format!("job {} was {before} and then {}", step.job, new.state);
+                        self.report.violate(Kind::FinishedTwice, what);
+                    }
+                }
+                // put back
+                Some(new) if !is_final(&new.state) => drop(ended.remove(&step.job)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where everything is now.
+    fn every_end(&mut self, bars: &Bars) {
+        let completed: HashMap<i64, f64> = self
+            .transitions
+            .iter()
+            .filter(|step| step.new.as_ref().is_some_and(|new| new.state == "completed"))
+            .map(|step| (step.job, self.evidence.monotonic(step.at) + bars.drift))
+            .collect();
+        let mut slots: HashMap<&str, i64> = HashMap::new();
+        for job in self.evidence.jobs.values() {
+            *self.report.ended.entry(job.state.clone()).or_default() += 1;
+            if !is_final(&job.state) && !job.later {
+                self.report
+                    .violate(Kind::Stuck, format!("job {} is {} in the end", job.id, job.state));
+            }
+            if let Some(slot) = job.slot.as_deref()
+                && let Some(other) = slots.insert(slot, job.id)
+            {
+                let what = format!("jobs {other} and {} are both of {slot}", job.id);
+                self.report.violate(Kind::SlotFiredTwice, what);
+            }
+            if job.state == "completed" && job.reason.is_none() {
+                let at = completed.get(&job.id).copied().unwrap_or_default();
+                self.completed_by_whoever_ran_it(job.id, job.claim, job.worker, at);
+            }
+        }
+    }
+
+    /// Under the claim that was current, by the worker that held it, after its executor had come to its end.
+    fn completed_by_whoever_ran_it(&mut self, job: i64, claim: i64, worker: Option<i64>, at: f64) {
+        let done = self.runs_of.get(&job).into_iter().flatten().map(|at| &self.runs[*at]);
+        let done: Vec<&Run> = done.filter(|run| run.outcome.as_deref() == Some("complete")).collect();
+        let named = worker.and_then(|worker| self.evidence.workers.get(&worker));
+        let by_holder = done.iter().any(|run| {
+            let in_time = run.to.is_some_and(|to| to as f64 / 1e9 <= at);
+            run.claim == claim && in_time && named.is_none_or(|name| *name == run.who)
+        });
+        if self.evidence.changes.contains(&(job, "set_state".to_owned())) || by_holder {
+            return;
+        }
+        let others: Vec<i64> = done.iter().map(|run| run.claim).collect();
+        let what = format!(
+            "job {job} is completed under claim {claim} of {named:?}; by then executors had finished other claims, of {others:?}"
+        );
+        self.report.violate(Kind::StaleCompletion, what);
+    }
+
+    /// Run twice?
+    fn every_run(&mut self) {
+        self.report.started = self.runs.len();
+        for spell in &self.spells {
+            *self.report.faults.entry(spell.fault).or_default() += 1;
+        }
+        let mut violations = Vec::new();
+        let mut again = 0;
+        for (&job, runs) in &self.runs_of {
+            let runs: Vec<&Run> = runs.iter().map(|at| &self.runs[*at]).collect();
+            again += usize::from(
+                runs.iter()
+                    .filter(|run| run.outcome.as_deref() == Some("complete"))
+                    .count()
+                    > 1,
+            );
+            for pair in runs.windows(2) {
+                let (first, second) = (pair[0], pair[1]);
+                let ended = first.to.is_some_and(|to| to <= second.from);
+                let over = ended && first.outcome.as_deref() != Some("complete");
+                if over && first.claim < second.claim || self.restarted(job) {
+                    continue;
+                }
+                // whoever was frozen between its claim and its start begins after the one that was given its job
+                let (victim, since) = match first.claim <= second.claim {
+                    true => (first, first.from),
+                    false => (second, second.from.saturating_sub(LONGEST_FREEZE)),
+                };
+                let explained = self
+                    .spells
+                    .iter()
+                    .filter(|spell| spell.fault.explains_a_second_run())
+                    .any(|spell| spell.touches(&victim.who, since, second.from));
+                if !explained {
+                    let what = format!(
+                        "job {job} was run by {} under claim {} and by {} under claim {}, and nothing explains it",
+                        first.who, first.claim, second.who, second.claim
+                    );
+                    violations.push(what);
+                }
+            }
+        }
+        self.report.run_again = again;
+        for what in violations {
+            self.report.violate(Kind::Duplicated, what);
+        }
+    }
+
+    fn restarted(&self, job: i64) -> bool {
+        ["restart", "set_state"]
+            .iter()
+            .any(|verb| self.evidence.changes.contains(&(job, (*verb).to_owned())))
+    }
+
+    /// What the database acknowledged must have happened, and must not be undone.
+    fn words_taken(&mut self) {
+        let mut violations = Vec::new();
+        for entry in &self.history.entries {
+            match &entry.what {
+                What::Accepted { job, claim, outcome } if !self.evidence.is_removed(*job) => {
+                    let happened = match outcome.as_str() {
+                        "complete" => self
+                            .evidence
+                            .jobs
+                            .get(job)
+                            .is_some_and(|found| found.state == "completed" && found.claim == *claim),
+                        "fail" => self.evidence.attempts.contains(&(*job, *claim)),
+                        _ => true,
+                    };
+                    if !happened {
+                        let what = format!(
+                            "{}: {outcome} of job {job}, claim {claim}, was taken and did not happen",
+                            entry.who
+                        );
+                        violations.push((Kind::Undone, what));
+                    }
+                }
+                What::Fenced { .. } => self.report.fenced += 1,
+                What::Cancelled { job } if !self.restarted(*job) && !self.evidence.is_removed(*job) => {
+                    let found = self.evidence.jobs.get(job).map(|job| job.state.as_str());
+                    if found != Some("cancelled") {
+                        let what = format!("job {job} was cancelled and is {}", found.unwrap_or("gone"));
+                        violations.push((Kind::CancelOverwritten, what));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (kind, what) in violations {
+            self.report.violate(kind, what);
+        }
+    }
+
+    /// At every moment one live job of each key, and one running job of each order key.
+    fn keys(&mut self) {
+        let mut unique: HashMap<(String, String), i64> = HashMap::new();
+        let mut ordered: HashMap<(String, String), i64> = HashMap::new();
+        let mut violations = Vec::new();
+        for step in &self.transitions {
+            if let Some(old) = &step.old {
+                let key = |key: &Option<String>| key.clone().map(|key| (old.command.clone(), key));
+                if let Some(key) = key(&old.unique_key).filter(|key| unique.get(key) == Some(&step.job)) {
+                    unique.remove(&key);
+                }
+                let of_order = old.order_key.clone().map(|key| (old.queue.clone(), key));
+                if let Some(key) = of_order.filter(|key| ordered.get(key) == Some(&step.job)) {
+                    ordered.remove(&key);
+                }
+            }
+            let Some(new) = step.new.as_ref().filter(|new| !is_final(&new.state)) else {
+                continue;
+            };
+            if let Some(key) = &new.unique_key
+                && let Some(other) = unique.insert((new.command.clone(), key.clone()), step.job)
+            {
+                violations.push((
+                    Kind::UniquenessBroken,
+                    format!("jobs {other} and {} are live under the key {key}", step.job),
+                ));
+            }
+            if new.state == "running"
+                && let Some(key) = &new.order_key
+                && let Some(other) = ordered.insert((new.queue.clone(), key.clone()), step.job)
+            {
+                violations.push((
+                    Kind::OrderBroken,
+                    format!("jobs {other} and {} of the order {key} run at once", step.job),
+                ));
+            }
+        }
+        for (kind, what) in violations {
+            self.report.violate(kind, what);
+        }
+    }
+
+    /// At no moment more than the limits allow, over all workers.
+    fn limits(&mut self, bars: &Bars) {
+        let mut running: HashMap<(&str, Option<&str>), HashSet<i64>> = HashMap::new();
+        let mut over = Vec::new();
+        for step in self.transitions.iter().filter(|_| !bars.max_running.is_empty()) {
+            if let Some(old) = step.old.as_ref().filter(|old| old.state == "running") {
+                for key in [None, old.limit_key.as_deref()] {
+                    running.entry((&old.queue, key)).or_default().remove(&step.job);
+                }
+            }
+            let Some(new) = step.new.as_ref().filter(|new| new.state == "running") else {
+                continue;
+            };
+            let Some((_, most, most_of_key)) = bars.max_running.iter().find(|(queue, ..)| *queue == new.queue) else {
+                continue;
+            };
+            let of_key = new.limit_key.as_deref().map(|key| (Some(key), *most_of_key));
+            for (key, most) in [Some((None, *most)), of_key].into_iter().flatten() {
+                let now = running.entry((&new.queue, key)).or_default();
+                now.insert(step.job);
+                if now.len() > most {
+                    over.push(format!(
+                        "{} jobs of {} {key:?} run at once, and {most} may",
+                        now.len(),
+                        new.queue
+                    ));
+                }
+            }
+        }
+        for what in over {
+            self.report.violate(Kind::LimitBroken, what);
+        }
+    }
+
+    fn slots(&mut self, bars: &Bars) {
+        let mut now: HashMap<&str, HashSet<(i64, i64)>> = HashMap::new();
+        let mut over = Vec::new();
+        for entry in self.history.entries.iter().filter(|_| bars.slots > 0) {
+            match entry.what {
+                What::Started { job, claim } => {
+                    let running = now.entry(&entry.who).or_default();
+                    running.insert((job, claim));
+                    if running.len() > bars.slots {
+                        over.push(format!(
+                            "{} runs {} jobs at once, with {} slots",
+                            entry.who,
+                            running.len(),
+                            bars.slots
+                        ));
+                    }
+                }
+                What::Finished { job, claim, .. } | What::Stopped { job, claim } => {
+                    now.entry(&entry.who).or_default().remove(&(job, claim));
+                }
+                _ => {}
+            }
+        }
+        for what in over {
+            self.report.violate(Kind::LimitBroken, what);
+        }
+    }
+
+    fn order(&mut self, bars: &Bars) {
+        let first: Vec<&Run> = self.runs.iter().filter(|run| bars.in_order && run.claim == 1).collect();
+        let wrong = first.windows(2).find(|pair| pair[0].job > pair[1].job);
+        if let Some(pair) = wrong {
+            let what = format!("job {} was started before job {}", pair[0].job, pair[1].job);
+            self.report.violate(Kind::OrderBroken, what);
+        }
+    }
+
+    fn recovery(&mut self) {
+        for kill in self
+            .spells
+            .iter()
+            .filter(|spell| matches!(spell.fault, Fault::Kill | Fault::Suicide))
+        {
+            let orphans = self
+                .runs
+                .iter()
+                .filter(|run| run.who == kill.whom && run.to.is_none() && run.from <= kill.from);
+            for orphan in orphans {
+                let next = self
+                    .runs
+                    .iter()
+                    .find(|run| run.job == orphan.job && run.from > kill.from);
+                let Some(next) = next else { continue };
+                let took = (next.from - kill.from) / 1_000_000;
+                let disturbed = self.spells.iter().any(|spell| {
+                    use Fault::*;
+                    let of_everyone = matches!(
+                        spell.fault,
+                        ServerKill | CommitReplyLost | TerminateAll | LockHeld | Freeze | HalfOpen | Starved
+                    );
+                    of_everyone && spell.from <= next.from && spell.to >= kill.from.saturating_sub(1_000_000_000)
+                });
+                match disturbed {
+                    false => self.report.recovery.push(took),
+                    true => self.report.recovery_under_faults.push(took),
+                }
+            }
+        }
+        self.report.recovery.sort_unstable();
+        self.report.recovery_under_faults.sort_unstable();
+    }
+}
+
+fn runs(history: &History) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut open: HashMap<(&str, i64, i64), usize> = HashMap::new();
+    for entry in &history.entries {
+        match &entry.what {
+            What::Started { job, claim } => {
+                open.insert((&entry.who, *job, *claim), runs.len());
+                runs.push(Run {
+                    who: entry.who.clone(),
+                    job: *job,
+                    claim: *claim,
+                    from: entry.at,
+                    to: None,
+                    outcome: None,
+                });
+            }
+            What::Finished { job, claim, outcome } => {
+                if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
+                    runs[*at].to = Some(entry.at);
+                    runs[*at].outcome = Some(outcome.clone());
+                }
+            }
+            What::Stopped { job, claim } => {
+                if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
+                    runs[*at].to.get_or_insert(entry.at);
+                }
+            }
+            _ => {}
+        }
+    }
+    runs
+}
+
+/// A fault lasts until its end is noted, and its traces for a moment longer.
+fn spells(history: &History) -> Vec<Spell> {
+    const TRACES: u64 = 3_000_000_000;
+    let mut spells: Vec<Spell> = Vec::new();
+    for entry in &history.entries {
+        match &entry.what {
+            What::Fault { fault, whom } => spells.push(Spell {
+                fault: *fault,
+                whom: whom.clone(),
+                from: entry.at,
+                to: u64::MAX,
+            }),
+            What::Over { fault, whom } => {
+                let open = spells
+                    .iter_mut()
+                    .rev()
+                    .find(|s| s.fault == *fault && s.whom == *whom && s.to == u64::MAX);
+                if let Some(spell) = open {
+                    // what was slow for a moment leaves none
+                    let traces = if *fault == Fault::Starved { 0 } else { TRACES };
+                    spell.to = entry.at + traces;
+                }
+            }
+            _ => {}
+        }
+    }
+    spells
+}
+
+impl Report {
+    fn violate(&mut self, kind: Kind, what: String) {
+        self.violations.push(Violation { kind, what });
+    }
+
+    pub fn kinds(&self) -> std::collections::BTreeSet<Kind> {
+        self.violations.iter().map(|violation| violation.kind).collect()
+    }
+
+    pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
+        match sorted.len() {
+            0 => 0,
+            len => sorted[((len - 1) * percent).div_ceil(100)],
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "enqueued: {} asked, {} acknowledged, {} refused, {} without an answer",
+            self.asked, self.acknowledged, self.refused, self.unknown
+        )?;
+        let ended: Vec<String> = self
+            .ended
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect();
+        writeln!(f, "ended: {}", ended.join(", "))?;
+        writeln!(
+            f,
+            "ran: {} executions, {} jobs finished more than once (explained), {} transitions checked",
+            self.started, self.run_again, self.transitions
+        )?;
+        let faults: Vec<String> = self
+            .faults
+            .iter()
+            .map(|(fault, count)| format!("{count} {fault:?}"))
+            .collect();
+        writeln!(f, "faults: {}", faults.join(", "))?;
+        for (name, times) in [
+            ("recovery of killed workers' jobs", &self.recovery),
+            (
+                "the same while other faults of everyone lasted",
+                &self.recovery_under_faults,
+            ),
+        ] {
+            writeln!(
+                f,
+                "{name}: {} jobs, p50 {} ms, p99 {} ms, longest {} ms",
+                times.len(),
+                Report::percentile(times, 50),
+                Report::percentile(times, 99),
+                times.last().copied().unwrap_or_default()
+            )?;
+        }
+        write!(f, "violations: {}", self.violations.len())?;
+        for violation in self.violations.iter().take(40) {
+            write!(f, "\n  {:?}: {}", violation.kind, violation.what)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! The proofs that need no chaos: the judge is tested itself, the engine is compared with a model of it, every pair of
+//! verbs is raced, rights are walked, inputs are fuzzed, edges are met. What kills and cuts is in `chaos.rs`.
+
+mod common;
+mod judge;
+
+mod proof {
+    mod disk;
+    mod edges;
+    mod failover;
+    mod fuzz;
+    mod hand;
+    mod interleave;
+    mod model;
+    mod rights;
+    mod seeded;
+    mod upgrade;
+}

@@ -1,0 +1,281 @@
+//! The primary dies and a replica takes over, under load: nothing that was acknowledged is lost if the replica is synchronous;
+//! if it lags, what Postgres lost is lost, and nothing else, and nothing is stuck.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bugle::private_postgres::{Options, PrivatePostgres};
+use bugle::{Context, Registry, Settings};
+use tokio_postgres::{Client, NoTls};
+
+use crate::common::{BUGLE, Folder, RunningWorker, Shared, connect, wait_until};
+
+/// A primary and its streaming replica.
+struct Pair {
+    primary: PrivatePostgres,
+    replica: PrivatePostgres,
+    _folder: Folder,
+}
+
+impl Pair {
+    async fn start() -> Pair {
+        let folder = Folder::new();
+        // the account of the servers must be able to reach it
+        Command::new("chmod")
+            .arg("755")
+            .arg(folder.path())
+            .status()
+            .expect("opened");
+        let (one, two) = (folder.join("one"), folder.join("two"));
+        let mut primary = server(&one, vec![]);
+        let config: tokio_postgres::Config = primary.url("postgres").parse().expect("a URL");
+        connect(&config)
+            .await
+            .batch_execute("create database shop")
+            .await
+            .expect("a database");
+        bugle::schema::migrate(&primary.url("shop").parse::<tokio_postgres::Config>().expect("a URL"))
+            .await
+            .expect("migrates");
+
+        // the base backup: a copy of a server that is stopped
+        primary.stop().expect("it stops");
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(&one)
+            .arg(&two)
+            .status()
+            .expect("copied");
+        assert!(copied.success());
+        std::fs::copy(two.join("PG_VERSION"), two.join("standby.signal")).expect("a replica");
+        let give = Command::new("chown")
+            .arg("--reference")
+            .arg(two.join("PG_VERSION"))
+            .arg(two.join("standby.signal"))
+            .status();
+        assert!(give.expect("given").success());
+        primary.start_again().expect("it starts again");
+        let source = format!(
+            "host={} port={} user=postgres",
+            primary.host().display(),
+            primary.port()
+        );
+        let replica = server(&two, vec![("primary_conninfo".into(), source)]);
+        let pair = Pair {
+            primary,
+            replica,
+            _folder: folder,
+        };
+        wait_until(
+            &pair.on_primary().await,
+            "select exists (select from pg_stat_replication where state = 'streaming')",
+        )
+        .await;
+        pair
+    }
+
+    async fn on_primary(&self) -> Client {
+        connect(&self.primary.url("shop").parse().expect("a URL")).await
+    }
+
+    async fn on_replica(&self) -> Client {
+        connect(&self.replica.url("shop").parse().expect("a URL")).await
+    }
+
+    /// Both, whichever takes writes.
+    fn url(&self) -> String {
+        format!(
+            "host={},{} port={},{} user=postgres dbname=shop target_session_attrs=read-write",
+            self.primary.host().display(),
+            self.replica.host().display(),
+            self.primary.port(),
+            self.replica.port()
+        )
+    }
+
+    async fn fail_over(&mut self) -> Client {
+        self.primary.kill().expect("it dies");
+        let replica = self.on_replica().await;
+        replica.batch_execute("select pg_promote()").await.expect("promoted");
+        wait_until(&replica, "select not pg_is_in_recovery()").await;
+        replica
+    }
+}
+
+fn server(data: &Path, settings: Vec<(String, String)>) -> PrivatePostgres {
+    let options = Options {
+        keep: Some(data.to_owned()),
+        settings,
+        bugle_bin: Some(PathBuf::from(BUGLE)),
+        ..Options::default()
+    };
+    PrivatePostgres::start(&options).expect("a server of our own")
+}
+
+/// Enqueues one after the other, wherever writes are taken, until it is told to stop. Returns what was acknowledged.
+async fn enqueue_until(url: String, stop: Arc<AtomicBool>, acknowledged: Shared<Vec<i64>>) {
+    let config: tokio_postgres::Config = url.parse().expect("a connection string");
+    while !stop.load(Ordering::Acquire) {
+        let Ok((client, connection)) = config.connect(NoTls).await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        tokio::spawn(connection);
+        while !stop.load(Ordering::Acquire) {
+            let said = client.query_one("insert into bugle.jobs (command) values ('work') returning id", &[]);
+            match said.await {
+                Ok(row) => acknowledged.lock().unwrap().push(row.get(0)),
+                Err(_) => break,
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+}
+
+fn worker(url: &str, name: &str, ran: &Shared<Vec<(i64, i64, String)>>) -> RunningWorker {
+    let (ran, who) = (ran.clone(), name.to_owned());
+    let registry = Registry::new().on("work", move |context: Context, _: serde_json::Value| {
+        let (ran, who) = (ran.clone(), who.clone());
+        async move {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..20))).await;
+            let held = context.job().held;
+            ran.lock().unwrap().push((held.id, held.claim, who));
+            Ok(())
+        }
+    });
+    let settings = Settings {
+        database_url: url.to_owned(),
+        name: name.to_owned(),
+        queues: vec![("default".into(), 8)],
+        ..Settings::default()
+    };
+    RunningWorker::start(settings, registry)
+}
+
+async fn ids(client: &Client, state: &str) -> HashSet<i64> {
+    let sql = format!("select id from bugle.jobs where {state}");
+    client
+        .query(&sql, &[])
+        .await
+        .expect("asks")
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_to_a_synchronous_replica_loses_nothing_that_was_acknowledged() {
+    let mut pair = Pair::start().await;
+    let primary = pair.on_primary().await;
+    primary
+        .batch_execute("alter system set synchronous_standby_names = '*'")
+        .await
+        .expect("synchronous");
+    primary
+        .batch_execute("select pg_reload_conf()")
+        .await
+        .expect("reloaded");
+    wait_until(
+        &primary,
+        "select exists (select from pg_stat_replication where sync_state in ('sync', 'quorum'))",
+    )
+    .await;
+    let (stop, acknowledged, ran) = (Arc::new(AtomicBool::new(false)), Shared::default(), Shared::default());
+    let workers = [worker(&pair.url(), "one", &ran), worker(&pair.url(), "two", &ran)];
+    let enqueuers: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(enqueue_until(pair.url(), stop.clone(), acknowledged.clone())))
+        .collect();
+    wait_until(&primary, "select count(*) > 150 from bugle.jobs_ended").await;
+
+    let replica = pair.fail_over().await;
+    let before = acknowledged.lock().unwrap().len();
+    wait_until(
+        &replica,
+        &format!("select count(*) > {before} + 100 from bugle.jobs_ended"),
+    )
+    .await;
+    stop.store(true, Ordering::Release);
+    for enqueuer in enqueuers {
+        enqueuer.await.expect("no panic");
+    }
+    wait_until(&replica, "select count(*) = 0 from bugle.jobs_live").await;
+
+    let completed = ids(&replica, "state = 'completed'").await;
+    let acknowledged: HashSet<i64> = acknowledged.lock().unwrap().iter().copied().collect();
+    let lost: Vec<_> = acknowledged.difference(&completed).collect();
+    assert!(lost.is_empty(), "lost of {}: {lost:?}", acknowledged.len());
+    for worker in workers {
+        assert!(worker.stop().await.is_clean());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_to_a_replica_that_lags_loses_what_postgres_lost_and_nothing_is_stuck() {
+    let mut pair = Pair::start().await;
+    let primary = pair.on_primary().await;
+    let (stop, acknowledged, ran) = (Arc::new(AtomicBool::new(false)), Shared::default(), Shared::default());
+    let first = worker(&pair.url(), "first", &ran);
+    let enqueuer = tokio::spawn(enqueue_until(pair.url(), stop.clone(), acknowledged.clone()));
+    wait_until(&primary, "select count(*) > 60 from bugle.jobs_ended").await;
+
+    // from here on the replica hears nothing: neither of jobs, nor of claims, nor of a worker that signs on
+    let replica = pair.on_replica().await;
+    replica
+        .batch_execute("alter system set primary_conninfo = ''")
+        .await
+        .expect("cut off");
+    replica
+        .batch_execute("select pg_reload_conf()")
+        .await
+        .expect("reloaded");
+    wait_until(&primary, "select not exists (select from pg_stat_replication)").await;
+    let known = ids(&replica, "true").await;
+    let second = worker(&pair.url(), "second", &ran);
+    wait_until(&primary, "select exists (select from bugle.jobs j join bugle.registrations r on r.id = j.worker where r.name = 'second')").await;
+    let more = acknowledged.lock().unwrap().len() + 40;
+    wait_until(&primary, &format!("select count(*) > {more} from bugle.jobs_ended")).await;
+    let replica = pair.fail_over().await;
+    let survived = ids(&replica, "true").await;
+    wait_until(
+        &replica,
+        "select count(*) filter (where state = 'alive') = 2 from bugle.workers",
+    )
+    .await;
+    wait_until(
+        &replica,
+        &format!("select count(*) > {} from bugle.jobs_ended", survived.len() + 40),
+    )
+    .await;
+    stop.store(true, Ordering::Release);
+    enqueuer.await.expect("no panic");
+    wait_until(&replica, "select count(*) = 0 from bugle.jobs_live").await;
+
+    assert!(known.is_subset(&survived), "what the replica knew is gone");
+    assert!(
+        survived.len() < more,
+        "the replica lagged: {} of {more}",
+        survived.len()
+    );
+    let completed = ids(&replica, "state = 'completed'").await;
+    let stuck: Vec<_> = survived.difference(&completed).collect();
+    assert!(stuck.is_empty(), "not completed: {stuck:?}");
+    // each was completed by a worker that ran it under that very claim
+    let rows = replica
+        .query(
+            "select j.id, j.claim, r.name from bugle.jobs j join bugle.registrations r on r.id = j.worker",
+            &[],
+        )
+        .await
+        .expect("asks");
+    let ran: HashSet<(i64, i64, String)> = ran.lock().unwrap().iter().cloned().collect();
+    for row in rows {
+        let how = (row.get(0), row.get(1), row.get(2));
+        assert!(ran.contains(&how), "completed and not run: {how:?}");
+    }
+    first.stop().await;
+    second.stop().await;
+}

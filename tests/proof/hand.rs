@@ -1,0 +1,267 @@
+//! A worker made of single calls, so that a test decides what happens when, and a history of all it saw.
+
+use std::path::Path;
+
+use tokio_postgres::types::Json;
+use tokio_postgres::{Client, Row};
+
+use crate::common::Database;
+use crate::judge::{Pen, What};
+
+/// One registered worker on one session.
+pub struct Hand {
+    pub client: Client,
+    pub name: String,
+    /// Worker and nonce as SQL spells them: two arguments.
+    pub me: String,
+    pub worker: i64,
+    pub pen: Pen,
+}
+
+/// What a hand holds.
+pub type Held = (i64, i64);
+
+impl Hand {
+    pub async fn new(database: &Database, history: &Path, name: &str) -> Hand {
+        let client = database.connect("worker").await;
+        let row = client
+            .query_one(
+                "select worker, format('%s, %L::uuid', worker, nonce) from bugle.register($1, 'here', 1, '0', bugle.protocol(), \
+                 '{default,mail}', '{100,100}', '{noop,other}')",
+                &[&name],
+            )
+            .await
+            .expect("registers");
+        Hand {
+            client,
+            name: name.to_owned(),
+            worker: row.get(0),
+            me: row.get(1),
+            pen: Pen::new(history, name),
+        }
+    }
+
+    /// Claim up to so many.
+    pub async fn claim(&self, slots: usize) -> Vec<Held> {
+        let sql = self.claim_sql(slots);
+        self.started(self.query(&sql).await)
+    }
+
+    pub fn claim_sql(&self, slots: usize) -> String {
+        format!(
+            "select id, claim from bugle.claim({}, array[('default', {slots}, null, null, 'awake')::bugle.queue_request])",
+            self.me
+        )
+    }
+
+    /// Note that these were handed out.
+    pub fn started(&self, rows: Vec<Row>) -> Vec<Held> {
+        let held: Vec<Held> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        for (job, claim) in &held {
+            self.pen.note(What::Started {
+                job: *job,
+                claim: *claim,
+            });
+        }
+        held
+    }
+
+    /// The executors have come to their end.
+    pub fn finished(&self, held: &[Held], outcome: &str) {
+        for (job, claim) in held {
+            self.pen.note(What::Finished {
+                job: *job,
+                claim: *claim,
+                outcome: outcome.to_owned(),
+            });
+        }
+    }
+
+    /// Run and complete.
+    pub async fn complete(&self, held: &[Held]) {
+        self.finished(held, "complete");
+        self.say_complete(held).await;
+    }
+
+    /// Only the word.
+    pub async fn say_complete(&self, held: &[Held]) {
+        self.say(held, "complete", &self.complete_sql(held)).await;
+    }
+
+    pub fn complete_sql(&self, held: &[Held]) -> String {
+        let jobs: Vec<String> = held
+            .iter()
+            .map(|(job, claim)| format!("({job}, {claim}, null)"))
+            .collect();
+        format!(
+            "select id, claim, verdict from bugle.complete({}, array[{}]::bugle.finished_job[])",
+            self.me,
+            jobs.join(", ")
+        )
+    }
+
+    pub async fn fail(&self, held: &[Held]) {
+        self.finished(held, "fail");
+        self.say_fail(held).await;
+    }
+
+    pub async fn say_fail(&self, held: &[Held]) {
+        let jobs: Vec<String> = held
+            .iter()
+            .map(|(job, claim)| format!("({job}, {claim}, 'boom', null, true, 0)"))
+            .collect();
+        let sql = format!(
+            "select id, claim, verdict from bugle.fail({}, array[{}]::bugle.failed_job[])",
+            self.me,
+            jobs.join(", ")
+        );
+        self.say(held, "fail", &sql).await;
+    }
+
+    pub async fn snooze(&self, held: Held) {
+        self.finished(&[held], "snooze");
+        self.say_snooze(held).await;
+    }
+
+    pub async fn say_snooze(&self, held: Held) {
+        let sql = format!(
+            "select id, claim, verdict from bugle.snooze({}, ({}, {})::bugle.held_job, '0')",
+            self.me, held.0, held.1
+        );
+        self.say(&[held], "snooze", &sql).await;
+    }
+
+    pub async fn give_back(&self, held: &[Held]) {
+        for (job, claim) in held {
+            self.pen.note(What::Stopped {
+                job: *job,
+                claim: *claim,
+            });
+        }
+        let jobs: Vec<String> = held.iter().map(|(job, claim)| format!("({job}, {claim})")).collect();
+        let sql = format!(
+            "select id, claim, verdict from bugle.give_back({}, array[{}]::bugle.held_job[])",
+            self.me,
+            jobs.join(", ")
+        );
+        self.say(held, "give_back", &sql).await;
+    }
+
+    /// Come back on the same session, naming what still runs.
+    pub async fn attach(&self, held: &[Held]) {
+        let jobs: Vec<String> = held.iter().map(|(job, claim)| format!("({job}, {claim})")).collect();
+        let sql = format!(
+            "select id, claim, verdict from bugle.attach({}, array[{}]::bugle.held_job[])",
+            self.me,
+            jobs.join(", ")
+        );
+        self.query(&sql).await;
+    }
+
+    /// Say something about jobs, and note what the database made of it.
+    async fn say(&self, held: &[Held], outcome: &str, sql: &str) {
+        match self.client.query(sql, &[]).await {
+            Ok(rows) => self.answered(held, outcome, rows),
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    pub fn answered(&self, held: &[Held], outcome: &str, rows: Vec<Row>) {
+        for (job, claim) in held.iter().copied() {
+            let verdict = rows
+                .iter()
+                .find(|row| row.get::<_, i64>(0) == job && row.get::<_, i64>(1) == claim);
+            let outcome = outcome.to_owned();
+            self.pen.note(match verdict {
+                None => What::Accepted { job, claim, outcome },
+                Some(row) => What::Fenced {
+                    job,
+                    claim,
+                    verdict: row.get(2),
+                },
+            });
+        }
+    }
+
+    async fn query(&self, sql: &str) -> Vec<Row> {
+        match self.client.query(sql, &[]).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.complain(&error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The engine must not fail under a worker that does nothing wrong.
+    pub fn complain(&self, error: &tokio_postgres::Error) {
+        let text = match error.as_db_error() {
+            Some(error) => format!("{}: {}", error.code().code(), error.message()),
+            None => error.to_string(),
+        };
+        self.pen.note(What::Complaint { text });
+    }
+}
+
+/// Whoever enqueues, and notes it.
+pub struct Asker {
+    pub client: Client,
+    pen: Pen,
+    count: std::cell::Cell<usize>,
+}
+
+impl Asker {
+    pub async fn new(database: &Database, history: &Path) -> Asker {
+        Asker {
+            client: database.connect("enqueuer").await,
+            pen: Pen::new(history, "asker"),
+            count: std::cell::Cell::new(0),
+        }
+    }
+
+    pub fn token(&self) -> String {
+        self.count.set(self.count.get() + 1);
+        format!("t{}", self.count.get())
+    }
+
+    /// Enqueue one; `more` are further arguments of `bugle.enqueue`.
+    pub async fn enqueue(&self, more: &str) -> i64 {
+        let token = self.token();
+        self.enqueue_token(&token, more).await.expect("enqueues")
+    }
+
+    pub async fn enqueue_token(&self, token: &str, more: &str) -> Option<i64> {
+        self.pen.note(What::Asked {
+            token: token.to_owned(),
+        });
+        let sql = format!("select bugle.enqueue('noop', $1{more})");
+        match self
+            .client
+            .query_one(&sql, &[&Json(serde_json::json!({ "token": token }))])
+            .await
+        {
+            Ok(row) => {
+                let job = row.get(0);
+                self.pen.note(What::Acknowledged {
+                    token: token.to_owned(),
+                    job,
+                });
+                Some(job)
+            }
+            Err(_) => {
+                self.pen.note(What::Refused {
+                    token: token.to_owned(),
+                });
+                None
+            }
+        }
+    }
+
+    pub async fn many(&self, count: usize) -> Vec<i64> {
+        let mut jobs = Vec::new();
+        for _ in 0..count {
+            jobs.push(self.enqueue("").await);
+        }
+        jobs
+    }
+}

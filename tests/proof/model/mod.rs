@@ -1,0 +1,279 @@
+//! A model of the engine against the engine: random sequences of everything that can be said, and after each word every job
+//! is compared in every column that counts. A sequence that fails is made as short as it can be.
+
+mod op;
+mod world;
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use tokio_postgres::{Client, SimpleQueryMessage, Statement};
+
+use crate::common::Database;
+use op::{Identity, Op, QUEUES, WORKERS};
+use world::{Job, Said, World};
+
+/// Checked words in all sequences of `bin/test`. `BUGLE_MODEL_WORDS` asks for more, `BUGLE_MODEL_SEED` for the same again.
+const WORDS: usize = 44_000;
+const SESSIONS: usize = 2;
+const LONGEST: usize = 160;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_engine_does_what_the_model_does() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("BUGLE_MODEL_SEED").unwrap_or_else(|| fastrand::u64(1..1_000_000));
+    let words = number("BUGLE_MODEL_WORDS").map_or(WORDS, |words| words as usize);
+    println!("model: seed {seed}");
+
+    let sessions = (0..SESSIONS).map(|session| async move {
+        let mut engine = Engine::new().await;
+        let mut rng = Rng::with_seed(seed + session as u64);
+        let mut checked = 0;
+        while checked < words / SESSIONS {
+            let ops: Vec<Op> = (0..rng.usize(20..LONGEST)).map(|_| Op::random(&mut rng)).collect();
+            checked += ops.len();
+            if engine.play(&ops).await.is_err() {
+                let shortest = shrink(&mut engine, ops).await;
+                let why = engine.play(&shortest).await.expect_err("it fails still");
+                panic!("BUGLE_MODEL_SEED={seed}\nthe shortest sequence that shows it:\n{shortest:#?}\n{why}");
+            }
+        }
+        checked
+    });
+    let checked: usize = futures_util::future::join_all(sessions).await.into_iter().sum();
+
+    println!("model: {checked} words checked");
+    assert!(checked >= words.min(40_000));
+}
+
+/// Leave out whatever can be left out.
+async fn shrink(engine: &mut Engine, mut ops: Vec<Op>) -> Vec<Op> {
+    let mut size = ops.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < ops.len() {
+            let mut fewer = ops.clone();
+            fewer.drain(at..(at + size).min(ops.len()));
+            match engine.play(&fewer).await {
+                Err(_) => ops = fewer,
+                Ok(()) => at += size,
+            }
+        }
+        size /= 2;
+    }
+    ops
+}
+
+/// A database, and one session that is all its workers.
+struct Engine {
+    _database: Database,
+    client: Client,
+    workers: Vec<Identity>,
+    snapshot: Statement,
+    played: usize,
+}
+
+const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.worker, j.reason, j.last_error_code, j.result::text, \
+        j.priority, j.paused_from, j.unique_key, round(extract(epoch from j.run_at - now()) / 3600)::bigint, \
+        round(extract(epoch from j.deadline - now()) / 3600)::bigint, j.queue \
+    from bugle.jobs j";
+
+/// Dead rows are left behind by this; now and then they are got rid of, which takes longer.
+const RESET: &str = "delete from bugle.jobs; delete from bugle.idempotency_keys; delete from bugle.attempts; \
+    delete from bugle.schedule_runs; delete from bugle.schedules; delete from bugle.queues; \
+    update bugle.registrations set lost_at = null, stopped_at = null, paused_at = null; \
+    insert into bugle.schedules (name, every, command, misfire, catch_up_limit, retry_policy) \
+    values ('hourly', '1 hour', 'noop', 'catch_up', 3, 'modelled')";
+const CLEAN: &str =
+    "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, bugle.schedules";
+const CLEAN_EVERY: usize = 40;
+
+impl Engine {
+    async fn new() -> Engine {
+        let database = Database::new().await;
+        let client = database.owner().await;
+        client
+            .batch_execute(&format!(
+                "insert into bugle.retry_policies (name, kind, retries, delay, jitter) \
+                 values ('modelled', 'fixed', {}, '{} hours', 0)",
+                world::ATTEMPTS - 1,
+                world::DELAY
+            ))
+            .await
+            .expect("a policy");
+        let mut workers = Vec::new();
+        for worker in 0..WORKERS {
+            let row = client
+                .query_one(
+                    "select worker, nonce::text from bugle.register($1, 'here', 1, '0', bugle.protocol(), '{default,mail}', '{9,9}', '{noop}')",
+                    &[&format!("w{worker}")],
+                )
+                .await
+                .expect("registers");
+            workers.push((row.get(0), row.get(1)));
+        }
+        let snapshot = client.prepare(SNAPSHOT).await.expect("a question");
+        Engine {
+            _database: database,
+            client,
+            workers,
+            snapshot,
+            played: 0,
+        }
+    }
+
+    /// Play a sequence from the beginning. The first difference is the error.
+    async fn play(&mut self, ops: &[Op]) -> Result<(), String> {
+        self.played += 1;
+        if self.played.is_multiple_of(CLEAN_EVERY) {
+            self.client
+                .batch_execute(CLEAN)
+                .await
+                .map_err(|error| format!("{error:?}"))?;
+        }
+        self.client
+            .batch_execute(RESET)
+            .await
+            .map_err(|error| format!("{error:?}"))?;
+        let mut world = World::new();
+        for (number, op) in ops.iter().enumerate() {
+            let before = world.clone();
+            let sql = op::sql(op, |place| world.meant(place), &self.workers, world.clock);
+            let told = match op {
+                Op::RolledBack(_) => {
+                    self.client
+                        .batch_execute("begin")
+                        .await
+                        .map_err(|error| format!("{error:?}"))?;
+                    let told = self.say(op, &sql).await;
+                    self.client
+                        .batch_execute("rollback")
+                        .await
+                        .map_err(|error| format!("{error:?}"))?;
+                    told?
+                }
+                _ => self.say(op, &sql).await?,
+            };
+            let rows = self.look(world.clock).await?;
+            let new: Vec<i64> = rows.keys().filter(|id| !before.made.contains(id)).copied().collect();
+            let expected = match op {
+                // what it was told is not true any more; that nothing has changed is what counts
+                Op::RolledBack(_) => told.clone(),
+                op => world.apply(op, &told, &new),
+            };
+            // time has passed for whoever looked before
+            let rows = if matches!(op, Op::Step { .. }) {
+                self.look(world.clock).await?
+            } else {
+                rows
+            };
+            if told != expected {
+                return Err(format!(
+                    "{number}: {op:?}\n  {sql}\n  said {told:?}\n  instead of {expected:?}"
+                ));
+            }
+            if let Some(difference) = difference(&rows, &world.jobs) {
+                return Err(format!("{number}: {op:?}\n  {sql}\n  {difference}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn say(&self, op: &Op, sql: &str) -> Result<Said, String> {
+        let messages = match self.client.simple_query(sql).await {
+            Ok(messages) => messages,
+            Err(error) => {
+                let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
+                let known = ["JB001", "JB010", "JB011", "JB030", "JB031", "JB032", "23505"];
+                return match known.into_iter().find(|known| *known == code) {
+                    Some(code) => Ok(Said::Refused(code)),
+                    None => Err(format!("{sql}\n  {error:?}")),
+                };
+            }
+        };
+        let rows: Vec<_> = messages
+            .iter()
+            .filter_map(|message| match message {
+                SimpleQueryMessage::Row(row) => Some(row),
+                _ => None,
+            })
+            .collect();
+        let id = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
+        let op = if let Op::RolledBack(op) = op { op } else { op };
+        Ok(match op {
+            Op::Enqueue(_) => Said::Job(id(rows[0].get(0)), rows[0].get(1) == Some("t")),
+            Op::Claim { .. } | Op::Attach { .. } => {
+                Said::Held(rows.iter().map(|row| (id(row.get(0)), id(row.get(1)))).collect())
+            }
+            // a function that returns nothing returns an empty text
+            Op::Answer { .. }
+            | Op::Detach { .. }
+            | Op::PauseQueue { .. }
+            | Op::ResumeQueue { .. }
+            | Op::PauseWorker { .. }
+            | Op::ResumeWorker { .. }
+            | Op::Step { .. } => Said::Text(None),
+            _ => Said::Text(rows.last().and_then(|row| row.get(0)).map(str::to_owned)),
+        })
+    }
+
+    async fn look(&self, clock: i64) -> Result<BTreeMap<i64, Job>, String> {
+        let rows = self
+            .client
+            .query(&self.snapshot, &[])
+            .await
+            .map_err(|error| format!("{error:?}"))?;
+        let job = |row: &tokio_postgres::Row| Job {
+            state: row.get(1),
+            attempt: row.get(2),
+            crashes: row.get(3),
+            claim: row.get(4),
+            worker: row
+                .get::<_, Option<i64>>(5)
+                .and_then(|id| self.workers.iter().position(|(worker, _)| *worker == id)),
+            reason: row.get(6),
+            code: row.get(7),
+            result: row.get(8),
+            priority: row.get(9),
+            paused_from: row.get(10),
+            unique: row.get::<_, Option<&str>>(11).and_then(|key| key[1..].parse().ok()),
+            run_at: row.get::<_, i64>(12) + clock,
+            deadline: row.get::<_, Option<i64>>(13).map(|hours| hours + clock),
+            queue: QUEUES
+                .iter()
+                .position(|queue| *queue == row.get::<_, &str>(14))
+                .expect("one of them"),
+            max_attempts: None,
+            answer_by: None,
+            token: None,
+        };
+        Ok(rows.iter().map(|row| (row.get(0), job(row))).collect())
+    }
+}
+
+/// The first job that is not as it should be.
+fn difference(found: &BTreeMap<i64, Job>, expected: &BTreeMap<i64, Job>) -> Option<String> {
+    if !found.keys().eq(expected.keys()) {
+        return Some(format!(
+            "there are jobs {:?} instead of {:?}",
+            found.keys(),
+            expected.keys()
+        ));
+    }
+    found.iter().zip(expected.values()).find_map(|((id, found), expected)| {
+        // what is not read, and what does not count any more
+        let expected = Job {
+            max_attempts: None,
+            answer_by: None,
+            token: None,
+            run_at: if found.is_live() { expected.run_at } else { found.run_at },
+            deadline: if found.is_live() {
+                expected.deadline
+            } else {
+                found.deadline
+            },
+            ..expected.clone()
+        };
+        (*found != expected).then(|| format!("job {id} is\n    {found:?}\n  instead of\n    {expected:?}"))
+    })
+}

@@ -1,0 +1,555 @@
+//! The engine as it should be, in plain Rust: jobs, workers, keys and a clock that counts hours.
+
+use std::collections::BTreeMap;
+
+use super::op::{New, Op, QUEUES, Verb, WORKERS, Whose, Word};
+
+/// The policy `modelled`: fixed, so many attempts, so many hours apart.
+pub const ATTEMPTS: i32 = 4;
+pub const DELAY: i64 = 2;
+const CRASH_LIMIT: i32 = 3;
+const KEY_LASTS: i64 = 3;
+
+/// How the engine answers. A refusal is told by its SQLSTATE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Refused(&'static str),
+    /// A job, and whether it is new.
+    Job(i64, bool),
+    /// Jobs and claims.
+    Held(Vec<(i64, i64)>),
+    /// A verdict, a state, a number: or nothing.
+    Text(Option<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    pub state: String,
+    pub attempt: i32,
+    pub crashes: i32,
+    pub claim: i64,
+    pub worker: Option<usize>,
+    pub reason: Option<String>,
+    pub code: Option<String>,
+    pub result: Option<String>,
+    pub priority: i32,
+    pub paused_from: Option<String>,
+    pub unique: Option<u8>,
+    /// Hours of the model's clock; told of live jobs only.
+    pub run_at: i64,
+    pub deadline: Option<i64>,
+    pub queue: usize,
+    pub max_attempts: Option<i32>,
+    pub answer_by: Option<i64>,
+    pub token: Option<&'static str>,
+}
+
+impl Job {
+    pub fn is_live(&self) -> bool {
+        !matches!(self.state.as_str(), "completed" | "failed" | "cancelled")
+    }
+
+    fn becomes(&mut self, state: &str) {
+        self.state = state.to_owned();
+        self.paused_from = None;
+    }
+
+    fn ends(&mut self, state: &str, reason: Option<&str>) {
+        self.becomes(state);
+        self.reason = reason.map(str::to_owned);
+    }
+
+    /// Back among the live ones, from the beginning.
+    fn revive(&mut self, now: i64) {
+        self.becomes("ready");
+        (self.attempt, self.crashes) = (0, 0);
+        (
+            self.worker,
+            self.reason,
+            self.result,
+            self.deadline,
+            self.answer_by,
+            self.token,
+        ) = (None, None, None, None, None, None);
+        self.run_at = now;
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    pub clock: i64,
+    /// By id: in the order in which they were made.
+    pub jobs: BTreeMap<i64, Job>,
+    /// Which were made, also those that are gone.
+    pub made: Vec<i64>,
+    lost: [bool; WORKERS],
+    stopped: [bool; WORKERS],
+    paused: [bool; WORKERS],
+    paused_queues: [bool; QUEUES.len()],
+    /// Key, job, end.
+    keys: BTreeMap<u8, (i64, i64)>,
+    /// When the schedule fires next.
+    next_slot: i64,
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            next_slot: 1,
+            ..World::default()
+        }
+    }
+
+    /// The job that is meant by this number: id, claim, holder. There is always one to be meant, if only one that never was.
+    pub fn meant(&self, place: usize) -> (i64, i64, Option<usize>) {
+        let Some(id) = self.made.get(place % self.made.len().max(1)).copied() else {
+            return (-1, 1, None);
+        };
+        let job = self.jobs.get(&id);
+        (id, job.map_or(1, |job| job.claim), job.and_then(|job| job.worker))
+    }
+
+    /// What must come of it. `told`: what the engine said, of which only the ids of new jobs are believed.
+    pub fn apply(&mut self, op: &Op, told: &Said, new_ids: &[i64]) -> Said {
+        match op {
+            Op::Enqueue(new) => self.enqueue(new, told),
+            Op::Claim { worker, queue, slots } => self.claim(*worker, *queue, *slots),
+            Op::Word { word, job, claim } => self.word(*word, *job, *claim),
+            Op::Answer { job, resolve, token } => self.answer(*job, *resolve, *token),
+            Op::Operate { verb, job } => self.operate(*verb, *job),
+            Op::Promote => Said::Text(Some(self.promote().to_string())),
+            Op::Expire => Said::Text(Some(self.expire().to_string())),
+            Op::Lose { worker } => {
+                self.lost[*worker] |= !self.stopped[*worker];
+                Said::Text(Some(self.rescue().to_string()))
+            }
+            Op::Attach { worker, named } => self.attach(*worker, named),
+            Op::Detach { worker } => {
+                self.stopped[*worker] = true;
+                Said::Text(None)
+            }
+            Op::Heartbeat { worker } => {
+                self.lost[*worker] = false;
+                self.rescue();
+                self.expire();
+                self.promote();
+                Said::Text(Some(String::new()))
+            }
+            Op::PauseQueue { queue } => {
+                self.paused_queues[*queue] = true;
+                Said::Text(None)
+            }
+            Op::ResumeQueue { queue } => match std::mem::replace(&mut self.paused_queues[*queue], false) {
+                true => Said::Text(None),
+                false => Said::Refused("JB031"),
+            },
+            Op::PauseWorker { worker } => self.tell(*worker, true),
+            Op::ResumeWorker { worker } => self.tell(*worker, false),
+            Op::FireSchedules => self.fire(new_ids),
+            Op::Step { hours } => {
+                self.clock += hours;
+                Said::Text(None)
+            }
+            Op::RolledBack(op) => self.clone().apply(op, told, new_ids),
+        }
+    }
+
+    fn enqueue(&mut self, new: &New, told: &Said) -> Said {
+        let run_at = self.clock + new.delay.unwrap_or(0);
+        let deadline = new.deadline.map(|hours| self.clock + hours);
+        let taken = new
+            .idempotent
+            .and_then(|key| self.keys.get(&key))
+            .filter(|(_, end)| *end > self.clock)
+            .copied();
+        if let Some((job, _)) = taken.filter(|_| !new.by_insert) {
+            return Said::Job(job, false);
+        }
+        if deadline.is_some_and(|deadline| deadline <= run_at) {
+            return Said::Refused("JB001");
+        }
+        let holder = new.unique.and_then(|key| self.holder(key));
+        if new.by_insert && (holder.is_some() || taken.is_some()) {
+            return Said::Refused("23505");
+        }
+        if let Some(id) = holder {
+            let now = self.clock;
+            let job = self.jobs.get_mut(&id).expect("live");
+            if new.conflict == Some("move") && job.state != "running" && !(job.state == "waiting" && job.attempt > 0) {
+                if deadline.or(job.deadline).is_some_and(|deadline| deadline <= run_at) {
+                    return Said::Refused("JB001");
+                }
+                job.run_at = run_at;
+                job.deadline = deadline.or(job.deadline);
+                match job.state.as_str() {
+                    "paused" if job.paused_from.as_deref() == Some("ready") && run_at > now => {
+                        job.paused_from = Some("scheduled".into());
+                    }
+                    "paused" | "waiting" => {}
+                    _ if run_at <= now => job.becomes("ready"),
+                    "ready" => job.becomes("scheduled"),
+                    _ => {}
+                }
+            }
+            if let Some(key) = new.idempotent {
+                self.keys.insert(key, (id, now + KEY_LASTS));
+            }
+            return Said::Job(id, false);
+        }
+        let Said::Job(id, _) = told else {
+            return Said::Job(0, true);
+        };
+        if let Some(key) = new.idempotent {
+            self.keys.insert(key, (*id, self.clock + KEY_LASTS));
+        }
+        let job = Job {
+            state: if run_at > self.clock { "scheduled" } else { "ready" }.into(),
+            priority: new.priority,
+            unique: new.unique,
+            run_at,
+            deadline,
+            queue: new.queue,
+            max_attempts: new.max_attempts,
+            ..World::plain()
+        };
+        self.made.push(*id);
+        self.jobs.insert(*id, job);
+        Said::Job(*id, true)
+    }
+
+    fn plain() -> Job {
+        Job {
+            state: "ready".into(),
+            attempt: 0,
+            crashes: 0,
+            claim: 0,
+            worker: None,
+            reason: None,
+            code: None,
+            result: None,
+            priority: 0,
+            paused_from: None,
+            unique: None,
+            run_at: 0,
+            deadline: None,
+            queue: 0,
+            max_attempts: None,
+            answer_by: None,
+            token: None,
+        }
+    }
+
+    /// The live job of a unique key.
+    fn holder(&self, key: u8) -> Option<i64> {
+        let holder = self
+            .jobs
+            .iter()
+            .find(|(_, job)| job.is_live() && job.unique == Some(key));
+        holder.map(|(id, _)| *id)
+    }
+
+    fn claim(&mut self, worker: usize, queue: usize, slots: usize) -> Said {
+        if self.stopped[worker] {
+            return Said::Refused("JB010");
+        }
+        // given up: it must come back first, or what it claims is taken away from it again
+        if self.lost[worker] {
+            return Said::Refused("JB011");
+        }
+        if self.paused[worker] || self.paused_queues[queue] {
+            return Said::Held(vec![]);
+        }
+        let now = self.clock;
+        let mut ready: Vec<(i32, i64)> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.state == "ready" && job.queue == queue)
+            .filter(|(_, job)| job.deadline.is_none_or(|deadline| deadline > now))
+            .map(|(id, job)| (job.priority, *id))
+            .collect();
+        ready.sort_unstable();
+        ready.truncate(slots);
+        let held = ready.iter().map(|(_, id)| {
+            let job = self.jobs.get_mut(id).expect("there");
+            job.becomes("running");
+            (job.attempt, job.claim, job.worker) = (job.attempt + 1, job.claim + 1, Some(worker));
+            (*id, job.claim)
+        });
+        Said::Held(held.collect())
+    }
+
+    fn word(&mut self, word: Word, place: usize, whose: Whose) -> Said {
+        let (id, current, holder) = self.meant(place);
+        let holder = holder.unwrap_or(0);
+        let (who, claim) = match whose {
+            Whose::Current => (holder, current),
+            Whose::Stale => (holder, current - 1),
+            Whose::Other => ((holder + 1) % WORKERS, current),
+        };
+        let now = self.clock;
+        let held = |job: &Job| job.claim == claim && job.worker == Some(who);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Said::Text(Some(if word == Word::Progress { "false" } else { "gone" }.into()));
+        };
+        if word == Word::Progress {
+            return Said::Text(Some((held(job) && job.state == "running").to_string()));
+        }
+        if !held(job) || job.state != "running" {
+            let verdict = if held(job) { "repeated" } else { "fenced" };
+            return Said::Text(Some(verdict.into()));
+        }
+        match word {
+            Word::Complete => {
+                job.ends("completed", None);
+                job.result = Some(claim.to_string());
+            }
+            Word::FailForGood => {
+                job.ends("failed", Some("not_retryable"));
+                job.code = Some("bad".into());
+            }
+            Word::Fail | Word::FailSoon => {
+                job.code = Some("bad".into());
+                if job.attempt >= job.max_attempts.unwrap_or(ATTEMPTS) {
+                    job.ends("failed", Some("attempts_exhausted"));
+                } else {
+                    job.becomes("retrying");
+                    job.run_at = now + if word == Word::Fail { DELAY } else { 1 };
+                }
+            }
+            Word::Snooze => {
+                job.becomes("scheduled");
+                job.attempt -= 1;
+                job.run_at = now + 1;
+            }
+            Word::Wait => {
+                job.becomes("waiting");
+                (job.answer_by, job.token) = (Some(now + 2), None);
+            }
+            Word::WaitWithToken => {
+                job.becomes("waiting");
+                (job.answer_by, job.token) = (None, Some("secret"));
+            }
+            Word::GiveUp => job.ends("cancelled", Some("executor")),
+            Word::GiveBack => {
+                job.becomes("ready");
+                job.attempt -= 1;
+            }
+            Word::Progress => {}
+        }
+        Said::Text(None)
+    }
+
+    fn answer(&mut self, place: usize, resolve: bool, token: Option<&'static str>) -> Said {
+        let (id, ..) = self.meant(place);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Said::Refused("JB030");
+        };
+        let (state, reason) = if resolve {
+            ("completed", "resolved")
+        } else {
+            ("failed", "rejected")
+        };
+        if job.state == state && job.reason.as_deref() == Some(reason) && job.token == token {
+            return Said::Text(None);
+        }
+        if job.state != "waiting" {
+            return Said::Refused("JB031");
+        }
+        if job.token.is_some() && job.token != token {
+            return Said::Refused("JB032");
+        }
+        job.ends(state, Some(reason));
+        match resolve {
+            true => job.result = Some("7".into()),
+            false => job.code = Some("rejected".into()),
+        }
+        Said::Text(None)
+    }
+
+    fn operate(&mut self, verb: Verb, place: usize) -> Said {
+        let (id, ..) = self.meant(place);
+        let now = self.clock;
+        let Some(job) = self.jobs.get(&id) else {
+            return Said::Refused("JB030");
+        };
+        let state = job.state.as_str();
+        let allowed = match verb {
+            Verb::Cancel => job.is_live(),
+            Verb::Pause => matches!(state, "scheduled" | "ready" | "retrying" | "waiting"),
+            Verb::Resume => state == "paused",
+            Verb::Restart => matches!(state, "failed" | "cancelled"),
+            Verb::Remove => state != "running",
+            Verb::Reschedule(_) => matches!(state, "scheduled" | "ready" | "retrying" | "paused"),
+            Verb::SetPriority(_) => job.is_live() && state != "running",
+            Verb::SetState(_) => !matches!(state, "running" | "completed"),
+        };
+        let rivalled = !job.is_live() && job.unique.is_some_and(|key| self.holder(key).is_some());
+        if !allowed || (rivalled && matches!(verb, Verb::Restart | Verb::SetState(_))) {
+            return Said::Refused("JB031");
+        }
+        let job = self.jobs.get_mut(&id).expect("there");
+        match verb {
+            Verb::Cancel => job.ends("cancelled", Some("operator")),
+            Verb::Pause => {
+                let before = job.state.clone();
+                job.becomes("paused");
+                job.paused_from = Some(before);
+            }
+            Verb::Resume => {
+                let before = job.paused_from.clone().expect("it was somewhere");
+                job.becomes(&before);
+            }
+            Verb::Restart => job.revive(now),
+            Verb::Remove => {
+                self.jobs.remove(&id);
+                return Said::Text(Some("removed".into()));
+            }
+            Verb::Reschedule(hours) => {
+                job.run_at = now + hours;
+                match job.state.as_str() {
+                    // when it is resumed, it waits for its time
+                    "paused" if hours > 0 && job.paused_from.as_deref() == Some("ready") => {
+                        job.paused_from = Some("scheduled".into());
+                    }
+                    "paused" => {}
+                    _ if hours > 0 => job.becomes("scheduled"),
+                    _ => job.becomes("ready"),
+                }
+            }
+            Verb::SetPriority(priority) => job.priority = priority,
+            Verb::SetState(to @ ("completed" | "failed" | "cancelled")) => {
+                let revived = !job.is_live();
+                if revived {
+                    job.revive(now);
+                }
+                job.ends(to, (revived || to != "completed").then_some("operator"));
+            }
+            Verb::SetState(to) => {
+                if !job.is_live() {
+                    job.revive(now);
+                }
+                let from = job.paused_from.clone().unwrap_or(job.state.clone());
+                job.becomes(to);
+                job.paused_from = (to == "paused").then_some(from);
+                if to == "ready" {
+                    job.run_at = now;
+                }
+            }
+        }
+        Said::Text(Some(job.state.clone()))
+    }
+
+    fn promote(&mut self) -> usize {
+        let now = self.clock;
+        let due = self
+            .jobs
+            .values_mut()
+            .filter(|job| matches!(job.state.as_str(), "scheduled" | "retrying") && job.run_at <= now);
+        due.map(|job| job.becomes("ready")).count()
+    }
+
+    fn expire(&mut self) -> usize {
+        let now = self.clock;
+        let mut expired = 0;
+        for job in self
+            .jobs
+            .values_mut()
+            .filter(|job| job.is_live() && job.state != "running")
+        {
+            let late = job.deadline.is_some_and(|deadline| deadline <= now);
+            let unanswered = job.state == "waiting" && job.answer_by.is_some_and(|by| by <= now);
+            if late || unanswered {
+                let why = if late { "deadline" } else { "answer_overdue" };
+                job.ends("failed", Some(why));
+                job.code = Some(why.into());
+                expired += 1;
+            }
+        }
+        expired
+    }
+
+    fn rescue(&mut self) -> usize {
+        let gone: Vec<bool> = (0..WORKERS)
+            .map(|worker| self.lost[worker] || self.stopped[worker])
+            .collect();
+        let orphans = self
+            .jobs
+            .values_mut()
+            .filter(|job| job.state == "running" && job.worker.is_some_and(|worker| gone[worker]));
+        let mut rescued = 0;
+        for job in orphans {
+            rescued += 1;
+            job.crashes += 1;
+            job.code = Some("worker_lost".into());
+            if job.crashes >= CRASH_LIMIT {
+                job.ends("failed", Some("crash_loop"));
+            } else if job.attempt >= job.max_attempts.unwrap_or(ATTEMPTS) {
+                job.ends("failed", Some("attempts_exhausted"));
+            } else {
+                job.becomes("ready");
+                job.worker = None;
+            }
+        }
+        rescued
+    }
+
+    fn attach(&mut self, worker: usize, named: &[(usize, i64)]) -> Said {
+        if self.stopped[worker] {
+            return Said::Refused("JB010");
+        }
+        self.lost[worker] = false;
+        let named: Vec<(i64, i64)> = named
+            .iter()
+            .map(|(place, more)| {
+                let (id, claim, _) = self.meant(*place);
+                (id, claim + more)
+            })
+            .collect();
+        for (id, claim) in &named {
+            if let Some(job) = self
+                .jobs
+                .get_mut(id)
+                .filter(|job| job.state == "ready" && job.claim == claim - 1)
+            {
+                job.becomes("running");
+                (job.attempt, job.claim, job.worker) = (job.attempt + 1, *claim, Some(worker));
+            }
+        }
+        for (id, job) in self.jobs.iter_mut() {
+            if job.state == "running" && job.worker == Some(worker) && !named.contains(&(*id, job.claim)) {
+                job.becomes("ready");
+                job.attempt -= 1;
+            }
+        }
+        let holds = |id: &i64, claim: i64| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| job.state == "running" && job.worker == Some(worker) && job.claim == claim)
+        };
+        let mut lost: Vec<(i64, i64)> = named.iter().filter(|(id, claim)| !holds(id, *claim)).copied().collect();
+        lost.sort_unstable();
+        Said::Held(lost)
+    }
+
+    fn tell(&mut self, worker: usize, pause: bool) -> Said {
+        if self.stopped[worker] || self.lost[worker] {
+            return Said::Refused("JB030");
+        }
+        self.paused[worker] = pause;
+        Said::Text(None)
+    }
+
+    /// A schedule of every hour, whose missed slots are made up for, at most three of them.
+    fn fire(&mut self, new_ids: &[i64]) -> Said {
+        let due = (self.clock - self.next_slot + 1).clamp(0, 3);
+        self.next_slot = self.next_slot.max(self.clock + 1);
+        for id in new_ids.iter().take(due as usize) {
+            let job = Job {
+                run_at: self.clock,
+                ..World::plain()
+            };
+            self.made.push(*id);
+            self.jobs.insert(*id, job);
+        }
+        Said::Text(Some(due.to_string()))
+    }
+}

@@ -1,0 +1,456 @@
+//! What an operator has on the shell besides jobs, queues and workers: statistics, a doctor, many jobs at once.
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::{BUGLE, Database, Folder, enqueue, wait_until};
+use serde_json::{Value, json};
+
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
+    }
+}
+
+async fn bugle(database: &Database, role: &str, arguments: &[&str]) -> Said {
+    with_input(database, role, arguments, "").await
+}
+
+async fn with_input(database: &Database, role: &str, arguments: &[&str], input: &str) -> Said {
+    let mut child = Command::new(BUGLE)
+        .args(arguments)
+        .env_remove("DATABASE_URL")
+        .env("BUGLE_DATABASE_URL", database.url(role))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    // both at once: a long input and a long output would wait for each other
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(input.as_bytes());
+    });
+    let output = tokio::task::spawn_blocking(|| child.wait_with_output())
+        .await
+        .unwrap()
+        .unwrap();
+    writer.join().unwrap();
+    Said {
+        code: output.status.code().expect("an exit code"),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn many_jobs_are_enqueued_from_lines_of_json_all_or_none() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let many: String = (0..2500)
+        .map(|n| format!("{{\"payload\": {{\"n\": {n}}}, \"priority\": {}}}\n", n % 3))
+        .collect();
+
+    let done = with_input(
+        &database,
+        "enqueuer",
+        &["enqueue", "noop", "--jsonl", "-", "--json"],
+        &many,
+    )
+    .await;
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert_eq!(done.json()["enqueued"], 2500);
+    let row = owner
+        .query_one(
+            "select count(*), count(*) filter (where priority = (payload->>'n')::int % 3), bool_and(command = 'noop') from bugle.jobs",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, bool>(2)),
+        (2500, 2500, true)
+    );
+
+    for (lines, says) in [
+        (
+            "{\"command\": \"a\"}\n{\"command\": \"b\", \"colour\": 1}",
+            "line 2: \"colour\" is no column",
+        ),
+        ("{\"command\": \"a\"}\n\nnot json", "line 3: not JSON"),
+        ("{\"command\": \"a\"}\n{\"payload\": 1}", "line 2: no command"),
+        ("{\"command\": \"a\"}\n[1]", "line 2: not an object"),
+        (
+            "{\"command\": \"a\"}\n{\"command\": \"b\", \"max_attempts\": -1}",
+            "line 2: ",
+        ),
+    ] {
+        let refused = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-"], lines).await;
+
+        assert_eq!(refused.code, 1, "{lines}");
+        assert!(refused.err.contains(says), "{lines}: {}", refused.err);
+    }
+    let count = owner.query_one("select count(*) from bugle.jobs", &[]).await.unwrap();
+    assert_eq!(count.get::<_, i64>(0), 2500, "nothing of what was refused is there");
+}
+
+#[tokio::test]
+async fn jobs_whose_keys_are_taken_are_left_out_of_many_and_counted() {
+    let database = Database::new().await;
+    let lines = "{\"command\": \"a\", \"unique_key\": \"k\"}\n{\"command\": \"a\", \"unique_key\": \"l\", \"timeout\": \"5 minutes\", \"headers\": {\"h\": 1}}\n";
+    let first = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-", "--json"], lines).await;
+    let again = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-", "--json"], lines).await;
+
+    assert_eq!(first.json()["enqueued"], 2, "{}", first.err);
+    assert_eq!(
+        (again.json()["enqueued"].clone(), again.json()["left_out"].clone()),
+        (json!(0), json!(2))
+    );
+}
+
+#[tokio::test]
+async fn the_printed_statement_does_what_the_command_would() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let arguments = [
+        "enqueue",
+        "say",
+        "{\"text\": \"it's \\\\ ok\"}",
+        "--queue",
+        "o'clock",
+        "--in",
+        "10m",
+        "--timeout",
+        "30s",
+        "--header",
+        "a=b",
+        "--max-attempts",
+        "3",
+    ];
+    let printed = bugle(&database, "enqueuer", &[&arguments[..], &["--print-sql"]].concat()).await;
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    let before = owner.query_one("select count(*) from bugle.jobs", &[]).await.unwrap();
+    assert_eq!(before.get::<_, i64>(0), 0, "it was not run");
+
+    owner
+        .batch_execute(&printed.out)
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error}", printed.out));
+    bugle(&database, "enqueuer", &arguments).await;
+
+    let rows = owner
+        .query(
+            "select distinct command, payload->>'text', queue, timeout::text, headers::text, max_attempts, state from bugle.jobs",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 1, "both jobs are alike: {rows:?}");
+    assert_eq!(rows[0].get::<_, &str>(1), "it's \\ ok");
+}
+
+#[tokio::test]
+async fn enqueue_can_wait_for_the_result() {
+    let database = Database::new().await;
+    let registry = bugle::Registry::new()
+        .on("add", async |_: bugle::Context, numbers: Vec<i64>| {
+            Ok(numbers.iter().sum::<i64>())
+        })
+        .on("fail", async |_: bugle::Context, _: Value| {
+            Err::<(), _>(bugle::Failure::new("never").not_retryable())
+        });
+    let worker = database.worker(&[("default", 2)], registry);
+
+    let sum = bugle(&database, "owner", &["enqueue", "add", "[1, 2, 39]", "--wait"]).await;
+    let failed = bugle(&database, "owner", &["enqueue", "fail", "--wait"]).await;
+
+    assert_eq!((sum.code, sum.out.trim()), (0, "42"), "{}", sum.err);
+    assert_eq!(failed.code, 1);
+    assert!(failed.err.contains("is failed"), "{}", failed.err);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn statistics_and_errors_are_shown_as_tables_and_as_json() {
+    let database = Database::new().await;
+    let registry = bugle::Registry::new()
+        .on("noop", async |_: bugle::Context, _: Value| Ok(()))
+        .on("break", async |context: bugle::Context, _: Value| {
+            Err::<(), _>(bugle::Failure::new(format!("order {} is bad", context.id())).code("bad_order"))
+        });
+    let worker = database.worker(&[("default", 4)], registry);
+    let owner = database.owner().await;
+    for _ in 0..3 {
+        enqueue(&owner, "noop").await;
+        enqueue(&owner, "break").await;
+    }
+    wait_until(&owner, "select count(*) = 3 from bugle.jobs where state = 'completed'").await;
+    wait_until(&owner, "select count(*) = 3 from bugle.jobs where state = 'retrying'").await;
+    worker.stop().await;
+
+    let stats = bugle(&database, "viewer", &["stats", "--json"]).await.json();
+    let lines = bugle(&database, "viewer", &["stats", "--jsonl"]).await.out;
+    let errors = bugle(&database, "viewer", &["stats", "errors", "--since", "10m"]).await;
+    let commands = bugle(&database, "viewer", &["commands", "--json"]).await.json();
+
+    assert_eq!(stats[0]["command"], "break");
+    assert_eq!(
+        (stats[0]["failed"].clone(), stats[1]["completed"].clone()),
+        (json!(3), json!(3))
+    );
+    assert_eq!(lines.lines().count(), 2);
+    assert!(
+        errors.out.contains("order # is bad") && errors.out.contains("bad_order"),
+        "{}",
+        errors.out
+    );
+    assert_eq!(commands[1]["completed_last_hour"], 3, "{commands}");
+}
+
+#[tokio::test]
+async fn policies_are_shown_with_what_they_mean() {
+    let database = Database::new().await;
+
+    let all = bugle(&database, "viewer", &["policies", "--json"]).await.json();
+    let preview = bugle(
+        &database,
+        "viewer",
+        &["policies", "preview", "default", "-n", "4", "--json"],
+    )
+    .await
+    .json();
+    let nothing = bugle(&database, "viewer", &["policies", "preview", "none"]).await;
+
+    let default = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|policy| policy["name"] == "default")
+        .unwrap();
+    assert_eq!(default["attempts"], 16);
+    let delays: Vec<f64> = preview
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|delay| delay["seconds"].as_f64().unwrap())
+        .collect();
+    assert_eq!(delays, [5.0, 10.0, 20.0, 40.0]);
+    assert_eq!((nothing.code, nothing.err.contains("tries nothing again")), (1, true));
+}
+
+#[tokio::test]
+async fn filters_choose_jobs_for_lists_and_for_verbs() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command, queue) values ('a', 'x'), ('a', 'y'), ('b', 'x');
+             update bugle.jobs_live set created_at = now() - interval '3 hours' where command = 'b';
+             update bugle.jobs_live set last_error = 'disk FULL at 3' where queue = 'y'",
+        )
+        .await
+        .unwrap();
+    let ids = async |arguments: &[&str]| {
+        let said = bugle(&database, "viewer", &[&["jobs", "list", "--json"], arguments].concat()).await;
+        said.json().as_array().unwrap().len()
+    };
+
+    assert_eq!(ids(&["--since", "1h"]).await, 2);
+    assert_eq!(ids(&["--error-like", "disk full"]).await, 1);
+    assert_eq!(ids(&["--error-like", "disk % 4"]).await, 0);
+    assert_eq!(ids(&["--queue", "x", "--command", "a", "--state", "ready"]).await, 1);
+    let asked = bugle(
+        &database,
+        "owner",
+        &["jobs", "cancel", "--error-like", "disk", "--dry-run"],
+    )
+    .await;
+    assert!(asked.out.contains("would cancel 1 jobs"), "{}", asked.out);
+    let unconfirmed = bugle(&database, "owner", &["jobs", "cancel", "--since", "1d"]).await;
+    assert_eq!(unconfirmed.code, 1);
+    assert!(unconfirmed.err.contains("nothing was changed"), "{}", unconfirmed.err);
+    let both = bugle(&database, "owner", &["jobs", "cancel", "1", "--queue", "x"]).await;
+    assert_eq!((both.code, both.err.contains("not both")), (1, true));
+    let done = bugle(&database, "owner", &["jobs", "cancel", "--error-like", "disk", "--yes"]).await;
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert_eq!(ids(&["--state", "cancelled"]).await, 1);
+}
+
+#[tokio::test]
+async fn the_doctor_finds_what_is_wrong_and_says_what_mends_it() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let find = |report: &Value, check: &str, level: &str| {
+        let findings = report.as_array().unwrap().clone();
+        findings
+            .into_iter()
+            .find(|finding| finding["check"] == check && finding["level"] == level)
+    };
+
+    let well = bugle(&database, "owner", &["doctor", "--json"]).await;
+    let report = well.json();
+    assert_eq!(well.code, 0, "{report:#}");
+    for check in [
+        "server",
+        "schema",
+        "pooler",
+        "clocks",
+        "autovacuum",
+        "notifications",
+        "connections",
+        "roles",
+        "history",
+        "queues",
+    ] {
+        assert!(find(&report, check, "ok").is_some(), "{check}: {report:#}");
+    }
+    assert!(find(&report, "workers", "warn").is_some(), "there is none");
+
+    enqueue(&owner, "nobody").await;
+    owner
+        .batch_execute(
+            "select bugle.pause_queue('mail');
+             alter table bugle.jobs_live set (autovacuum_enabled = false)",
+        )
+        .await
+        .unwrap();
+    let ill = bugle(&database, "owner", &["doctor", "--json"]).await;
+    let report = ill.json();
+    assert_eq!(ill.code, 1);
+    let autovacuum = find(&report, "autovacuum", "fail").expect("it is off");
+    let mend = autovacuum["mend"].as_str().unwrap();
+    owner.batch_execute(mend).await.expect("what mends it runs");
+    let paused = report
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|f| f["words"].as_str().unwrap().contains("\"mail\""))
+        .unwrap();
+    owner
+        .batch_execute(paused["mend"].as_str().unwrap())
+        .await
+        .expect("what mends it runs");
+    assert!(ill.out.contains("no live worker serves command"), "{report:#}");
+
+    let mended = bugle(&database, "owner", &["doctor"]).await;
+    assert_eq!(mended.code, 0, "{}", mended.out);
+    let seen_by_viewer = bugle(&database, "viewer", &["doctor"]).await;
+    assert_eq!(seen_by_viewer.code, 0, "{} {}", seen_by_viewer.out, seen_by_viewer.err);
+}
+
+#[tokio::test]
+async fn the_doctor_says_when_there_is_no_schema() {
+    let database = Database::empty().await;
+
+    let said = bugle(&database, "owner", &["doctor"]).await;
+
+    assert_eq!(said.code, 1);
+    assert!(
+        said.out.contains("there is no Bugle schema here") && said.out.contains("bugle migrate"),
+        "{}",
+        said.out
+    );
+}
+
+#[tokio::test]
+async fn config_show_tells_what_is_in_effect_and_no_secret() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "worker.toml",
+        "drain = \"5s\"\ntoken = \"env:THE_TOKEN\"\n[queues]\nmail = 3\n[commands.x]\nprogram = ['true']",
+    );
+    let output = Command::new(BUGLE)
+        .args(["config", "show", "--json", "--name", "by flag", "--config"])
+        .arg(file)
+        .env("BUGLE_DATABASE_URL", "postgres://ada:s3cret@db/shop")
+        .env("THE_TOKEN", "t0k3n-t0k3n-t0k3n-t0k3n")
+        .env("BUGLE_POOL_SIZE", "3")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+
+    assert_eq!(all["drain"], "5s");
+    assert_eq!(all["queues.mail"], 3);
+    assert_eq!(all["pool_size"], 3);
+    assert_eq!(all["name"], "by flag");
+    assert_eq!(
+        (all["database.host"].clone(), all["database.password"].clone()),
+        (json!("db"), json!("…"))
+    );
+    assert!(!text.contains("s3cret") && !text.contains("t0k3n"), "{text}");
+}
+
+#[tokio::test]
+async fn watching_prints_again_and_again() {
+    let database = Database::new().await;
+    let mut child = Command::new(BUGLE)
+        .args(["queues", "--jsonl", "--watch", "100ms"])
+        .env("BUGLE_DATABASE_URL", database.url("viewer"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    enqueue(&database.owner().await, "noop").await;
+
+    let lines = tokio::task::spawn_blocking(move || {
+        use std::io::{BufRead, BufReader};
+        let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .take(3)
+            .flatten()
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lines
+    })
+    .await
+    .unwrap();
+
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|line| line.contains("\"ready\":1")), "{lines:?}");
+}
+
+#[tokio::test]
+async fn queues_can_be_set_by_the_owner_and_completions_are_printed() {
+    let database = Database::new().await;
+
+    let set = bugle(
+        &database,
+        "owner",
+        &["queues", "set", "pay", "--synchronous-claims", "true"],
+    )
+    .await;
+    let refused = bugle(
+        &database,
+        "viewer",
+        &["queues", "set", "pay", "--synchronous-claims", "true"],
+    )
+    .await;
+    let bash = bugle(&database, "viewer", &["completions", "bash"]).await;
+    let top = bugle(&database, "viewer", &["top"]).await;
+
+    assert_eq!(set.code, 0, "{}", set.err);
+    let row = database
+        .owner()
+        .await
+        .query_one("select synchronous_claims from bugle.queues where name = 'pay'", &[])
+        .await
+        .unwrap();
+    assert!(row.get::<_, bool>(0));
+    assert_eq!(refused.code, 1);
+    assert!(
+        bash.out.contains("complete -F _bugle"),
+        "{}",
+        &bash.out[..200.min(bash.out.len())]
+    );
+    assert!(top.err.contains("top needs a terminal"), "{}", top.err);
+}
