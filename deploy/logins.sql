@@ -5,5 +5,6 @@ create role bugle_viewer nologin;
 create role bugle_operator nologin;
 
 create role app login password 'app' in role bugle_enqueuer;
-create role worker login password 'worker' in role bugle_worker;
+-- the worker's API asks as its own login
+create role worker login password 'worker' in role bugle_worker, bugle_viewer, bugle_operator;
 create role support login password 'support' in role bugle_viewer, bugle_operator;
