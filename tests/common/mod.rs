@@ -139,7 +139,7 @@ impl Drop for Database {
         }
         let server = self.server.clone();
         // a runtime of its own: the test's may be gone
-        let _ = std::thread::spawn(move || {
+        let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -153,8 +153,13 @@ impl Drop for Database {
                     let _ = client.batch_execute(&statement).await;
                 }
             });
-        })
-        .join();
+        });
+        // Dropping a database waits until every session of the server has taken note, and one in the midst of a COPY does not
+        // before its client goes on: whoever else runs on this runtime must be able to.
+        let _ = match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
+            Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| dropping.join()),
+            _ => dropping.join(),
+        };
     }
 }
 
