@@ -99,10 +99,19 @@ impl Tally {
 
 type Key = (String, String);
 
+/// The tally of one queue and command.
+#[derive(Default)]
+struct Counted {
+    queue: String,
+    command: String,
+    tally: Mutex<Tally>,
+}
+
 /// All tallies of a worker.
 #[derive(Default)]
 pub struct Tallies {
-    by_command: Mutex<BTreeMap<Key, Arc<Mutex<Tally>>>>,
+    /// By queue, then by command: found without making a key.
+    counted: Mutex<BTreeMap<String, BTreeMap<String, Arc<Counted>>>>,
     /// How far the database's clock is ahead of ours, in microseconds.
     ahead: AtomicI64,
     /// Calls of `bugle.claim`, and how long they took.
@@ -114,52 +123,62 @@ pub struct Tallies {
 impl Tallies {
     /// An attempt starts. It has waited since `due`, by the database's clock.
     pub fn start(&self, queue: &str, command: &str, due: SystemTime) -> Run {
-        let tally = {
-            let mut all = self.by_command.lock().unwrap();
-            let key = (queue.to_owned(), command.to_owned());
-            all.entry(key).or_default().clone()
-        };
+        let counted = self.counted(queue, command);
         let wait = self.now().duration_since(due).unwrap_or_default();
         {
-            let mut tally = tally.lock().unwrap();
+            let mut tally = counted.tally.lock().unwrap();
             tally.started += 1;
             tally.wait.add(wait);
         }
         Run {
-            tally,
-            key: (queue.to_owned(), command.to_owned()),
+            counted,
             wait,
             started: Instant::now(),
             ended: false,
         }
     }
 
+    fn counted(&self, queue: &str, command: &str) -> Arc<Counted> {
+        let mut all = self.counted.lock().unwrap();
+        if let Some(counted) = all.get(queue).and_then(|of_queue| of_queue.get(command)) {
+            return counted.clone();
+        }
+        let counted = Arc::new(Counted {
+            queue: queue.to_owned(),
+            command: command.to_owned(),
+            tally: Mutex::default(),
+        });
+        let of_queue = all.entry(queue.to_owned()).or_default();
+        of_queue.insert(command.to_owned(), counted.clone());
+        counted
+    }
+
     /// A copy of what was counted, by queue and command.
     pub fn snapshot(&self) -> Vec<(Key, Tally)> {
-        let all = self.by_command.lock().unwrap();
-        all.iter()
-            .map(|(key, tally)| (key.clone(), tally.lock().unwrap().clone()))
+        let all = self.counted.lock().unwrap();
+        all.values()
+            .flat_map(BTreeMap::values)
+            .map(|c| ((c.queue.clone(), c.command.clone()), c.tally.lock().unwrap().clone()))
             .collect()
     }
 
     /// What the database was not told yet.
     pub fn take_reports(&self) -> Vec<MinuteReport> {
-        let all = self.by_command.lock().unwrap();
+        let all = self.counted.lock().unwrap();
         all.values()
-            .filter_map(|tally| tally.lock().unwrap().untold.take())
+            .flat_map(BTreeMap::values)
+            .filter_map(|counted| counted.tally.lock().unwrap().untold.take())
             .collect()
     }
 
     /// It could not be told.
     pub fn put_back(&self, reports: Vec<MinuteReport>) {
-        let all = self.by_command.lock().unwrap();
         for report in reports {
-            if let Some(tally) = all.get(&(report.queue.clone(), report.command.clone())) {
-                let mut tally = tally.lock().unwrap();
-                match &mut tally.untold {
-                    Some(untold) => untold.add(&report),
-                    none => *none = Some(report),
-                }
+            let counted = self.counted(&report.queue, &report.command);
+            let mut tally = counted.tally.lock().unwrap();
+            match &mut tally.untold {
+                Some(untold) => untold.add(&report),
+                none => *none = Some(report),
             }
         }
     }
@@ -183,8 +202,7 @@ impl Tallies {
 
 /// An attempt that runs. One that is dropped without an end was aborted.
 pub struct Run {
-    tally: Arc<Mutex<Tally>>,
-    key: Key,
+    counted: Arc<Counted>,
     wait: Duration,
     started: Instant,
     ended: bool,
@@ -199,12 +217,13 @@ impl Run {
     fn note(&mut self, how: Ending) {
         self.ended = true;
         let took = self.started.elapsed();
-        let mut tally = self.tally.lock().unwrap();
+        let counted = &self.counted;
+        let mut tally = counted.tally.lock().unwrap();
         tally.ended[how as usize] += 1;
         tally.run.add(took);
         let report = tally
             .untold
-            .get_or_insert_with(|| MinuteReport::of(&self.key.0, &self.key.1, BOUNDS.len() + 1));
+            .get_or_insert_with(|| MinuteReport::of(&counted.queue, &counted.command, BOUNDS.len() + 1));
         match how {
             Ending::Completed => report.completed += 1,
             Ending::Failed => report.failed += 1,
