@@ -120,11 +120,10 @@ async fn pickup_counts_from_the_call_and_from_the_commit() {
     for what in ["2 idle workers: INSERT call → start", "2 idle workers: commit → start"] {
         let line = named(&lines, what);
         assert_eq!(line["n"], 20);
-        assert!(
-            line["p99_ms"].is_number() && line["ratio_to_floor"].is_number(),
-            "{line}"
-        );
+        assert!(line["p99_ms"].is_number(), "{line}");
     }
+    // none from the commit: a worker may start before the client has heard of its own commit
+    assert!(named(&lines, "2 idle workers: INSERT call → start")["ratio_to_floor"].is_number());
     let calls = &named(&lines, "2 idle workers: INSERT call → start")["notes"]["claim_calls_per_job"];
     assert!(calls.as_f64().is_some_and(|calls| calls > 0.0), "{calls}");
 }
