@@ -59,7 +59,7 @@ begin
   select l.exact, l.unavailable into v_exact, v_unavailable
   from bugle.lock_limits(array(select r.queue from unnest(p_requests) r), bugle.with_chains(v_commands)) l;
 
-  foreach v_request in array p_requests loop
+  foreach v_request in array coalesce(p_requests, '{}') loop
     perform bugle.disarm(v_request.queue, v_request.mode);
     if v_commands = '{}' then
       -- paused: whoever follows takes the post over
@@ -76,34 +76,32 @@ begin
     else
       v_places := bugle.pick(v_request, v_commands);
     end if;
+    -- Straight from the update: each further node of a plan, a sort too, would store every row once more on its way. Whoever
+    -- starts them puts them in order.
     return query
-    with claimed as (
-      update bugle.jobs_live j
-      set state = 'running',
-        attempt = j.attempt + 1,
-        claim = j.claim + 1,
-        worker = p_worker,
-        progress = null,
-        progress_note = null,
-        -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
-        first_started_at = coalesce(j.first_started_at, clock_timestamp()),
-        started_at = clock_timestamp(),
-        updated_at = now()
-      where j.ctid = any (v_places)
-      returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts, j.timeout,
-        j.created_at, j.run_at, j.headers, j.payload, j.steps, j.step, j.context, j.answer)
-    select c.id, c.claim, c.command, c.queue, c.priority, c.attempt, c.max_attempts,
-      extract(epoch from coalesce(c.timeout, case when v_commands_limit_time then (
-        select t.timeout from bugle.commands t where t.name = c.command) end,
-        case when c.steps is not null then (select s.chain_timeout from bugle.settings s) end))::double precision,
-      c.created_at, c.run_at, c.headers,
+    update bugle.jobs_live j
+    set state = 'running',
+      attempt = j.attempt + 1,
+      claim = j.claim + 1,
+      worker = p_worker,
+      progress = null,
+      progress_note = null,
+      -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
+      first_started_at = coalesce(j.first_started_at, clock_timestamp()),
+      started_at = clock_timestamp(),
+      updated_at = now()
+    where j.ctid = any (v_places)
+    returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts,
+      extract(epoch from coalesce(j.timeout, case when v_commands_limit_time then (
+        select t.timeout from bugle.commands t where t.name = j.command) end,
+        case when j.steps is not null then (select s.chain_timeout from bugle.settings s) end))::double precision,
+      j.created_at, j.run_at, j.headers,
       -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would
       -- hold this transaction, and all it has locked, open.
-      case when pg_column_size(c.payload) <= greatest(131072 / v_request.slots, 256) then c.payload end,
-      c.steps, c.step,
-      case when pg_column_size(c.context) <= greatest(131072 / v_request.slots, 256) then c.context end, c.answer
-    from claimed c
-    order by case when v_is_exact then array_position(v_ids, c.id) end, c.priority, c.id;
+      case when pg_column_size(j.payload) <= greatest(131072 / v_request.slots, 256) then j.payload end,
+      j.steps, j.step,
+      case when pg_column_size(j.context) <= greatest(131072 / v_request.slots, 256) then j.context end, j.answer,
+      case when not v_is_exact and j.watched is null and j.steps is null then j.ctid end, case when v_is_exact then array_position(v_ids, j.id) end;
 
     get diagnostics v_count = row_count;
     if v_is_exact then
@@ -115,7 +113,7 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.claim is 'Take up to so many ready jobs of each queue, in order of priority and id, for commands this worker serves, and chains of which it serves all remaining steps.';
+comment on function bugle.claim is 'Take up to so many ready jobs of each queue, the first by priority and id, for commands and whole chains this worker serves. They come in no order: start them by turn, priority and id.';
 revoke execute on function bugle.claim from public;
 
 -- How the rows are picked, and why not otherwise:

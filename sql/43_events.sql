@@ -43,7 +43,7 @@ create or replace function bugle.is_heard() returns boolean
 language plpgsql
 as $$
 begin
-  return current_setting('bugle.subscribed', true) = 'on'
+  return coalesce(current_setting('bugle.subscribed', true), 'off') = 'on'
     or not (
       pg_try_advisory_lock(7126490985) and pg_advisory_unlock(7126490985)
       and pg_try_advisory_xact_lock_shared(7126490986)

@@ -32,9 +32,6 @@ comment on column bugle.settings.step_timeout is 'How long one try of a step may
 comment on column bugle.settings.chain_timeout is 'How long a chain may run in one worker, if neither the job nor its command says so.';
 comment on column bugle.changes.step is 'The position of the step, if it was one.';
 
-comment on column bugle.claimed_job.steps is 'The steps of a chain; its command is then only a name.';
-comment on column bugle.claimed_job.step is 'How many of them are done. Null: none.';
-comment on column bugle.claimed_job.context is 'What they have put out. Null also if it is too large to come along: bugle.start_step tells it.';
 
 comment on column bugle.unserved.steps is 'Of a chain: the steps that are left. A worker must serve all of them.';
 comment on column bugle.running_jobs.step is 'Of a chain: the step that runs.';

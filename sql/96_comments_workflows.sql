@@ -13,10 +13,6 @@ comment on column bugle.dependencies.error is 'What went wrong, if it did not co
 comment on column bugle.dependencies.ended_at is 'When it ended, or was found to have.';
 comment on column bugle.dependencies.created_at is 'Since when the one waits for the other.';
 
-comment on column bugle.claimed_job.steps is 'The commands of a chain, in order.';
-comment on column bugle.claimed_job.step is 'How many of them are done.';
-comment on column bugle.claimed_job.context is 'What they have put out so far.';
-comment on column bugle.claimed_job.answer is 'The answer its executor waited for, if it was resumed with one.';
 
 comment on table bugle.workflow_jobs is 'The names that workflows gave to their jobs. bugle.workflow(id) shows them with their states.';
 comment on column bugle.workflow_jobs.job is 'bugle.jobs.id.';

@@ -1,5 +1,6 @@
 //! All SQL text a worker sends: thin functions that call the schema's, and nothing else.
 
+mod complete;
 mod family;
 mod keep;
 mod stats;
@@ -15,10 +16,11 @@ use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use crate::connect::Session;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::worker::Identity;
 
+pub use complete::{FinishedJob, complete, complete_at, complete_in};
 pub use family::{attend, endings, enqueue_job, enqueue_workflow, results_of, spawn};
 pub use keep::{Pulse, heartbeat, is_sent_home, promote, upkeep};
 pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
@@ -141,6 +143,8 @@ pub struct QueueRequest {
 pub struct Claimed {
     pub job: ClaimedJob,
     pub lacks_payload: bool,
+    /// Its place in the order of its queue's limits and keys.
+    turn: Option<i32>,
 }
 
 /// The process that serves this session. Not prepared: a pooler may not know what a prepared statement is.
@@ -157,11 +161,13 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
     let rows = session
         .query(
             "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload, answer, \
-             steps, step from bugle.claim($1, $2, $3)",
+             steps, step, address, turn from bugle.claim($1, $2, $3)",
             &[&me.worker, &me.nonce, &requests],
         )
         .await?;
-    rows.iter().map(claimed).collect()
+    let mut jobs = rows.iter().map(claimed).collect::<Result<Vec<Claimed>>>()?;
+    jobs.sort_by_key(|c| (c.turn, c.job.priority, c.job.held.id));
+    Ok(jobs)
 }
 
 fn claimed(row: &Row) -> Result<Claimed> {
@@ -188,7 +194,9 @@ fn claimed(row: &Row) -> Result<Claimed> {
                 .map(|answer| answer.0),
             steps: row.try_get(12)?,
             step: row.try_get::<_, Option<i32>>(13)?.unwrap_or_default(),
+            address: row.try_get(14)?,
         },
+        turn: row.try_get(15)?,
     })
 }
 
@@ -239,48 +247,6 @@ pub async fn stand_down(session: &Session, queues: &[String], modes: &[&str]) ->
         .query("select bugle.stand_down($1, $2)", &[&queues, &modes])
         .await
         .map(drop)
-}
-
-/// A job that was done, with its result.
-#[derive(Debug, Clone, ToSql)]
-#[postgres(name = "finished_job")]
-pub struct FinishedJob {
-    pub id: JobId,
-    pub claim: i64,
-    pub result: Option<Json<Box<RawValue>>>,
-}
-
-const COMPLETE: &str = "select id, claim, verdict from bugle.complete($1, $2, $3)";
-
-pub async fn complete(session: &Session, me: Identity, jobs: &[FinishedJob]) -> Result<Vec<Verdict>> {
-    session
-        .query(COMPLETE, &[&me.worker, &me.nonce, &jobs])
-        .await
-        .map(verdicts)
-}
-
-pub async fn complete_in(
-    transaction: &impl GenericClient,
-    me: Identity,
-    held: HeldJob,
-    result: Option<Box<RawValue>>,
-) -> Result<()> {
-    let job = FinishedJob {
-        id: held.id,
-        claim: held.claim,
-        result: result.map(Json),
-    };
-    let rows = transaction
-        .query(COMPLETE, &[&me.worker, &me.nonce, &vec![job]])
-        .await?;
-    match verdicts(rows).first() {
-        None => Ok(()),
-        Some(verdict) => Err(Error::new(format!(
-            "job {} is not held under claim {} any more: {}",
-            held.id, held.claim, verdict.verdict
-        ))
-        .hint("Roll back: somebody else runs this job now.")),
-    }
 }
 
 /// A failed attempt.

@@ -185,9 +185,7 @@ impl Claimer {
             .map(|c| c.job.held.id)
             .collect();
         // from here on they are ours to account for, also if fetching fails
-        for job in &claimed {
-            self.crew.take(job.job.held);
-        }
+        self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
         let fetched = match lacking.is_empty() {
             true => Ok(Vec::new()),
             false => calls::payloads(session, me, &lacking).await,
@@ -202,7 +200,10 @@ impl Claimer {
                 return Err(error);
             }
         };
-        for Claimed { mut job, lacks_payload } in claimed {
+        for Claimed {
+            mut job, lacks_payload, ..
+        } in claimed
+        {
             let running = self.lane_mut(&job.queue).running().clone();
             match payloads.remove(&job.held) {
                 Some(payload) => job.payload = payload,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postgres_types::Json;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use crate::calls::{self, FailedJob, FinishedJob, Verdict};
@@ -13,7 +14,7 @@ use crate::connect::{Link, Session};
 use crate::error::{Backoff, Error, Result};
 use crate::execute::Crew;
 use crate::executor::{Failure, Outcome, clean};
-use crate::job::HeldJob;
+use crate::job::{Address, HeldJob};
 use crate::observe;
 
 /// The most ends in one flush.
@@ -22,6 +23,8 @@ const LARGEST_BATCH: usize = 500;
 /// How one job ended.
 pub struct End {
     pub held: HeldJob,
+    /// Where its row lies, if it is still there and can be completed there.
+    pub address: Option<Address>,
     pub how: How,
     pub command: String,
     pub queue: String,
@@ -41,6 +44,7 @@ impl End {
     pub fn given_back(held: HeldJob) -> Self {
         End {
             held,
+            address: None,
             how: How::GivenBack,
             command: String::new(),
             queue: String::new(),
@@ -71,6 +75,7 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
 #[derive(Default)]
 struct Batch {
     completed: Vec<FinishedJob>,
+    completed_at: Vec<(FinishedJob, Address)>,
     failed: Vec<FailedJob>,
     given_back: Vec<HeldJob>,
     others: Vec<(HeldJob, Outcome)>,
@@ -85,8 +90,8 @@ impl Batch {
             let held = end.held;
             match end.how {
                 How::GivenBack => batch.given_back.push(held),
-                How::Outcome(Outcome::Complete(result)) => batch.complete(held, result),
-                How::Outcome(Outcome::Skip(_)) => batch.complete(held, None),
+                How::Outcome(Outcome::Complete(result)) => batch.complete(held, end.address, result),
+                How::Outcome(Outcome::Skip(_)) => batch.complete(held, end.address, None),
                 How::Outcome(Outcome::Fail(failure)) => batch.failed.push(failed_job(held, failure)),
                 How::Outcome(outcome) => batch.others.push((held, outcome)),
             }
@@ -94,7 +99,7 @@ impl Batch {
         batch
     }
 
-    fn complete(&mut self, held: HeldJob, result: Option<Box<serde_json::value::RawValue>>) {
+    fn complete(&mut self, held: HeldJob, address: Option<Address>, result: Option<Box<RawValue>>) {
         // jsonb has no NUL character: found here, it fails one job and not a whole batch
         if result.as_ref().is_some_and(|json| json.get().contains("\\u0000")) {
             let failure = Failure::new("the result holds a NUL character, which JSON in Postgres cannot");
@@ -102,16 +107,25 @@ impl Batch {
                 .push(failed_job(held, failure.code("bad_result").not_retryable()));
             return;
         }
-        self.completed.push(FinishedJob {
+        let job = FinishedJob {
             id: held.id,
             claim: held.claim,
             result: result.map(Json),
-        });
+        };
+        match address {
+            Some(address) => self.completed_at.push((job, address)),
+            None => self.completed.push(job),
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = HeldJob> + '_ {
         let held = |id, claim| HeldJob { id, claim };
-        let completed = self.completed.iter().map(move |j| held(j.id, j.claim));
+        let completed_at = self.completed_at.iter().map(|(job, _)| job);
+        let completed = self
+            .completed
+            .iter()
+            .chain(completed_at)
+            .map(move |j| held(j.id, j.claim));
         let failed = self.failed.iter().map(move |j| held(j.id, j.claim));
         completed
             .chain(failed)
@@ -127,6 +141,15 @@ impl Batch {
 async fn flush(crew: &Crew, link: &Link, batch: &Batch) -> Result<()> {
     let session = link.session().await?;
     let me = crew.identity();
+    if !batch.completed_at.is_empty() {
+        match calls::complete_at(&session, me, &batch.completed_at).await {
+            Err(error) if !error.is_transient() => {
+                let jobs: Vec<FinishedJob> = batch.completed_at.iter().map(|(job, _)| job.clone()).collect();
+                complete_one_by_one(crew, &session, &jobs).await?;
+            }
+            verdicts => judge(verdicts)?,
+        }
+    }
     if !batch.completed.is_empty() {
         match calls::complete(&session, me, &batch.completed).await {
             Err(error) if !error.is_transient() => complete_one_by_one(crew, &session, &batch.completed).await?,

@@ -1,6 +1,7 @@
 //! What an executor is given: the job, and the means to work on it.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use deadpool_postgres::Object;
@@ -33,10 +34,18 @@ pub(crate) struct Inner {
     pub(crate) cancellation: CancellationToken,
     /// Where working folders are made.
     pub(crate) workspaces: PathBuf,
-    /// Shared by all contexts of the attempt; removed with the last.
-    pub(crate) workspace: Arc<OnceLock<Workspace>>,
+    pub(crate) attempt: Arc<Attempt>,
     /// Where in a chain this is, if it is one of its steps.
     pub(crate) place: Option<Place>,
+}
+
+/// What all contexts of an attempt share.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    /// Removed with the last of them.
+    workspace: OnceLock<Workspace>,
+    /// The job's row was written to since it was claimed: it is not where it was.
+    pub(crate) moved: AtomicBool,
 }
 
 impl Context {
@@ -107,15 +116,15 @@ impl Context {
     /// # Errors
     /// If the folder cannot be made.
     pub fn workspace(&self) -> std::io::Result<&Path> {
-        if let Some(workspace) = self.inner.workspace.get() {
+        if let Some(workspace) = self.inner.attempt.workspace.get() {
             return Ok(workspace.path());
         }
         let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)?;
         // if another clone was faster, the folder is the same: do not remove it
-        if let Err(same) = self.inner.workspace.set(workspace) {
+        if let Err(same) = self.inner.attempt.workspace.set(workspace) {
             same.keep();
         }
-        Ok(self.inner.workspace.get().expect("just set").path())
+        Ok(self.inner.attempt.workspace.get().expect("just set").path())
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -136,6 +145,7 @@ impl Context {
     /// If the database cannot be reached. Work can go on regardless.
     pub async fn progress(&self, percent: f32, note: &str) -> Result<()> {
         let connection = self.database().await?;
+        self.inner.attempt.moved.store(true, Ordering::Release);
         calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
     }
 

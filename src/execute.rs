@@ -52,6 +52,7 @@ pub struct Crew {
     pub observed: Arc<Observed>,
 }
 
+#[derive(Default)]
 struct Hold {
     cancellation: CancellationToken,
     task: Option<AbortHandle>,
@@ -122,14 +123,10 @@ impl Crew {
         task.is_some_and(|task| !task.is_finished())
     }
 
-    /// Answer for this job from now on.
-    pub fn take(&self, held: HeldJob) {
-        let hold = Hold {
-            cancellation: CancellationToken::new(),
-            task: None,
-            stopping: false,
-        };
-        self.held.lock().unwrap().insert(held, hold);
+    /// Answer for these jobs from now on.
+    pub fn take(&self, jobs: impl Iterator<Item = HeldJob>) {
+        let mut all = self.held.lock().unwrap();
+        all.extend(jobs.map(|held| (held, Hold::default())));
     }
 
     /// Run a job that was taken. The slot is free again when its executor has ended.
@@ -143,10 +140,14 @@ impl Crew {
         let Some(cancellation) = self.held.lock().unwrap().get(&held).map(|h| h.cancellation.clone()) else {
             return;
         };
+        let context = self.context(job, cancellation);
+        let (shared, address) = (context.inner.attempt.clone(), context.job().address);
+        let job = context.job();
         let due = job.created_at.max(job.run_at);
         let run = self.observed.tallies.start(&job.queue, &job.command, due);
         let task = tokio::spawn(async move {
             let started = Instant::now();
+            let job = context.job();
             tracing::debug!(
                 event = "start",
                 job = held.id,
@@ -155,7 +156,7 @@ impl Crew {
                 command = job.command,
                 queue = job.queue
             );
-            let about = (job.command.clone(), job.queue.clone(), job.attempt);
+            let (command, queue, attempt) = (job.command.clone(), job.queue.clone(), job.attempt);
             // what executors log says whose it is, and which trace it belongs to
             let span = tracing::info_span!(
                 "job",
@@ -167,9 +168,17 @@ impl Crew {
                 worker = crew.identity().worker,
                 traceparent = job.traceparent()
             );
-            let outcome = crew.run_one(job, cancellation).instrument(span).await;
+            let outcome = crew.run_one(context).instrument(span).await;
             drop(slot);
-            let ending = crew.ended(held, outcome, about, started.elapsed());
+            let ending = crew.ended(held, outcome, |how| End {
+                held,
+                address: address.filter(|_| !shared.moved.load(Ordering::Acquire)),
+                how,
+                command,
+                queue,
+                attempt,
+                took: started.elapsed(),
+            });
             run.end(ending);
         });
         if let Some(hold) = self.held.lock().unwrap().get_mut(&held) {
@@ -177,8 +186,8 @@ impl Crew {
         }
     }
 
-    async fn run_one(&self, job: ClaimedJob, cancellation: CancellationToken) -> Outcome {
-        let context = self.context(job, cancellation.clone());
+    async fn run_one(&self, context: Context) -> Outcome {
+        let cancellation = context.cancellation().clone();
         let job = context.job();
         if job.steps.is_some() {
             let time_limit = job.timeout;
@@ -202,13 +211,13 @@ impl Crew {
                 steps: self.steps.clone(),
                 cancellation,
                 workspaces: self.workspaces.clone(),
-                workspace: Arc::default(),
+                attempt: Arc::default(),
                 place: None,
             }),
         }
     }
 
-    fn ended(&self, held: HeldJob, outcome: Outcome, about: (String, String, i32), took: Duration) -> Ending {
+    fn ended(&self, held: HeldJob, outcome: Outcome, end: impl FnOnce(How) -> End) -> Ending {
         let stopping = match self.held.lock().unwrap().get(&held) {
             None => return Ending::Fenced, // nobody wants to hear of it
             Some(hold) => hold.stopping,
@@ -225,15 +234,7 @@ impl Crew {
             outcome => How::Outcome(outcome),
         };
         let ending = ending(&how);
-        let (command, queue, attempt) = about;
-        self.deliver(End {
-            held,
-            how,
-            command,
-            queue,
-            attempt,
-            took,
-        });
+        self.deliver(end(how));
         ending
     }
 
@@ -250,10 +251,14 @@ impl Crew {
 
     /// The ends of these jobs are delivered, or will never be.
     pub fn delivered(&self, jobs: impl Iterator<Item = HeldJob>) {
-        for held in jobs {
-            self.undelivered.fetch_sub(1, Ordering::AcqRel);
-            self.let_go(held);
+        {
+            let mut all = self.held.lock().unwrap();
+            for held in jobs {
+                self.undelivered.fetch_sub(1, Ordering::AcqRel);
+                all.remove(&held);
+            }
         }
+        self.let_go.notify_waiters();
         self.freed.notify_one();
     }
 

@@ -1,9 +1,11 @@
 //! Plain types about jobs: what the engine hands to a worker, and the states a job can be in.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::time::{Duration, SystemTime};
 
-use postgres_types::{FromSql, ToSql};
+use postgres_types::private::BytesMut;
+use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -81,6 +83,28 @@ pub struct HeldJob {
     pub claim: Claim,
 }
 
+/// Where the row of a claimed job lies until it is changed: its `ctid`, as Postgres sends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address([u8; 6]);
+
+impl<'a> FromSql<'a> for Address {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Address(raw.try_into()?))
+    }
+
+    accepts!(TID);
+}
+
+impl ToSql for Address {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(TID);
+    to_sql_checked!();
+}
+
 /// A job as its worker received it.
 #[derive(Debug, Clone)]
 pub struct ClaimedJob {
@@ -110,6 +134,8 @@ pub struct ClaimedJob {
     pub steps: Option<Vec<String>>,
     /// How many of them were done when it was claimed.
     pub step: i32,
+    /// Where its row lies, if it can be completed there.
+    pub(crate) address: Option<Address>,
 }
 
 impl ClaimedJob {

@@ -39,6 +39,7 @@ impl TestJob {
                 answer: None,
                 steps: None,
                 step: 0,
+                address: None,
             },
             identity: Identity {
                 worker: 1,
@@ -48,7 +49,7 @@ impl TestJob {
             pool,
             cancellation: CancellationToken::new(),
             workspaces: workspaces.path().to_path_buf(),
-            workspace: Arc::default(),
+            attempt: Arc::default(),
             place: None,
         };
         TestJob {

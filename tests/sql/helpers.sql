@@ -85,6 +85,7 @@ returns setof bugle.claimed_job
 language sql
 as $$
   select c.* from bugle.claim(p_worker, test.nonce(p_worker), array[(p_queue, p_slots, null, null, 'awake')::bugle.queue_request]) c
+  order by c.turn, c.priority, c.id
 $$;
 
 -- Claim one job that is ready already, or a new one of the command noop.

@@ -237,7 +237,7 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>), workers: &
     match op {
         Op::Enqueue(new) => new.sql(),
         Op::Claim { worker, queue, slots } => format!(
-            "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request])",
+            "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request]) order by turn, priority, id",
             me(*worker),
             QUEUES[*queue]
         ),
