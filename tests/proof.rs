@@ -9,6 +9,8 @@ mod proof {
     mod edges;
     mod failover;
     mod fuzz;
+    mod fuzz_cli;
+    mod fuzz_http;
     mod hand;
     mod interleave;
     mod model;

@@ -109,6 +109,12 @@ impl Faults {
 
     /// Give some jobs that take a while to those who are there, kill whoever has most of them, and wait until they run elsewhere.
     async fn calm_kill(&self, client: &Client, number: usize, rng: &mut Rng) -> Result<(), tokio_postgres::Error> {
+        // whoever was killed before is replaced, and so are keeper and deputy, if it was one of them
+        let settled = "select (select count(*) from bugle.workers w where w.state = 'alive') >= cardinality($1::bigint[]) and 2 = ( \
+            select count(*) from pg_locks l where l.locktype = 'advisory' and l.granted and l.mode = 'ExclusiveLock' \
+              and l.classid::bigint << 32 | l.objid::bigint in (bugle.keeper_key(), bugle.deputy_key()))";
+        let all: Vec<i64> = (0..self.places.len() as i64).collect();
+        wait_for(client, &format!("select ({settled})::integer::bigint"), &all, 1).await?;
         let tokens: Vec<String> = (0..10).map(|n| format!("calm-{number}-{n}")).collect();
         for token in &tokens {
             self.pen.note(What::Asked { token: token.clone() });
