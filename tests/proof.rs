@@ -14,6 +14,7 @@ mod proof {
     mod hand;
     mod interleave;
     mod model;
+    mod notify;
     mod rights;
     mod seeded;
     mod upgrade;
