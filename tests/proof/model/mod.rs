@@ -75,17 +75,17 @@ struct Engine {
 
 const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.worker, j.reason, j.last_error_code, j.result::text, \
         j.priority, j.paused_from, j.unique_key, round(extract(epoch from j.run_at - now()) / 3600)::bigint, \
-        round(extract(epoch from j.deadline - now()) / 3600)::bigint, j.queue \
+        round(extract(epoch from j.deadline - now()) / 3600)::bigint, j.queue, j.outstanding, coalesce(j.step, 0) \
     from bugle.jobs j";
 
 /// Dead rows are left behind by this; now and then they are got rid of, which takes longer.
 const RESET: &str = "delete from bugle.jobs; delete from bugle.idempotency_keys; delete from bugle.attempts; \
     delete from bugle.schedule_runs; delete from bugle.schedules; delete from bugle.queues; \
+    delete from bugle.dependencies; delete from bugle.step_records; delete from bugle.turns; delete from bugle.starts; \
     update bugle.registrations set lost_at = null, stopped_at = null, paused_at = null; \
     insert into bugle.schedules (name, every, command, misfire, catch_up_limit, retry_policy) \
     values ('hourly', '1 hour', 'noop', 'catch_up', 3, 'modelled')";
-const CLEAN: &str =
-    "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, bugle.schedules";
+const CLEAN: &str = "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, bugle.schedules, bugle.dependencies, bugle.step_records, bugle.chains";
 const CLEAN_EVERY: usize = 40;
 
 impl Engine {
@@ -184,7 +184,7 @@ impl Engine {
             Ok(messages) => messages,
             Err(error) => {
                 let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
-                let known = ["JB001", "JB010", "JB011", "JB030", "JB031", "JB032", "23505"];
+                let known = ["JB001", "JB010", "JB011", "JB030", "JB031", "JB032", "JB040", "23505"];
                 return match known.into_iter().find(|known| *known == code) {
                     Some(code) => Ok(Said::Refused(code)),
                     None => Err(format!("{sql}\n  {error:?}")),
@@ -201,6 +201,7 @@ impl Engine {
         let id = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
         let op = if let Op::RolledBack(op) = op { op } else { op };
         Ok(match op {
+            Op::After { .. } => Said::Job(id(rows[0].get(0)), true),
             Op::Enqueue(_) => Said::Job(id(rows[0].get(0)), rows[0].get(1) == Some("t")),
             Op::Claim { .. } | Op::Attach { .. } => {
                 Said::Held(rows.iter().map(|row| (id(row.get(0)), id(row.get(1)))).collect())
@@ -208,6 +209,7 @@ impl Engine {
             // a function that returns nothing returns an empty text
             Op::Answer { .. }
             | Op::Detach { .. }
+            | Op::SetLimit { .. }
             | Op::PauseQueue { .. }
             | Op::ResumeQueue { .. }
             | Op::PauseWorker { .. }
@@ -243,9 +245,15 @@ impl Engine {
                 .iter()
                 .position(|queue| *queue == row.get::<_, &str>(14))
                 .expect("one of them"),
+            outstanding: row.get(15),
+            step: row.get(16),
             max_attempts: None,
             answer_by: None,
             token: None,
+            order: None,
+            is_chain: false,
+            has_output: false,
+            started: false,
         };
         Ok(rows.iter().map(|row| (row.get(0), job(row))).collect())
     }
@@ -266,6 +274,16 @@ fn difference(found: &BTreeMap<i64, Job>, expected: &BTreeMap<i64, Job>) -> Opti
             max_attempts: None,
             answer_by: None,
             token: None,
+            order: None,
+            is_chain: false,
+            has_output: false,
+            started: false,
+            outstanding: if found.is_live() {
+                expected.outstanding
+            } else {
+                found.outstanding
+            },
+            step: if found.is_live() { expected.step } else { found.step },
             run_at: if found.is_live() { expected.run_at } else { found.run_at },
             deadline: if found.is_live() {
                 expected.deadline
