@@ -10,7 +10,7 @@ use fastrand::Rng;
 use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
 use crate::common::Database;
-use op::{Identity, Op, QUEUES, WORKERS};
+use op::{Identity, Op, QUEUES, WORKERS, Word};
 use world::{Job, Said, World};
 
 /// Checked words in all sequences of `bin/test`. `BUGLE_MODEL_WORDS` asks for more, `BUGLE_MODEL_SEED` for the same again.
@@ -38,12 +38,37 @@ async fn the_engine_does_what_the_model_does() {
                 panic!("BUGLE_MODEL_SEED={seed}\nthe shortest sequence that shows it:\n{shortest:#?}\n{why}");
             }
         }
-        checked
+        (checked, engine.taken)
     });
-    let checked: usize = futures_util::future::join_all(sessions).await.into_iter().sum();
+    let sessions = futures_util::future::join_all(sessions).await;
+    let checked: usize = sessions.iter().map(|(checked, _)| checked).sum();
+    let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+    for (what, count) in sessions.iter().flat_map(|(_, taken)| taken) {
+        *taken.entry(what).or_default() += count;
+    }
 
-    println!("model: {checked} words checked");
+    println!("model: {checked} words checked; taken were {taken:?}");
     assert!(checked >= words.min(40_000));
+    for what in ["claim", "claim in an order", "step", "spawn", "after", "follow"] {
+        assert!(taken.contains_key(what), "nothing of this was taken: {what}");
+    }
+}
+
+/// What was taken, for those words that are mostly refused.
+fn name_of(op: &Op, told: &Said, world: &World) -> Option<&'static str> {
+    match (op, told) {
+        (Op::Claim { .. }, Said::Held(held)) if held.iter().any(|(id, _)| world.jobs[id].order.is_some()) => {
+            Some("claim in an order")
+        }
+        (Op::Claim { .. }, Said::Held(held)) if !held.is_empty() => Some("claim"),
+        (Op::Word { word, .. }, Said::Text(None)) => match word {
+            Word::StepDone => Some("step"),
+            Word::Spawn => Some("spawn"),
+            _ => Some("word"),
+        },
+        (Op::After { .. }, Said::Job(..)) => Some("after"),
+        _ => None,
+    }
 }
 
 /// Leave out whatever can be left out.
@@ -71,6 +96,7 @@ struct Engine {
     workers: Vec<Identity>,
     snapshot: Statement,
     played: usize,
+    taken: BTreeMap<&'static str, usize>,
 }
 
 const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.worker, j.reason, j.last_error_code, j.result::text, \
@@ -119,6 +145,7 @@ impl Engine {
             workers,
             snapshot,
             played: 0,
+            taken: BTreeMap::new(),
         }
     }
 
@@ -161,6 +188,13 @@ impl Engine {
                 Op::RolledBack(_) => told.clone(),
                 op => world.apply(op, &told, &new),
             };
+            if let Some(name) = name_of(op, &told, &world) {
+                *self.taken.entry(name).or_default() += 1;
+            }
+            let waited = |world: &World| world.jobs.values().filter(|job| job.outstanding.is_some()).count();
+            if waited(&world) < waited(&before) {
+                *self.taken.entry("follow").or_default() += 1;
+            }
             // time has passed for whoever looked before
             let rows = if matches!(op, Op::Step { .. }) {
                 self.look(world.clock).await?

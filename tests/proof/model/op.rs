@@ -3,6 +3,8 @@
 use fastrand::Rng;
 
 pub const WORKERS: usize = 3;
+/// From this number on one of those is meant that run, if there is one.
+pub const AMONG_RUNNING: usize = 64;
 pub const QUEUES: [&str; 2] = ["default", "mail"];
 pub const STATES: [&str; 7] = [
     "scheduled",
@@ -184,7 +186,7 @@ impl Op {
             },
             38..60 => Op::Word {
                 word: *rng.choice(&WORDS).expect("one"),
-                job,
+                job: job + if rng.u8(..4) > 0 { AMONG_RUNNING } else { 0 },
                 claim: match rng.u8(..10) {
                     0 => Whose::Stale,
                     1 => Whose::Other,
@@ -239,7 +241,7 @@ impl New {
                 .expect("one"),
             idempotent: maybe(rng, 6, |rng| rng.u8(..2)),
             order: maybe(rng, 3, |rng| rng.u8(..2)),
-            chain: rng.u8(..5) == 0,
+            chain: rng.u8(..3) == 0,
         }
     }
 }

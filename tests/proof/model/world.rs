@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::op::{New, Op, QUEUES, Verb, WORKERS, Whose, Word};
+use super::op::{AMONG_RUNNING, New, Op, QUEUES, Verb, WORKERS, Whose, Word};
 
 /// The policy `modelled`: fixed, so many attempts, so many hours apart.
 pub const ATTEMPTS: i32 = 4;
@@ -144,7 +144,13 @@ impl World {
 
     /// The job that is meant by this number: id, claim, holder, steps done. There is always one to be meant, if only one that never was.
     pub fn meant(&self, place: usize) -> (i64, i64, Option<usize>, i32) {
-        let Some(id) = self.made.get(place % self.made.len().max(1)).copied() else {
+        let running = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| place >= AMONG_RUNNING && job.state == "running");
+        let running: Vec<i64> = running.map(|(id, _)| *id).collect();
+        let among = if running.is_empty() { &self.made } else { &running };
+        let Some(id) = among.get(place % among.len().max(1)).copied() else {
             return (-1, 1, None, 0);
         };
         let job = self.jobs.get(&id);
