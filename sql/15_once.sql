@@ -39,8 +39,10 @@ as $$
 declare
   v_holder bigint;
 begin
-  if current_setting('bugle.admit', true) = 'as told' then
-    return null; -- put back among the live ones: it had its key when it was new
+  -- Put back among the live ones: it had its key when it was new. Only the engine can give a job an older created_at. A setting
+  -- would not do: this runs with the owner's rights, and cannot tell by whom it was set.
+  if new.created_at < now() then
+    return null;
   end if;
   select k.job into v_holder
   from bugle.idempotency_keys k
@@ -57,7 +59,7 @@ begin
   raise exception using errcode = '23505',
     message = format('job %s has the command %s and the idempotency_key %s already',
       v_holder, bugle.quoted(new.command), bugle.quoted(new.idempotency_key)),
-    hint = 'bugle.enqueue and bugle.enqueue_once answer with that job instead.',
+    hint = 'bugle.enqueue and bugle.enqueue_once answer with that job instead; a workflow is enqueued as a whole or not at all.',
     schema = 'bugle', table = 'idempotency_keys', constraint = 'idempotency_keys_pkey';
 end
 $$;

@@ -155,9 +155,9 @@ begin
       hint = case when v_hint = '' then 'Each field is what the column of bugle.jobs takes.' else v_hint end;
   end;
   perform set_config('bugle.admit', 'as told', true);
-  insert into bugle.jobs_live select j.* from unnest(v_jobs) j;
+  -- the trigger keeps their idempotency keys, in this order: two workflows with the same keys do not block each other
+  insert into bugle.jobs_live select j.* from unnest(v_jobs) j order by j.command, j.idempotency_key;
   perform set_config('bugle.admit', '', true);
-  perform bugle.take_keys(v_jobs);
 
   insert into bugle.dependencies (job, needs, name, on_failure)
   select v_ids[e.job], v_ids[e.needs], case when jsonb_typeof(p_jobs) = 'object' then e.name end, e.policy
@@ -195,25 +195,4 @@ $$;
 comment on function bugle.plant is 'Store new jobs, by name or in an array, each waiting for those it comes after; as children of a job, if one is given.';
 revoke execute on function bugle.plant from public;
 
--- The trigger that keeps idempotency keys lets jobs of the engine pass.
-create or replace function bugle.take_keys(p_jobs bugle.jobs_live[]) returns void
-language plpgsql
-as $$
-declare
-  v_job bugle.jobs_live;
-begin
-  for v_job in
-    select j.* from unnest(p_jobs) j where j.idempotency_key is not null order by j.command, j.idempotency_key
-  loop
-    if not bugle.take_key(v_job.command, v_job.idempotency_key, v_job.id, v_job.idempotency_ttl) then
-      raise exception using errcode = '23505',
-        message = format('there is a job with the command %s and the idempotency_key %s already',
-          bugle.quoted(v_job.command), bugle.quoted(v_job.idempotency_key)),
-        hint = 'A workflow is enqueued as a whole or not at all.',
-        schema = 'bugle', table = 'idempotency_keys', constraint = 'idempotency_keys_pkey';
-    end if;
-  end loop;
-end
-$$;
-comment on function bugle.take_keys is 'Keep the idempotency keys of new jobs, or refuse them all.';
-revoke execute on function bugle.take_keys from public;
+drop function if exists bugle.take_keys(bugle.jobs_live[]);

@@ -1,7 +1,8 @@
 -- keep: the chores of the house, done by one worker among all. Called by every worker, as its heartbeat.
 --
 -- One keeper (an advisory lock on its second connection), one deputy that tries for the keeper's lock every second and
--- takes over the chores of a keeper that holds its lock but does not tick. Everyone else asks every now and then.
+-- takes over the chores of a keeper that holds its lock but does not tick, until that one ticks again. Everyone else asks
+-- every now and then.
 
 create or replace function bugle.heartbeat(
   p_worker bigint, p_nonce uuid, p_running bugle.held_job[], p_look boolean)
@@ -38,7 +39,9 @@ begin
     v_role := 'deputy';
   end if;
   if v_role = 'keeper' or (
-    v_role = 'deputy' and (select k.ticked_at < clock_timestamp() - interval '5 seconds' from bugle.keeping k))
+    -- once it has taken over it goes on: with a gap before each tick it would never have watched anybody for long enough
+    v_role = 'deputy' and (
+      select k.keeper is not distinct from p_worker or k.ticked_at < clock_timestamp() - interval '5 seconds' from bugle.keeping k))
   then
     select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.do_chores(p_worker, p_look) c;
   end if;

@@ -12,6 +12,7 @@ mod chaos {
     pub mod proxy;
     pub mod round;
     pub mod samples;
+    pub mod steps;
     pub mod worker;
 }
 

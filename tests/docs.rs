@@ -18,7 +18,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use common::Database;
+use common::{DEADLINE, Database};
 use futures_util::SinkExt;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -28,12 +28,23 @@ const ROLES: [&str; 4] = ["enqueuer", "viewer", "operator", "worker"];
 async fn every_statement_in_the_documentation_does_what_it_says() {
     let pages = pages().into_iter().filter(|page| page.has_sql());
     let runs: Vec<_> = pages
-        .map(|page| tokio::spawn(async move { page.run().await }))
+        .map(|page| {
+            let name = page.name();
+            let run = tokio::time::timeout(4 * DEADLINE, async move { page.run().await });
+            (name, tokio::spawn(run))
+        })
         .collect();
 
-    for run in runs {
-        run.await.unwrap();
+    // all of them, before the first failure ends the test: nobody is left in the middle of a statement
+    let mut failures = Vec::new();
+    for (name, run) in runs {
+        match run.await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => failures.push(format!("{name}: a statement does not come to its end")),
+            Err(panic) => failures.push(format!("{name}: {panic}")),
+        }
     }
+    assert!(failures.is_empty(), "{failures:#?}");
 }
 
 #[test]
@@ -278,7 +289,11 @@ impl Page {
             }
             let role = block.role();
             if !sessions.contains_key(role) {
-                sessions.insert(role, database.connect(role).await);
+                let session = database.connect(role).await;
+                // one that waits for another session of the page, which waits for us, must fail
+                let limit = format!("set statement_timeout = '{}s'", DEADLINE.as_secs());
+                session.batch_execute(&limit).await.unwrap();
+                sessions.insert(role, session);
             }
             let below = self.blocks.get(number + 1);
             block.run(&sessions[role], below).await;

@@ -9,9 +9,12 @@ mod proof {
     mod edges;
     mod failover;
     mod fuzz;
+    mod fuzz_cli;
+    mod fuzz_http;
     mod hand;
     mod interleave;
     mod model;
+    mod notify;
     mod rights;
     mod seeded;
     mod upgrade;

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 
 /// The gauges of the database are asked for at most this often, however many ask us.
 const GAUGES_EVERY: Duration = Duration::from_secs(5);
-/// Whoever sends no request within this is cut off.
+/// Whoever sends no request within this is cut off, and so is whoever sends no body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the database may take for the gauges; a scrape must not wait for it longer.
 const GAUGES_TIMEOUT: Duration = Duration::from_secs(3);
@@ -280,9 +280,11 @@ fn refused(worker: &Worker, request: &Request<Incoming>) -> Option<Answer> {
 
 async fn call_api(worker: &Worker, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
-    let body = match Limited::new(body, LARGEST_BODY).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(_) => return Answer::error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", None),
+    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, LARGEST_BODY).collect());
+    let body = match body.await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(_)) => return Answer::error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", None),
+        Err(_) => return Answer::error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time", None),
     };
     api::answer(
         &worker.pool,

@@ -19,6 +19,8 @@ pub struct Load {
     /// Jobs a second, all together.
     pub rate: usize,
     pub stop: AtomicBool,
+    /// Nothing else is broken on purpose: no jobs that break something themselves.
+    pub calm: AtomicBool,
     /// There are a few of these only.
     pub suicides: AtomicUsize,
     pub most_suicides: usize,
@@ -81,26 +83,33 @@ impl Enqueuer {
                 let tokens: Vec<String> = (0..self.rng.usize(5..40)).map(token).collect();
                 self.insert(client, &tokens, "").await
             }
-            50..62 => self.insert(client, &[token(0)], "").await,
+            50..58 => self.insert(client, &[token(0)], "").await,
             // due later
-            62..70 => {
+            58..66 => {
                 let tokens: Vec<String> = (0..5).map(token).collect();
                 let later = format!("now() + interval '{} milliseconds'", self.rng.u32(50..3000));
                 self.insert(client, &tokens, &later).await
             }
-            70..73 => self.rolled_back(client, &token(0)).await,
+            66..69 => self.rolled_back(client, &token(0)).await,
             // one after another, or few at once
-            73..77 => {
+            69..74 => {
                 let tokens: Vec<String> = (0..self.rng.usize(2..10)).map(token).collect();
                 self.exact(client, &tokens).await
             }
-            77..88 => self.unique(client, &token(0)).await,
+            74..80 => {
+                let tokens: Vec<String> = (0..self.rng.usize(2..12)).map(token).collect();
+                self.chains(client, &tokens).await
+            }
+            80..85 => self.workflow(client, &token(0)).await,
+            85..91 => self.unique(client, &token(0)).await,
             _ => self.idempotent(client, &token(0)).await,
         }
     }
 
     fn task(&mut self, token: &str) -> Value {
+        let calm = self.load.calm.load(Ordering::Acquire);
         let act = match self.rng.u16(..1000) {
+            220..227 if calm => "",
             0..40 => "fail",
             40..60 => "snooze",
             60..75 => "wait",
@@ -112,6 +121,8 @@ impl Enqueuer {
             220..223 => "block",
             223..225 => "memory",
             225..227 if self.load.suicides.fetch_add(1, Ordering::AcqRel) < self.load.most_suicides => "suicide",
+            230..245 => "steps",
+            245..253 => "spawn",
             _ => "",
         };
         // some take so long that a kill finds them running
@@ -143,7 +154,10 @@ impl Enqueuer {
     async fn exact(&mut self, client: &Client, tokens: &[String]) -> usize {
         let tasks: Vec<Json<Value>> = tokens
             .iter()
-            .map(|token| Json(json!({ "token": token, "ms": self.rng.u64(..25) })))
+            .map(|token| {
+                let act = if self.rng.u8(..10) == 0 { "fail" } else { "" };
+                Json(json!({ "token": token, "act": act, "ms": self.rng.u64(..25) }))
+            })
             .collect();
         let keys = match self.rng.bool() {
             true => format!("order_key) select 'work', p, 'exact', 'quick', 'o{}'", self.rng.u8(..5)),
@@ -160,6 +174,66 @@ impl Enqueuer {
                 .collect::<Vec<(i64, String)>>()
         });
         self.told(tokens, made)
+    }
+
+    /// Jobs of three steps each.
+    async fn chains(&mut self, client: &Client, tokens: &[String]) -> usize {
+        let acts = ["", "", "fail", "fail_all", "snooze", "skip", "settle", "settle"];
+        let tasks: Vec<Json<Value>> = tokens
+            .iter()
+            .map(|token| {
+                let ms = if self.rng.u8(..5) == 0 {
+                    self.rng.u64(50..300)
+                } else {
+                    self.rng.u64(..10)
+                };
+                Json(json!({ "token": token, "act": self.rng.choice(acts), "ms": ms }))
+            })
+            .collect();
+        let sql = "insert into bugle.jobs (command, payload, steps, retry_policy) \
+            select 'chain', p, '{step,step,step}', 'quick' from unnest($1::jsonb[]) p returning id, payload ->> 'token'";
+        self.ask(tokens);
+        let rows = answer(client.query(sql, &[&tasks]).await);
+        let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
+        self.told(tokens, made)
+    }
+
+    /// One first, then two, then one after both of them and one however they end.
+    async fn workflow(&mut self, client: &Client, token: &str) -> usize {
+        let edges = [
+            ("b", "a", false),
+            ("c", "a", false),
+            ("d", "b", false),
+            ("d", "c", false),
+            ("e", "b", true),
+            ("e", "c", true),
+        ];
+        let mut jobs = serde_json::Map::new();
+        let mut tokens = Vec::new();
+        for name in ["a", "b", "c", "d", "e"] {
+            let own = format!("{token}-{name}");
+            let after: Vec<Value> = edges
+                .iter()
+                .filter(|(job, ..)| *job == name)
+                .map(|(_, needs, however)| json!({ "job": needs, "on_failure": if *however { "run" } else { "fail" } }))
+                .collect();
+            let spec =
+                json!({ "command": "work", "payload": self.task(&own), "retry_policy": "quick", "after": after });
+            jobs.insert(name.to_owned(), spec);
+            tokens.push(own);
+        }
+        self.ask(&tokens);
+        for (job, needs, however) in edges {
+            self.pen.note(What::After {
+                token: format!("{token}-{job}"),
+                after: format!("{token}-{needs}"),
+                however,
+            });
+        }
+        let sql = "select id, $2 || '-' || name from bugle.enqueue_workflow($1)";
+        let rows = answer(client.query(sql, &[&Json(json!({ "jobs": jobs })), &token]).await);
+        let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
+        self.told(&tokens, made)
     }
 
     /// A job and an order of the application that never were.
@@ -299,7 +373,11 @@ pub async fn operate(url: String, pen: Pen, mut rng: Rng, done: Arc<AtomicBool>)
         while !client.is_closed() && !done.load(Ordering::Acquire) {
             let said = async {
                 let waiting = client
-                    .query("select id from bugle.jobs_live where state = 'waiting' limit 20", &[])
+                    // those that wait for other jobs refuse
+                    .query(
+                        "select id from bugle.jobs_live where state = 'waiting' order by random() limit 40",
+                        &[],
+                    )
                     .await?;
                 for row in &waiting {
                     let _ = client

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bugle::private_postgres::PrivatePostgres;
 use fastrand::Rng;
 use tokio::sync::Mutex;
+use tokio_postgres::Client;
 
 use super::enqueuers::connect;
 use super::fleet::Place;
@@ -18,7 +19,8 @@ pub const LEASE: Duration = Duration::from_secs(6);
 /// How much of each.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub kills_alone: usize,
+    /// Kills while nothing else is broken, each until the jobs of the killed run elsewhere.
+    pub calm_kills: usize,
     /// How long everything is done at once.
     pub combined: Duration,
     pub kills: usize,
@@ -32,9 +34,9 @@ pub struct Plan {
 impl Plan {
     pub fn short() -> Plan {
         Plan {
-            kills_alone: 10,
+            calm_kills: 12,
             combined: Duration::from_secs(50),
-            kills: 14,
+            kills: 12,
             freezes: 10,
             server_kills: 4,
             jobs: 20_000,
@@ -44,7 +46,7 @@ impl Plan {
 
     pub fn long() -> Plan {
         Plan {
-            kills_alone: 30,
+            calm_kills: 40,
             combined: Duration::from_secs(1080),
             kills: 280,
             freezes: 100,
@@ -57,7 +59,7 @@ impl Plan {
     /// A steady rate for so many minutes, and now and then a fault.
     pub fn soak(minutes: usize) -> Plan {
         Plan {
-            kills_alone: 2,
+            calm_kills: 5,
             combined: Duration::from_secs(60 * minutes as u64),
             kills: 2 * minutes,
             freezes: minutes,
@@ -92,12 +94,62 @@ const SMALL: [Fault; 8] = [
 ];
 
 impl Faults {
-    /// One kind after the other, each time for a moment.
-    pub async fn alone(&self, plan: &Plan, mut rng: Rng) {
-        for _ in 0..plan.kills_alone {
-            self.kill(&mut rng).await;
-            pause(&mut rng, 1200..2200).await;
+    /// Kills, and nothing else: this is what recovery is measured by.
+    pub async fn calm(&self, plan: &Plan, mut rng: Rng) {
+        for number in 0..plan.calm_kills {
+            let Some(client) = connect(&self.direct).await else {
+                continue;
+            };
+            if let Err(error) = self.calm_kill(&client, number, &mut rng).await {
+                let text = format!("nothing was broken, and the server said: {error}");
+                self.pen.note(What::Complaint { text });
+            }
         }
+    }
+
+    /// Give some jobs that take a while to those who are there, kill whoever has most of them, and wait until they run elsewhere.
+    async fn calm_kill(&self, client: &Client, number: usize, rng: &mut Rng) -> Result<(), tokio_postgres::Error> {
+        // whoever was killed before is replaced, and so are keeper and deputy, if it was one of them
+        let settled = "select (select count(*) from bugle.workers w where w.state = 'alive') >= cardinality($1::bigint[]) and 2 = ( \
+            select count(*) from pg_locks l where l.locktype = 'advisory' and l.granted and l.mode = 'ExclusiveLock' \
+              and l.classid::bigint << 32 | l.objid::bigint in (bugle.keeper_key(), bugle.deputy_key()))";
+        let all: Vec<i64> = (0..self.places.len() as i64).collect();
+        wait_for(client, &format!("select ({settled})::integer::bigint"), &all, 1).await?;
+        let tokens: Vec<String> = (0..10).map(|n| format!("calm-{number}-{n}")).collect();
+        for token in &tokens {
+            self.pen.note(What::Asked { token: token.clone() });
+        }
+        let insert = "insert into bugle.jobs (command, payload, retry_policy, priority) \
+            select 'work', jsonb_build_object('token', t, 'ms', 1500), 'quick', -1 from unnest($1::text[]) t \
+            returning id, payload ->> 'token'";
+        let mut jobs: Vec<i64> = Vec::new();
+        for row in client.query(insert, &[&tokens]).await? {
+            let (job, token) = (row.get(0), row.get(1));
+            self.pen.note(What::Acknowledged { token, job });
+            jobs.push(job);
+        }
+        let begun = "select count(*) from bugle.jobs where id = any ($1) and state <> 'ready'";
+        wait_for(client, begun, &jobs, jobs.len() as i64).await?;
+        let most = "select r.name, array_agg(j.id) from bugle.jobs_live j join bugle.registrations r on r.id = j.worker \
+            where j.id = any ($1) and j.state = 'running' group by r.name order by count(*) desc limit 1";
+        let Some(row) = client.query_opt(most, &[&jobs]).await? else {
+            return Ok(());
+        };
+        let (name, orphans): (String, Vec<i64>) = (row.get(0), row.get(1));
+        let Some(place) = self.places.iter().find(|place| place.life() == name) else {
+            return Ok(());
+        };
+        while !place.take() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        place.kill(Duration::from_millis(rng.u64(50..500))).await;
+        place.let_go();
+        let again = "select count(*) from bugle.jobs where id = any ($1) and (state <> 'running' or claim > 1) and state <> 'ready'";
+        wait_for(client, again, &orphans, orphans.len() as i64).await
+    }
+
+    /// One kind after the other, each time for a moment.
+    pub async fn alone(&self, mut rng: Rng) {
         for fault in SMALL {
             self.small(fault, &mut rng).await;
         }
@@ -352,6 +404,18 @@ impl Faults {
         let whom = whom.to_owned();
         self.pen.note(What::Over { fault, whom });
     }
+}
+
+/// Until the question about these jobs is answered with this number; not forever.
+async fn wait_for(client: &Client, question: &str, jobs: &[i64], number: i64) -> Result<(), tokio_postgres::Error> {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(40) {
+        if client.query_one(question, &[&jobs]).await?.get::<_, i64>(0) == number {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 async fn pause(rng: &mut Rng, range: std::ops::Range<u64>) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bugle::{Context, Failure, Outcome, Registry};
 use serde::Deserialize;
 
+use super::steps;
 use crate::judge::{Fault, Pen, What};
 
 /// Set for worker processes: the folder of the history.
@@ -16,21 +17,29 @@ pub const LIFE: &str = "BUGLE_CHAOS_LIFE";
 
 /// What a job asks of its executor.
 #[derive(Debug, Deserialize)]
-struct Task {
+pub struct Task {
     #[serde(default)]
-    act: String,
+    token: String,
     #[serde(default)]
-    ms: u64,
+    pub act: String,
+    #[serde(default)]
+    pub ms: u64,
 }
 
 pub fn run(history: &Path) -> ExitCode {
     // whoever started us is gone: so are we
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let pen = Pen::new(history, &std::env::var(LIFE).expect("a name"));
-    let registry = Registry::new().on("work", move |context: Context, task: Task| {
-        let pen = pen.clone();
-        async move { Ok(work(pen, context, task).await) }
-    });
+    let of_steps = pen.clone();
+    let registry = Registry::new()
+        .on("work", move |context: Context, task: Task| {
+            let pen = pen.clone();
+            async move { Ok(work(pen, context, task).await) }
+        })
+        .on("step", move |context: Context, task: Task| {
+            let pen = of_steps.clone();
+            async move { Ok(steps::of_a_chain(pen, context, task).await) }
+        });
     bugle::worker_main(registry)
 }
 
@@ -74,6 +83,8 @@ async fn work(pen: Pen, context: Context, task: Task) -> Outcome {
             Err(error) => Outcome::Fail(Failure::from(error)),
         },
         "settle" => return settle(&context, execution).await,
+        "steps" => steps::of_an_executor(&pen, &context, &task).await,
+        "spawn" => return spawn(&context, execution, &task).await,
         "suicide" if claim <= 2 => {
             pen.note(What::Fault {
                 fault: Fault::Suicide,
@@ -83,6 +94,48 @@ async fn work(pen: Pen, context: Context, task: Task) -> Outcome {
             std::future::pending().await
         }
         _ => Outcome::Complete(None),
+    };
+    execution.finish(&outcome);
+    outcome
+}
+
+/// Goes on when its children have ended.
+async fn spawn(context: &Context, mut execution: Running, task: &Task) -> Outcome {
+    let again = |error: bugle::Error| Outcome::Fail(Failure::from(error).retry_after(Duration::from_millis(200)));
+    let outcome = match context.children().await {
+        Err(error) => again(error),
+        Ok(children) if children.is_empty() => {
+            let tokens: Vec<String> = (0..3).map(|n| format!("{}-c{n}", task.token)).collect();
+            let job = execution.job;
+            for token in tokens.iter().cloned() {
+                execution.pen.note(What::Asked { token: token.clone() });
+                execution.pen.note(What::Spawns { job, token });
+            }
+            let child = |token: &String| {
+                let task = serde_json::json!({ "token": token, "ms": 20 });
+                bugle::NewJob::new("work", task).retry_policy("quick")
+            };
+            let wait = Outcome::Wait {
+                token: None,
+                at_most: None,
+            };
+            execution.finish(&wait);
+            match context.spawn(tokens.iter().map(child)).await {
+                Ok(outcome) => return outcome,
+                Err(error) => again(error),
+            }
+        }
+        Ok(children) => {
+            let ended = |state: &str| matches!(state, "completed" | "failed" | "cancelled");
+            if let Some(child) = children.iter().find(|child| !ended(&child.state)) {
+                let text = format!(
+                    "job {} goes on while its child {} is {}",
+                    execution.job, child.id, child.state
+                );
+                execution.pen.note(What::Complaint { text });
+            }
+            Outcome::complete(children.len())
+        }
     };
     execution.finish(&outcome);
     outcome

@@ -35,3 +35,26 @@ end
 $$;
 
 create trigger audit after insert or update or delete on bugle.jobs for each row execute function audit.note();
+
+-- Which steps of which jobs are done: of chains by their place, of executors by their name.
+create table audit.steps_done (
+  at timestamptz not null,
+  job bigint not null,
+  claim bigint,
+  step text not null
+);
+
+create function audit.note_step() returns trigger
+language plpgsql
+security definer
+set search_path = pg_catalog, audit, pg_temp
+as $$
+begin
+  insert into audit.steps_done (at, job, claim, step)
+  values (clock_timestamp(), new.job, new.claim, case when new.within is null then new.position::text else new.name end);
+  return null;
+end
+$$;
+
+create trigger audit after insert or update of state on bugle.step_records for each row
+when (new.state in ('done', 'skipped')) execute function audit.note_step();

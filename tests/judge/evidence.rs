@@ -26,6 +26,10 @@ pub struct Job {
     pub slot: Option<String>,
     /// `payload.later`: it is meant to be still there in the end.
     pub later: bool,
+    /// How many steps it has, if it is a chain.
+    pub steps: Option<i32>,
+    /// It may have to wait for others, whoever could run it.
+    pub has_keys: bool,
 }
 
 /// What one side of a step was.
@@ -58,11 +62,20 @@ pub struct Step {
     pub new: Option<Side>,
 }
 
+/// A step that was done: of a chain by its place, of an executor by its name.
+#[derive(Debug, Clone)]
+pub struct StepDone {
+    pub at: f64,
+    pub job: i64,
+    pub step: String,
+}
+
 /// All of it.
 #[derive(Debug, Default)]
 pub struct Evidence {
     pub jobs: BTreeMap<i64, Job>,
     pub steps: Vec<Step>,
+    pub steps_done: Vec<StepDone>,
     /// (job, claim) of attempts that are recorded as failed.
     pub attempts: HashSet<(i64, i64)>,
     /// (job, verb) of what operators did.
@@ -90,6 +103,14 @@ impl Evidence {
         }
         for row in query(owner, "select job, verb from bugle.changes where job is not null").await {
             evidence.changes.insert((row.get(0), row.get(1)));
+        }
+        let done = "select extract(epoch from at)::double precision, job, step from audit.steps_done order by at";
+        for row in query(owner, done).await {
+            evidence.steps_done.push(StepDone {
+                at: row.get(0),
+                job: row.get(1),
+                step: row.get(2),
+            });
         }
         for row in query(owner, "select id, name from bugle.registrations").await {
             evidence.workers.insert(row.get(0), row.get(1));
@@ -127,7 +148,8 @@ async fn epoch(owner: &Client) -> f64 {
 
 async fn jobs(owner: &Client) -> BTreeMap<i64, Job> {
     let sql = "select id, state, claim, attempt, reason, worker, payload ->> 'token', \
-            headers ->> 'schedule' || ' ' || (headers ->> 'slot'), coalesce((payload ->> 'later')::boolean, false) \
+            headers ->> 'schedule' || ' ' || (headers ->> 'slot'), coalesce((payload ->> 'later')::boolean, false), \
+            cardinality(steps), coalesce(order_key, limit_key, fair_key) is not null \
         from bugle.jobs";
     let job = |row: tokio_postgres::Row| Job {
         id: row.get(0),
@@ -139,6 +161,8 @@ async fn jobs(owner: &Client) -> BTreeMap<i64, Job> {
         token: row.get(6),
         slot: row.get(7),
         later: row.get(8),
+        steps: row.get(9),
+        has_keys: row.get(10),
     };
     query(owner, sql)
         .await

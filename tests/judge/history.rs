@@ -41,6 +41,36 @@ pub enum What {
     Finished { job: i64, claim: i64, outcome: String },
     /// An executor was stopped before its end.
     Stopped { job: i64, claim: i64 },
+    /// The executor of a step began: of a chain of so many steps, or, if `of` is 0, one that an executor makes itself.
+    StepStarted {
+        job: i64,
+        claim: i64,
+        step: String,
+        of: usize,
+    },
+    /// It came to its end, with this outcome.
+    StepFinished {
+        job: i64,
+        claim: i64,
+        step: String,
+        of: usize,
+        outcome: String,
+    },
+    /// It was stopped before.
+    StepStopped {
+        job: i64,
+        claim: i64,
+        step: String,
+        of: usize,
+    },
+    /// A job that carries this token is going to be enqueued with the order to come after that one; however that ends, if so.
+    After {
+        token: String,
+        after: String,
+        however: bool,
+    },
+    /// This job is about to spawn a child that carries this token.
+    Spawns { job: i64, token: String },
     /// The database took the word about an end.
     Accepted { job: i64, claim: i64, outcome: String },
     /// The database answered it with `repeated`, `gone` or `fenced`.

@@ -4,6 +4,7 @@
 
 mod evidence;
 mod history;
+mod kin;
 mod transitions;
 mod verdict;
 

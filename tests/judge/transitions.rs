@@ -105,6 +105,10 @@ pub fn objection(step: &Transition, removed: bool, overruled: bool) -> Option<St
             (!overruled || (found != (old.claim, 0, 0) && found != (old.claim, old.attempt, old.crashes)))
                 .then(|| format!("{from_to}: {found:?}, and nobody asked for it"))
         }
+        // its children have ended, or it was answered: it goes on as the same attempt
+        ("waiting", "ready") if old.claim > 0 && old.attempt > 0 && new.step == old.step => {
+            counted(0, -1, 0).filter(|_| !overruled || counted(0, 0, 0).is_some())
+        }
         ("waiting", "completed") if new.reason.as_deref() == Some("resolved") => counted(0, 0, 0),
         (_, "completed") if overruled => counted(0, 0, 0),
         (_, "completed") => Some(format!("{from_to}: completed without having run")),

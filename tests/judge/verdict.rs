@@ -8,7 +8,7 @@ use super::history::{Fault, History, What};
 use super::transitions::{Transition, is_final, objection, transitions};
 
 /// Longer than anybody is kept from running.
-const LONGEST_FREEZE: u64 = 20_000_000_000;
+pub(super) const LONGEST_FREEZE: u64 = 20_000_000_000;
 
 /// The promises, by what breaking one is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,10 @@ pub enum Kind {
     LimitBroken,
     /// Started before another that was to come first.
     OrderBroken,
+    /// Started before what it needs had ended, or although that failed.
+    TooEarly,
+    /// A step that was done was run again, or one was left out.
+    StepBroken,
     /// Locks, running rows, folders, transactions.
     LeftOver,
     /// Said by a witness: a deadlock, an error that was not declared, a wake-up that did not come.
@@ -76,19 +80,25 @@ pub struct Report {
     pub transitions: usize,
     pub ended: BTreeMap<String, usize>,
     pub faults: BTreeMap<Fault, usize>,
-    /// From each kill to the next start of each job that ran there, in milliseconds, sorted; nothing else was wrong.
+    /// From each kill to the next start of each job that ran there, in milliseconds, sorted; nothing else was broken.
     pub recovery: Vec<u64>,
-    /// The same with another fault of everyone on the way.
+    /// Of how many kills.
+    pub calm_kills: usize,
+    /// How many of these times the machine had no time for us.
+    pub starved: usize,
+    /// The same with another fault on the way.
     pub recovery_under_faults: Vec<u64>,
+    /// What there was of each to be judged: steps of chains, steps of executors, jobs after others, children, jobs with an order.
+    pub judged: BTreeMap<&'static str, usize>,
 }
 
 /// One execution, as its executor saw it.
 #[derive(Debug, Clone)]
-struct Run {
-    who: String,
-    job: i64,
-    claim: i64,
-    from: u64,
+pub(super) struct Run {
+    pub(super) who: String,
+    pub(super) job: i64,
+    pub(super) claim: i64,
+    pub(super) from: u64,
     /// When it ended, if it said so.
     to: Option<u64>,
     outcome: Option<String>,
@@ -96,7 +106,7 @@ struct Run {
 
 /// A fault with its time.
 #[derive(Debug, Clone)]
-struct Spell {
+pub(super) struct Spell {
     fault: Fault,
     whom: String,
     from: u64,
@@ -134,6 +144,9 @@ pub fn judge(history: &History, evidence: &Evidence, bars: &Bars) -> Report {
     court.limits(bars);
     court.slots(bars);
     court.order(bars);
+    court.order_of_keys(bars);
+    court.needs(bars);
+    court.steps(bars);
     court.recovery();
     for left in &evidence.left_over {
         court.report.violate(Kind::LeftOver, left.clone());
@@ -162,15 +175,15 @@ pub fn illegal_steps(evidence: &Evidence) -> Vec<String> {
         .collect()
 }
 
-struct Court<'a> {
-    history: &'a History,
-    evidence: &'a Evidence,
+pub(super) struct Court<'a> {
+    pub(super) history: &'a History,
+    pub(super) evidence: &'a Evidence,
     spells: Vec<Spell>,
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
     /// By job, in the order of time.
-    runs_of: HashMap<i64, Vec<usize>>,
-    transitions: Vec<Transition>,
-    report: Report,
+    pub(super) runs_of: HashMap<i64, Vec<usize>>,
+    pub(super) transitions: Vec<Transition>,
+    pub(super) report: Report,
 }
 
 impl Court<'_> {
@@ -319,12 +332,7 @@ impl Court<'_> {
                     true => (first, first.from),
                     false => (second, second.from.saturating_sub(LONGEST_FREEZE)),
                 };
-                let explained = self
-                    .spells
-                    .iter()
-                    .filter(|spell| spell.fault.explains_a_second_run())
-                    .any(|spell| spell.touches(&victim.who, since, second.from));
-                if !explained {
+                if !self.is_explained(&victim.who, since, second.from) {
                     let what = format!(
                         "job {job} was run by {} under claim {} and by {} under claim {}, and nothing explains it",
                         first.who, first.claim, second.who, second.claim
@@ -339,7 +347,15 @@ impl Court<'_> {
         }
     }
 
-    fn restarted(&self, job: i64) -> bool {
+    /// Whether something happened to them in this time that may have a job run twice.
+    pub(super) fn is_explained(&self, who: &str, from: u64, to: u64) -> bool {
+        self.spells
+            .iter()
+            .filter(|spell| spell.fault.explains_a_second_run())
+            .any(|spell| spell.touches(who, from, to))
+    }
+
+    pub(super) fn restarted(&self, job: i64) -> bool {
         ["restart", "set_state"]
             .iter()
             .any(|verb| self.evidence.changes.contains(&(job, (*verb).to_owned())))
@@ -465,7 +481,10 @@ impl Court<'_> {
         let mut over = Vec::new();
         for entry in self.history.entries.iter().filter(|_| bars.slots > 0) {
             match entry.what {
-                What::Started { job, claim } => {
+                What::Started { job, claim }
+                | What::StepStarted {
+                    job, claim, of: 1.., ..
+                } => {
                     let running = now.entry(&entry.who).or_default();
                     running.insert((job, claim));
                     if running.len() > bars.slots {
@@ -477,7 +496,14 @@ impl Court<'_> {
                         ));
                     }
                 }
-                What::Finished { job, claim, .. } | What::Stopped { job, claim } => {
+                What::Finished { job, claim, .. }
+                | What::Stopped { job, claim }
+                | What::StepFinished {
+                    job, claim, of: 1.., ..
+                }
+                | What::StepStopped {
+                    job, claim, of: 1.., ..
+                } => {
                     now.entry(&entry.who).or_default().remove(&(job, claim));
                 }
                 _ => {}
@@ -497,12 +523,14 @@ impl Court<'_> {
         }
     }
 
+    /// How long the jobs of killed workers took to start elsewhere. In a calm nothing else was broken from the kill until then.
     fn recovery(&mut self) {
         for kill in self
             .spells
             .iter()
             .filter(|spell| matches!(spell.fault, Fault::Kill | Fault::Suicide))
         {
+            let mut calm = false;
             let orphans = self
                 .runs
                 .iter()
@@ -514,22 +542,33 @@ impl Court<'_> {
                     .find(|run| run.job == orphan.job && run.from > kill.from);
                 let Some(next) = next else { continue };
                 let took = (next.from - kill.from) / 1_000_000;
-                let disturbed = self.spells.iter().any(|spell| {
-                    use Fault::*;
-                    let of_everyone = matches!(
-                        spell.fault,
-                        ServerKill | CommitReplyLost | TerminateAll | LockHeld | Freeze | HalfOpen | Starved
-                    );
-                    of_everyone && spell.from <= next.from && spell.to >= kill.from.saturating_sub(1_000_000_000)
-                });
-                match disturbed {
-                    false => self.report.recovery.push(took),
-                    true => self.report.recovery_under_faults.push(took),
+                // who has to wait for others of its key waits for more than the rescue
+                let held_up = self.evidence.jobs.get(&orphan.job).is_none_or(|job| job.has_keys);
+                if held_up || self.spells.iter().any(|spell| spell.disturbs(kill, next.from)) {
+                    self.report.recovery_under_faults.push(took);
+                    continue;
                 }
+                self.report.recovery.push(took);
+                calm = true;
+                let starved = |spell: &Spell| spell.fault == Fault::Starved && spell.touches("", kill.from, next.from);
+                self.report.starved += usize::from(self.spells.iter().any(starved));
             }
+            self.report.calm_kills += usize::from(calm);
         }
         self.report.recovery.sort_unstable();
         self.report.recovery_under_faults.sort_unstable();
+    }
+}
+
+impl Spell {
+    /// Whether there was something else from this kill until then.
+    fn disturbs(&self, kill: &Spell, until: u64) -> bool {
+        match self.fault {
+            // a clock is off all the time and must not matter; a machine that has no time for us breaks nothing
+            Fault::ClockOff | Fault::Starved => false,
+            Fault::Kill | Fault::Suicide => kill.from < self.from && self.from <= until,
+            _ => self.touches(&self.whom, kill.from, until),
+        }
     }
 }
 
@@ -556,6 +595,43 @@ fn runs(history: &History) -> Vec<Run> {
                 }
             }
             What::Stopped { job, claim } => {
+                if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
+                    runs[*at].to.get_or_insert(entry.at);
+                }
+            }
+            // a chain is one execution, from its first step to its last; between two of them it runs
+            What::StepStarted {
+                job, claim, of: 1.., ..
+            } => {
+                let at = *open.entry((&entry.who, *job, *claim)).or_insert_with(|| {
+                    runs.push(Run {
+                        who: entry.who.clone(),
+                        job: *job,
+                        claim: *claim,
+                        from: entry.at,
+                        to: None,
+                        outcome: None,
+                    });
+                    runs.len() - 1
+                });
+                (runs[at].to, runs[at].outcome) = (None, None);
+            }
+            What::StepFinished {
+                job,
+                claim,
+                step,
+                of: of @ 1..,
+                outcome,
+            } => {
+                let goes_on = outcome == "complete" && *step != of.to_string();
+                if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)).filter(|_| !goes_on) {
+                    runs[*at].to = Some(entry.at);
+                    runs[*at].outcome = Some(outcome.clone());
+                }
+            }
+            What::StepStopped {
+                job, claim, of: 1.., ..
+            } => {
                 if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
                     runs[*at].to.get_or_insert(entry.at);
                 }
@@ -596,7 +672,7 @@ fn spells(history: &History) -> Vec<Spell> {
 }
 
 impl Report {
-    fn violate(&mut self, kind: Kind, what: String) {
+    pub(super) fn violate(&mut self, kind: Kind, what: String) {
         self.violations.push(Violation { kind, what });
     }
 
@@ -636,12 +712,15 @@ impl fmt::Display for Report {
             .map(|(fault, count)| format!("{count} {fault:?}"))
             .collect();
         writeln!(f, "faults: {}", faults.join(", "))?;
+        let judged: Vec<String> = self
+            .judged
+            .iter()
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
+        writeln!(f, "judged: {}", judged.join(", "))?;
         for (name, times) in [
-            ("recovery of killed workers' jobs", &self.recovery),
-            (
-                "the same while other faults of everyone lasted",
-                &self.recovery_under_faults,
-            ),
+            ("recovery of killed workers' jobs in a calm", &self.recovery),
+            ("the same while something else was broken", &self.recovery_under_faults),
         ] {
             writeln!(
                 f,
@@ -653,6 +732,10 @@ impl fmt::Display for Report {
             )?;
         }
         write!(f, "violations: {}", self.violations.len())?;
+        for kind in self.kinds() {
+            let of_kind = self.violations.iter().filter(|violation| violation.kind == kind);
+            write!(f, "\n  {kind:?}: {}", of_kind.count())?;
+        }
         for violation in self.violations.iter().take(40) {
             write!(f, "\n  {:?}: {}", violation.kind, violation.what)?;
         }

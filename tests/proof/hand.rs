@@ -147,6 +147,44 @@ impl Hand {
         self.say(held, "give_back", &sql).await;
     }
 
+    /// Run the next steps of a chain of so many, until so many of them were done; begin the one after them.
+    pub async fn run_steps(&self, (job, claim): Held, of: usize, most: usize) {
+        let held = format!("({job}, {claim})::bugle.held_job");
+        let mut rows = self
+            .query(&format!(
+                "select \"position\" from bugle.start_step({}, {held})",
+                self.me
+            ))
+            .await;
+        for number in 0..=most {
+            let Some(position) = rows.first().and_then(|row| row.get::<_, Option<i32>>(0)) else {
+                return;
+            };
+            let step = position.to_string();
+            self.pen.note(What::StepStarted {
+                job,
+                claim,
+                step: step.clone(),
+                of,
+            });
+            if number == most {
+                return;
+            }
+            self.pen.note(What::StepFinished {
+                job,
+                claim,
+                step,
+                of,
+                outcome: "complete".into(),
+            });
+            let finish = format!(
+                "select \"position\" from bugle.finish_step({}, {held}, {position}, 1, null)",
+                self.me
+            );
+            rows = self.query(&finish).await;
+        }
+    }
+
     /// Come back on the same session, naming what still runs.
     pub async fn attach(&self, held: &[Held]) {
         let jobs: Vec<String> = held.iter().map(|(job, claim)| format!("({job}, {claim})")).collect();

@@ -46,11 +46,17 @@ enum Scenario {
     Deadlines,
     /// A sleeping worker without a safety poll, and everything that should wake it.
     Wake,
+    /// A chain whose worker dies in its second step.
+    Steps,
+    /// Jobs after others, of which one fails, and children.
+    Kin,
+    /// Jobs of one order key, of which the first is retried.
+    Ordered,
 }
 
 use Scenario::*;
 
-const SCENARIOS: [Scenario; 13] = [
+const SCENARIOS: [Scenario; 16] = [
     Calm,
     Zombie,
     Dead,
@@ -64,9 +70,12 @@ const SCENARIOS: [Scenario; 13] = [
     CrossingLocks,
     Deadlines,
     Wake,
+    Steps,
+    Kin,
+    Ordered,
 ];
 
-const BUGS: [Bug; 30] = [
+const BUGS: [Bug; 36] = [
     Bug {
         name: "completion does not look at the claim",
         patches: &[(
@@ -379,6 +388,69 @@ const BUGS: [Bug; 30] = [
         scenario: Calm,
         caught_as: Kind::LeftOver,
     },
+    Bug {
+        name: "rescue forgets which steps were done",
+        patches: &[
+            (
+                "60_rescue",
+                "      last_error_code = 'worker_lost',\n      updated_at",
+                "      last_error_code = 'worker_lost',\n      step = 0,\n      updated_at",
+            ),
+            (
+                "35_chain",
+                "      and r.state in ('done', 'skipped'))\n",
+                "      and r.state = 'skipped')\n",
+            ),
+        ],
+        scenario: Steps,
+        caught_as: Kind::StepBroken,
+    },
+    Bug {
+        name: "a step is passed over",
+        patches: &[(
+            "35_chain",
+            "  set step = p_position,\n",
+            "  set step = least(p_position + 1, cardinality(j.steps)),\n",
+        )],
+        scenario: Steps,
+        caught_as: Kind::StepBroken,
+    },
+    Bug {
+        name: "what comes after others does not wait",
+        patches: &[("18_plant", "        v_job.state := 'waiting';\n", "")],
+        scenario: Kin,
+        caught_as: Kind::TooEarly,
+    },
+    Bug {
+        name: "what has failed counts as done",
+        patches: &[(
+            "42_follow",
+            "unnest(p_ended) e where e.state <> 'completed');",
+            "unnest(p_ended) e where false);",
+        )],
+        scenario: Kin,
+        caught_as: Kind::TooEarly,
+    },
+    Bug {
+        name: "the first end of many is taken for the last",
+        patches: &[(
+            "42_follow",
+            "    set outstanding = nullif(j.outstanding - s.count, 0),\n      state = case\n        when j.outstanding > s.count or j.state = 'paused'",
+            "    set outstanding = null,\n      state = case\n        when j.state = 'paused'",
+        )],
+        scenario: Kin,
+        caught_as: Kind::TooEarly,
+    },
+    Bug {
+        name: "a job that is retried is passed by others of its order",
+        patches: &[(
+            "33_pick",
+            "v_blocks := v_limits.order_on_retry is distinct from 'pass';",
+            "v_blocks := false;",
+        )],
+        scenario: Ordered,
+        caught_as: Kind::OrderBroken,
+    },
 ];
 
 #[test]
@@ -455,6 +527,9 @@ async fn play(scenario: Scenario, patches: &[(&str, &str, &str)]) -> Report {
         CrossingLocks => stage.crossing_locks().await,
         Deadlines => stage.deadlines().await,
         Wake => stage.wake().await,
+        Steps => stage.steps().await,
+        Kin => stage.kin().await,
+        Ordered => stage.ordered().await,
     }
     stage.settle().await;
     stage.judge(&bars).await
@@ -824,6 +899,95 @@ impl Stage {
                 return self.pen.note(What::Complaint { text });
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn steps(&self) {
+        self.asker.enqueue(", p_steps => '{noop,other,noop}'").await;
+        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        for held in a.claim(1).await {
+            a.run_steps(held, 3, 1).await;
+        }
+        self.give_up(&a, Fault::Kill, "1 hour").await;
+        // so long that no clock can be wrong about what came first
+        self.run("select pg_sleep(0.02)").await;
+        for held in b.claim(1).await {
+            b.run_steps(held, 3, 9).await;
+        }
+    }
+
+    async fn kin(&self) {
+        let edges = [("b", "a", false), ("c", "a", true), ("d", "b", false), ("d", "c", true)];
+        for name in ["a", "b", "c", "d", "p", "p-1", "p-2"] {
+            self.pen.note(What::Asked { token: name.into() });
+        }
+        for (token, after, however) in edges {
+            let (token, after) = (token.into(), after.into());
+            self.pen.note(What::After { token, after, however });
+        }
+        self.run(
+            r#"select bugle.enqueue_workflow('{"jobs": {
+                "a": {"command": "noop", "payload": {"token": "a"}, "max_attempts": 1},
+                "b": {"command": "noop", "payload": {"token": "b"}, "after": ["a"]},
+                "c": {"command": "noop", "payload": {"token": "c"}, "after": [{"job": "a", "on_failure": "run"}]},
+                "d": {"command": "noop", "payload": {"token": "d"}, "after": ["b", {"job": "c", "on_failure": "run"}]}}}')"#,
+        )
+        .await;
+        let a = self.hand("a").await;
+        let held = a.claim(1).await;
+        let early = a.claim(9).await;
+        a.fail(&held).await;
+        a.complete(&early).await;
+
+        let parent = self.asker.enqueue("").await;
+        let spawner = a.claim(9).await;
+        if let Some(held) = spawner.iter().find(|(job, _)| *job == parent) {
+            for token in ["p-1", "p-2"] {
+                let (job, token) = (parent, token.to_owned());
+                self.pen.note(What::Spawns { job, token });
+            }
+            a.finished(&[*held], "wait");
+            let children = r#"[{"command": "noop", "payload": {"token": "p-1"}}, {"command": "noop", "payload": {"token": "p-2"}}]"#;
+            let spawn = format!(
+                "select bugle.spawn({}, ({}, {})::bugle.held_job, '{children}')",
+                a.me, held.0, held.1
+            );
+            if let Err(error) = a.client.batch_execute(&spawn).await {
+                a.complain(&error);
+            }
+        }
+        let others: Vec<_> = spawner.into_iter().filter(|(job, _)| *job != parent).collect();
+        a.complete(&others).await;
+        let children = a.claim(9).await;
+        a.complete(&children[..children.len().min(1)]).await;
+        let too_early = a.claim(9).await;
+        a.complete(&children[children.len().min(1)..]).await;
+        a.complete(&too_early).await;
+    }
+
+    async fn ordered(&self) {
+        for _ in 0..3 {
+            self.asker
+                .enqueue(", p_order_key => 'k', p_retry_policy => 'fixed'")
+                .await;
+        }
+        let a = self.hand("a").await;
+        self.run("select pg_sleep(0.02)").await;
+        let first = a.claim(1).await;
+        a.finished(&first, "fail");
+        for (job, claim) in &first {
+            let failed = format!("array[({job}, {claim}, 'boom', null, true, 60)]::bugle.failed_job[]");
+            self.run_as(&a, &format!("select bugle.fail({}, {failed})", a.me)).await;
+        }
+        let second = a.claim(9).await;
+        a.complete(&second).await;
+        self.run("update bugle.jobs_live set run_at = now() where state = 'retrying'")
+            .await;
+    }
+
+    async fn run_as(&self, hand: &Hand, sql: &str) {
+        if let Err(error) = hand.client.batch_execute(sql).await {
+            hand.complain(&error);
         }
     }
 

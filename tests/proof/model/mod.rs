@@ -10,7 +10,7 @@ use fastrand::Rng;
 use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
 use crate::common::Database;
-use op::{Identity, Op, QUEUES, WORKERS};
+use op::{Identity, Op, QUEUES, WORKERS, Word};
 use world::{Job, Said, World};
 
 /// Checked words in all sequences of `bin/test`. `BUGLE_MODEL_WORDS` asks for more, `BUGLE_MODEL_SEED` for the same again.
@@ -38,12 +38,37 @@ async fn the_engine_does_what_the_model_does() {
                 panic!("BUGLE_MODEL_SEED={seed}\nthe shortest sequence that shows it:\n{shortest:#?}\n{why}");
             }
         }
-        checked
+        (checked, engine.taken)
     });
-    let checked: usize = futures_util::future::join_all(sessions).await.into_iter().sum();
+    let sessions = futures_util::future::join_all(sessions).await;
+    let checked: usize = sessions.iter().map(|(checked, _)| checked).sum();
+    let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+    for (what, count) in sessions.iter().flat_map(|(_, taken)| taken) {
+        *taken.entry(what).or_default() += count;
+    }
 
-    println!("model: {checked} words checked");
+    println!("model: {checked} words checked; taken were {taken:?}");
     assert!(checked >= words.min(40_000));
+    for what in ["claim", "claim in an order", "step", "spawn", "after", "follow"] {
+        assert!(taken.contains_key(what), "nothing of this was taken: {what}");
+    }
+}
+
+/// What was taken, for those words that are mostly refused.
+fn name_of(op: &Op, told: &Said, world: &World) -> Option<&'static str> {
+    match (op, told) {
+        (Op::Claim { .. }, Said::Held(held)) if held.iter().any(|(id, _)| world.jobs[id].order.is_some()) => {
+            Some("claim in an order")
+        }
+        (Op::Claim { .. }, Said::Held(held)) if !held.is_empty() => Some("claim"),
+        (Op::Word { word, .. }, Said::Text(None)) => match word {
+            Word::StepDone => Some("step"),
+            Word::Spawn => Some("spawn"),
+            _ => Some("word"),
+        },
+        (Op::After { .. }, Said::Job(..)) => Some("after"),
+        _ => None,
+    }
 }
 
 /// Leave out whatever can be left out.
@@ -71,21 +96,22 @@ struct Engine {
     workers: Vec<Identity>,
     snapshot: Statement,
     played: usize,
+    taken: BTreeMap<&'static str, usize>,
 }
 
 const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.worker, j.reason, j.last_error_code, j.result::text, \
         j.priority, j.paused_from, j.unique_key, round(extract(epoch from j.run_at - now()) / 3600)::bigint, \
-        round(extract(epoch from j.deadline - now()) / 3600)::bigint, j.queue \
+        round(extract(epoch from j.deadline - now()) / 3600)::bigint, j.queue, j.outstanding, coalesce(j.step, 0) \
     from bugle.jobs j";
 
 /// Dead rows are left behind by this; now and then they are got rid of, which takes longer.
 const RESET: &str = "delete from bugle.jobs; delete from bugle.idempotency_keys; delete from bugle.attempts; \
     delete from bugle.schedule_runs; delete from bugle.schedules; delete from bugle.queues; \
+    delete from bugle.dependencies; delete from bugle.step_records; delete from bugle.turns; delete from bugle.starts; \
     update bugle.registrations set lost_at = null, stopped_at = null, paused_at = null; \
     insert into bugle.schedules (name, every, command, misfire, catch_up_limit, retry_policy) \
     values ('hourly', '1 hour', 'noop', 'catch_up', 3, 'modelled')";
-const CLEAN: &str =
-    "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, bugle.schedules";
+const CLEAN: &str = "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, bugle.schedules, bugle.dependencies, bugle.step_records, bugle.chains";
 const CLEAN_EVERY: usize = 40;
 
 impl Engine {
@@ -119,6 +145,7 @@ impl Engine {
             workers,
             snapshot,
             played: 0,
+            taken: BTreeMap::new(),
         }
     }
 
@@ -161,6 +188,13 @@ impl Engine {
                 Op::RolledBack(_) => told.clone(),
                 op => world.apply(op, &told, &new),
             };
+            if let Some(name) = name_of(op, &told, &world) {
+                *self.taken.entry(name).or_default() += 1;
+            }
+            let waited = |world: &World| world.jobs.values().filter(|job| job.outstanding.is_some()).count();
+            if waited(&world) < waited(&before) {
+                *self.taken.entry("follow").or_default() += 1;
+            }
             // time has passed for whoever looked before
             let rows = if matches!(op, Op::Step { .. }) {
                 self.look(world.clock).await?
@@ -184,7 +218,7 @@ impl Engine {
             Ok(messages) => messages,
             Err(error) => {
                 let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
-                let known = ["JB001", "JB010", "JB011", "JB030", "JB031", "JB032", "23505"];
+                let known = ["JB001", "JB010", "JB011", "JB030", "JB031", "JB032", "JB040", "23505"];
                 return match known.into_iter().find(|known| *known == code) {
                     Some(code) => Ok(Said::Refused(code)),
                     None => Err(format!("{sql}\n  {error:?}")),
@@ -201,6 +235,7 @@ impl Engine {
         let id = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
         let op = if let Op::RolledBack(op) = op { op } else { op };
         Ok(match op {
+            Op::After { .. } => Said::Job(id(rows[0].get(0)), true),
             Op::Enqueue(_) => Said::Job(id(rows[0].get(0)), rows[0].get(1) == Some("t")),
             Op::Claim { .. } | Op::Attach { .. } => {
                 Said::Held(rows.iter().map(|row| (id(row.get(0)), id(row.get(1)))).collect())
@@ -208,6 +243,7 @@ impl Engine {
             // a function that returns nothing returns an empty text
             Op::Answer { .. }
             | Op::Detach { .. }
+            | Op::SetLimit { .. }
             | Op::PauseQueue { .. }
             | Op::ResumeQueue { .. }
             | Op::PauseWorker { .. }
@@ -243,9 +279,15 @@ impl Engine {
                 .iter()
                 .position(|queue| *queue == row.get::<_, &str>(14))
                 .expect("one of them"),
+            outstanding: row.get(15),
+            step: row.get(16),
             max_attempts: None,
             answer_by: None,
             token: None,
+            order: None,
+            is_chain: false,
+            has_output: false,
+            started: false,
         };
         Ok(rows.iter().map(|row| (row.get(0), job(row))).collect())
     }
@@ -266,6 +308,16 @@ fn difference(found: &BTreeMap<i64, Job>, expected: &BTreeMap<i64, Job>) -> Opti
             max_attempts: None,
             answer_by: None,
             token: None,
+            order: None,
+            is_chain: false,
+            has_output: false,
+            started: false,
+            outstanding: if found.is_live() {
+                expected.outstanding
+            } else {
+                found.outstanding
+            },
+            step: if found.is_live() { expected.step } else { found.step },
             run_at: if found.is_live() { expected.run_at } else { found.run_at },
             deadline: if found.is_live() {
                 expected.deadline

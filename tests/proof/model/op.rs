@@ -3,6 +3,8 @@
 use fastrand::Rng;
 
 pub const WORKERS: usize = 3;
+/// From this number on one of those is meant that run, if there is one.
+pub const AMONG_RUNNING: usize = 64;
 pub const QUEUES: [&str; 2] = ["default", "mail"];
 pub const STATES: [&str; 7] = [
     "scheduled",
@@ -18,6 +20,16 @@ pub const STATES: [&str; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     Enqueue(New),
+    /// A job that comes after one or two others.
+    After {
+        needs: [usize; 2],
+        however: bool,
+    },
+    /// At most so many of a queue run at once; 0 for no limit.
+    SetLimit {
+        queue: usize,
+        most: usize,
+    },
     Claim {
         worker: usize,
         queue: usize,
@@ -86,6 +98,9 @@ pub struct New {
     pub unique: Option<u8>,
     pub conflict: Option<&'static str>,
     pub idempotent: Option<u8>,
+    pub order: Option<u8>,
+    /// A chain of three steps.
+    pub chain: bool,
 }
 
 /// What workers say about jobs.
@@ -101,6 +116,10 @@ pub enum Word {
     GiveUp,
     GiveBack,
     Progress,
+    /// The next step of a chain is done.
+    StepDone,
+    /// Two children, for which it waits.
+    Spawn,
 }
 
 /// Under which claim, and who says it.
@@ -124,7 +143,7 @@ pub enum Verb {
     SetState(&'static str),
 }
 
-const WORDS: [Word; 10] = [
+const WORDS: [Word; 14] = [
     Word::Complete,
     Word::Fail,
     Word::FailSoon,
@@ -135,6 +154,10 @@ const WORDS: [Word; 10] = [
     Word::GiveUp,
     Word::GiveBack,
     Word::Progress,
+    Word::StepDone,
+    Word::StepDone,
+    Word::StepDone,
+    Word::Spawn,
 ];
 
 fn maybe<T>(rng: &mut Rng, one_in: u8, value: impl FnOnce(&mut Rng) -> T) -> Option<T> {
@@ -147,15 +170,23 @@ impl Op {
         let queue = rng.usize(..QUEUES.len());
         let job = rng.usize(..64);
         match rng.u8(..100) {
-            0..14 => Op::Enqueue(New::random(rng)),
-            14..38 => Op::Claim {
+            0..12 => Op::Enqueue(New::random(rng)),
+            12..15 => Op::After {
+                needs: [job, rng.usize(..64)],
+                however: rng.u8(..3) == 0,
+            },
+            15 => Op::SetLimit {
+                queue: 1,
+                most: rng.usize(..3),
+            },
+            16..38 => Op::Claim {
                 worker,
-                queue: usize::from(rng.u8(..5) == 0),
+                queue: usize::from(rng.u8(..3) == 0),
                 slots: rng.usize(1..4),
             },
             38..60 => Op::Word {
                 word: *rng.choice(&WORDS).expect("one"),
-                job,
+                job: job + if rng.u8(..4) > 0 { AMONG_RUNNING } else { 0 },
                 claim: match rng.u8(..10) {
                     0 => Whose::Stale,
                     1 => Whose::Other,
@@ -199,7 +230,7 @@ impl New {
         let delay = maybe(rng, 4, |rng| rng.i64(0..3));
         New {
             by_insert: rng.bool(),
-            queue: usize::from(rng.u8(..6) == 0),
+            queue: usize::from(rng.u8(..4) == 0),
             priority: rng.i32(-1..2),
             deadline: maybe(rng, 6, |rng| delay.unwrap_or(0) + rng.i64(0..4)),
             delay,
@@ -209,6 +240,8 @@ impl New {
                 .choice([None, Some("keep"), Some("replace"), Some("move")])
                 .expect("one"),
             idempotent: maybe(rng, 6, |rng| rng.u8(..2)),
+            order: maybe(rng, 3, |rng| rng.u8(..2)),
+            chain: rng.u8(..3) == 0,
         }
     }
 }
@@ -231,11 +264,21 @@ impl Verb {
 /// Who a worker is, as SQL spells it in two arguments.
 pub type Identity = (i64, String);
 
-/// The call. Its rows are read by [`super::said`]. `job`: id, current claim and current worker of the job that is meant.
-pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>), workers: &[Identity], clock: i64) -> String {
+/// The call. Its rows are read by [`super::said`]. `job`: id, current claim, current worker and steps done of the job that is meant.
+pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), workers: &[Identity], clock: i64) -> String {
     let me = |worker: usize| format!("{}, '{}'::uuid", workers[worker].0, workers[worker].1);
     match op {
         Op::Enqueue(new) => new.sql(),
+        Op::After { needs, however } => {
+            let [(one, ..), (two, ..)] = needs.map(&job);
+            let policy = if *however { "run" } else { "fail" };
+            format!(
+                "select bugle.enqueue_after(array[{one}, {two}], 'noop', '{{}}', '{policy}', '{{\"retry_policy\": \"modelled\"}}')"
+            )
+        }
+        Op::SetLimit { queue, most } => {
+            format!("select bugle.set_limits('{}', p_max_running => {most})", QUEUES[*queue])
+        }
         Op::Claim { worker, queue, slots } => format!(
             "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request]) order by turn, priority, id",
             me(*worker),
@@ -246,7 +289,7 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>), workers: &
             job: place,
             claim,
         } => {
-            let (id, current, holder) = job(*place);
+            let (id, current, holder, steps) = job(*place);
             let holder = holder.unwrap_or(0);
             let (who, claim) = match claim {
                 Whose::Current => (holder, current),
@@ -274,6 +317,16 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>), workers: &
                 Word::GiveUp => format!("select verdict from bugle.give_up({me}, {held}, 'no need')"),
                 Word::GiveBack => format!("select verdict from bugle.give_back({me}, array[{held}])"),
                 Word::Progress => format!("select bugle.report_progress({me}, {held}, 50, 'half')::text"),
+                Word::StepDone => {
+                    format!(
+                        "select verdict from bugle.finish_step({me}, {held}, {}, 1, null)",
+                        steps + 1
+                    )
+                }
+                Word::Spawn => {
+                    let child = r#"{"command": "noop", "retry_policy": "modelled"}"#;
+                    format!("select verdict from bugle.spawn({me}, {held}, '[{child}, {child}]')")
+                }
             }
         }
         Op::Answer {
@@ -314,7 +367,7 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>), workers: &
             let held: Vec<String> = named
                 .iter()
                 .map(|(place, more)| {
-                    let (id, claim, _) = job(*place);
+                    let (id, claim, ..) = job(*place);
                     format!("({id}, {})", claim + more)
                 })
                 .collect();
@@ -361,16 +414,18 @@ impl New {
             .max_attempts
             .map_or("null".to_owned(), |attempts| attempts.to_string());
         let (queue, priority, deadline) = (QUEUES[self.queue], self.priority, hours(self.deadline));
+        let order = text(self.order.map(|key| format!("o{key}")));
+        let steps = if self.chain { "'{noop,noop,noop}'" } else { "null" };
         match self.by_insert {
             true => format!(
-                "insert into bugle.jobs (command, queue, priority, run_at, deadline, max_attempts, retry_policy, unique_key, idempotency_key, idempotency_ttl) \
-                 values ('noop', '{queue}', {priority}, {}, {deadline}, {attempts}, 'modelled', {unique}, {idempotent}, {ttl}) returning id, true",
+                "insert into bugle.jobs (command, queue, priority, run_at, deadline, max_attempts, retry_policy, unique_key, idempotency_key, idempotency_ttl, order_key, steps) \
+                 values ('noop', '{queue}', {priority}, {}, {deadline}, {attempts}, 'modelled', {unique}, {idempotent}, {ttl}, {order}, {steps}) returning id, true",
                 hours(self.delay.or(Some(0)))
             ),
             false => format!(
                 "select id, created from bugle.enqueue_once('noop', p_queue => '{queue}', p_priority => {priority}, p_run_at => {}, \
                  p_deadline => {deadline}, p_max_attempts => {attempts}, p_retry_policy => 'modelled', p_unique_key => {unique}, \
-                 p_on_conflict => {}, p_idempotency_key => {idempotent}, p_idempotency_ttl => {ttl})",
+                 p_on_conflict => {}, p_idempotency_key => {idempotent}, p_idempotency_ttl => {ttl}, p_order_key => {order}, p_steps => {steps})",
                 hours(self.delay),
                 text(self.conflict.map(str::to_owned))
             ),

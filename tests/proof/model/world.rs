@@ -1,8 +1,8 @@
 //! The engine as it should be, in plain Rust: jobs, workers, keys and a clock that counts hours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::op::{New, Op, QUEUES, Verb, WORKERS, Whose, Word};
+use super::op::{AMONG_RUNNING, New, Op, QUEUES, Verb, WORKERS, Whose, Word};
 
 /// The policy `modelled`: fixed, so many attempts, so many hours apart.
 pub const ATTEMPTS: i32 = 4;
@@ -42,7 +42,29 @@ pub struct Job {
     pub max_attempts: Option<i32>,
     pub answer_by: Option<i64>,
     pub token: Option<&'static str>,
+    /// For how many others it waits.
+    pub outstanding: Option<i32>,
+    /// How many of its steps are done, and whether one of them has put something out.
+    pub step: i32,
+    pub has_output: bool,
+    pub is_chain: bool,
+    pub order: Option<u8>,
+    /// It was claimed once.
+    pub started: bool,
 }
+
+/// Who waits for whom.
+#[derive(Debug, Clone)]
+struct Edge {
+    job: i64,
+    needs: i64,
+    /// It runs whatever comes of it.
+    however: bool,
+    /// It was not counted down yet.
+    is_open: bool,
+}
+
+const STEPS: i32 = 3;
 
 impl Job {
     pub fn is_live(&self) -> bool {
@@ -72,6 +94,23 @@ impl Job {
             self.token,
         ) = (None, None, None, None, None, None);
         self.run_at = now;
+        self.outstanding = None;
+    }
+
+    /// Before, in or behind the order of its key: running, ready, or only in the way.
+    fn place_in_order(&self) -> Option<u8> {
+        match self.state.as_str() {
+            _ if !self.is_live() => None,
+            "scheduled" | "waiting" if !self.started => None,
+            "running" => Some(0),
+            "ready" => Some(1),
+            _ => Some(2),
+        }
+    }
+
+    /// What its steps have put out.
+    fn output(&self) -> Option<String> {
+        self.has_output.then(|| r#"{"noop": 7}"#.to_owned())
     }
 }
 
@@ -90,6 +129,9 @@ pub struct World {
     keys: BTreeMap<u8, (i64, i64)>,
     /// When the schedule fires next.
     next_slot: i64,
+    edges: Vec<Edge>,
+    /// How many of a queue may run.
+    most: [Option<usize>; QUEUES.len()],
 }
 
 impl World {
@@ -100,21 +142,103 @@ impl World {
         }
     }
 
-    /// The job that is meant by this number: id, claim, holder. There is always one to be meant, if only one that never was.
-    pub fn meant(&self, place: usize) -> (i64, i64, Option<usize>) {
-        let Some(id) = self.made.get(place % self.made.len().max(1)).copied() else {
-            return (-1, 1, None);
+    /// The job that is meant by this number: id, claim, holder, steps done. There is always one to be meant, if only one that never was.
+    pub fn meant(&self, place: usize) -> (i64, i64, Option<usize>, i32) {
+        let running = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| place >= AMONG_RUNNING && job.state == "running");
+        let running: Vec<i64> = running.map(|(id, _)| *id).collect();
+        let among = if running.is_empty() { &self.made } else { &running };
+        let Some(id) = among.get(place % among.len().max(1)).copied() else {
+            return (-1, 1, None, 0);
         };
         let job = self.jobs.get(&id);
-        (id, job.map_or(1, |job| job.claim), job.and_then(|job| job.worker))
+        (
+            id,
+            job.map_or(1, |job| job.claim),
+            job.and_then(|job| job.worker),
+            job.map_or(0, |job| job.step),
+        )
     }
 
     /// What must come of it. `told`: what the engine said, of which only the ids of new jobs are believed.
     pub fn apply(&mut self, op: &Op, told: &Said, new_ids: &[i64]) -> Said {
+        let before = self.live();
+        let said = self.change(op, told, new_ids);
+        self.follow(&before);
+        said
+    }
+
+    fn live(&self) -> BTreeSet<i64> {
+        let live = self.jobs.iter().filter(|(_, job)| job.is_live());
+        live.map(|(id, _)| *id).collect()
+    }
+
+    /// What is due when jobs have ended: those that need them go on, or fail.
+    fn follow(&mut self, before: &BTreeSet<i64>) {
+        let live = self.live();
+        let mut ended: Vec<i64> = before.difference(&live).copied().collect();
+        let mut at = 0;
+        while at < ended.len() {
+            let id = ended[at];
+            at += 1;
+            if self.jobs.get(&id).is_some_and(|job| job.state == "completed") {
+                continue;
+            }
+            for edge in self
+                .edges
+                .iter()
+                .filter(|edge| edge.needs == id && edge.is_open && !edge.however)
+            {
+                let waits = |job: &&mut Job| job.is_live() && job.outstanding.is_some();
+                if let Some(job) = self.jobs.get_mut(&edge.job).filter(waits) {
+                    job.ends("failed", Some("dependency_failed"));
+                    job.code = Some("dependency_failed".into());
+                    ended.push(edge.job);
+                }
+            }
+        }
+        let mut counts: BTreeMap<i64, i32> = BTreeMap::new();
+        for edge in self
+            .edges
+            .iter_mut()
+            .filter(|edge| edge.is_open && ended.contains(&edge.needs))
+        {
+            edge.is_open = false;
+            *counts.entry(edge.job).or_default() += 1;
+        }
+        let now = self.clock;
+        for (id, count) in counts {
+            let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
+                continue;
+            };
+            let Some(left) = job.outstanding.map(|outstanding| outstanding - count) else {
+                continue;
+            };
+            job.outstanding = Some(left).filter(|left| *left > 0);
+            if left > 0 {
+                continue;
+            }
+            job.attempt = (job.attempt - 1).max(0);
+            let next = if job.run_at > now { "scheduled" } else { "ready" };
+            match job.state.as_str() {
+                "paused" => job.paused_from = Some(next.into()),
+                _ => job.becomes(next),
+            }
+        }
+    }
+
+    fn change(&mut self, op: &Op, told: &Said, new_ids: &[i64]) -> Said {
         match op {
             Op::Enqueue(new) => self.enqueue(new, told),
+            Op::After { needs, however } => self.after(*needs, *however, told),
+            Op::SetLimit { queue, most } => {
+                self.most[*queue] = Some(*most).filter(|most| *most > 0);
+                Said::Text(None)
+            }
             Op::Claim { worker, queue, slots } => self.claim(*worker, *queue, *slots),
-            Op::Word { word, job, claim } => self.word(*word, *job, *claim),
+            Op::Word { word, job, claim } => self.word(*word, *job, *claim, new_ids),
             Op::Answer { job, resolve, token } => self.answer(*job, *resolve, *token),
             Op::Operate { verb, job } => self.operate(*verb, *job),
             Op::Promote => Said::Text(Some(self.promote().to_string())),
@@ -130,9 +254,11 @@ impl World {
             }
             Op::Heartbeat { worker } => {
                 self.lost[*worker] = false;
-                self.rescue();
-                self.expire();
-                self.promote();
+                for chore in [World::rescue, World::expire, World::promote] {
+                    let before = self.live();
+                    chore(self);
+                    self.follow(&before);
+                }
                 Said::Text(Some(String::new()))
             }
             Op::PauseQueue { queue } => {
@@ -210,8 +336,49 @@ impl World {
             deadline,
             queue: new.queue,
             max_attempts: new.max_attempts,
+            order: new.order,
+            is_chain: new.chain,
             ..World::plain()
         };
+        self.made.push(*id);
+        self.jobs.insert(*id, job);
+        Said::Job(*id, true)
+    }
+
+    fn after(&mut self, needs: [usize; 2], however: bool, told: &Said) -> Said {
+        let needs: BTreeSet<i64> = needs.iter().map(|place| self.meant(*place).0).collect();
+        let found: Vec<(i64, &Job)> = needs.iter().filter_map(|id| Some((*id, self.jobs.get(id)?))).collect();
+        if needs.iter().any(|id| *id < 0) {
+            return Said::Refused("JB040");
+        }
+        if found.len() < needs.len() {
+            return Said::Refused("JB030");
+        }
+        let Said::Job(id, _) = told else {
+            return Said::Job(0, true);
+        };
+        let waits = found.iter().filter(|(_, job)| job.is_live()).count();
+        let in_vain = found.iter().any(|(_, job)| !job.is_live() && job.state != "completed");
+        let edges = found.iter().map(|(needs, job)| Edge {
+            job: *id,
+            needs: *needs,
+            however,
+            is_open: job.is_live(),
+        });
+        let edges: Vec<Edge> = edges.collect();
+        self.edges.extend(edges);
+        let mut job = Job {
+            run_at: self.clock,
+            ..World::plain()
+        };
+        if waits > 0 {
+            job.becomes("waiting");
+            job.outstanding = Some(waits as i32);
+        }
+        if in_vain && !however {
+            job.ends("failed", Some("dependency_failed"));
+            job.code = Some("dependency_failed".into());
+        }
         self.made.push(*id);
         self.jobs.insert(*id, job);
         Said::Job(*id, true)
@@ -236,6 +403,12 @@ impl World {
             max_attempts: None,
             answer_by: None,
             token: None,
+            outstanding: None,
+            step: 0,
+            has_output: false,
+            is_chain: false,
+            order: None,
+            started: false,
         }
     }
 
@@ -267,19 +440,44 @@ impl World {
             .filter(|(_, job)| job.deadline.is_none_or(|deadline| deadline > now))
             .map(|(id, job)| (job.priority, *id))
             .collect();
+        ready.retain(|(_, id)| self.is_first_of_its_order(*id));
         ready.sort_unstable();
-        ready.truncate(slots);
+        let running = self
+            .jobs
+            .values()
+            .filter(|job| job.state == "running" && job.queue == queue)
+            .count();
+        let room = self.most[queue].map_or(usize::MAX, |most| most.saturating_sub(running));
+        ready.truncate(slots.min(room));
         let held = ready.iter().map(|(_, id)| {
             let job = self.jobs.get_mut(id).expect("there");
             job.becomes("running");
+            job.started = true;
             (job.attempt, job.claim, job.worker) = (job.attempt + 1, job.claim + 1, Some(worker));
             (*id, job.claim)
         });
         Said::Held(held.collect())
     }
 
-    fn word(&mut self, word: Word, place: usize, whose: Whose) -> Said {
-        let (id, current, holder) = self.meant(place);
+    /// None of its key runs, none before it is ready, none before it is in the way.
+    fn is_first_of_its_order(&self, id: i64) -> bool {
+        let job = &self.jobs[&id];
+        let Some(key) = job.order else { return true };
+        let others = self
+            .jobs
+            .iter()
+            .filter(|(_, other)| other.order == Some(key) && other.queue == job.queue);
+        others
+            .filter(|(other, _)| **other != id)
+            .all(|(other, job)| match job.place_in_order() {
+                None => true,
+                Some(0) => false,
+                Some(_) => *other > id,
+            })
+    }
+
+    fn word(&mut self, word: Word, place: usize, whose: Whose, new_ids: &[i64]) -> Said {
+        let (id, current, holder, _) = self.meant(place);
         let holder = holder.unwrap_or(0);
         let (who, claim) = match whose {
             Whose::Current => (holder, current),
@@ -335,6 +533,32 @@ impl World {
                 job.attempt -= 1;
             }
             Word::Progress => {}
+            Word::StepDone if !job.is_chain => return Said::Refused("JB031"),
+            Word::StepDone => {
+                job.step += 1;
+                if job.step == STEPS {
+                    job.ends("completed", None);
+                    job.result = job.output();
+                }
+            }
+            Word::Spawn => {
+                job.becomes("waiting");
+                (job.answer_by, job.token, job.outstanding) = (None, None, Some(2));
+                for child in new_ids.iter().copied() {
+                    self.edges.push(Edge {
+                        job: id,
+                        needs: child,
+                        however: true,
+                        is_open: true,
+                    });
+                    let job = Job {
+                        run_at: now,
+                        ..World::plain()
+                    };
+                    self.made.push(child);
+                    self.jobs.insert(child, job);
+                }
+            }
         }
         Said::Text(None)
     }
@@ -352,11 +576,25 @@ impl World {
         if job.state == state && job.reason.as_deref() == Some(reason) && job.token == token {
             return Said::Text(None);
         }
-        if job.state != "waiting" {
+        if job.state != "waiting" || job.outstanding.is_some() {
             return Said::Refused("JB031");
         }
         if job.token.is_some() && job.token != token {
             return Said::Refused("JB032");
+        }
+        // a chain goes on with its next step, as the same attempt
+        if resolve && job.is_chain && job.attempt > 0 {
+            job.step += 1;
+            job.has_output = true;
+            if job.step < STEPS {
+                job.becomes("ready");
+                job.attempt -= 1;
+                (job.answer_by, job.token) = (None, None);
+            } else {
+                job.ends(state, Some(reason));
+                job.result = job.output();
+            }
+            return Said::Text(None);
         }
         job.ends(state, Some(reason));
         match resolve {
@@ -399,9 +637,16 @@ impl World {
                 let before = job.paused_from.clone().expect("it was somewhere");
                 job.becomes(&before);
             }
-            Verb::Restart => job.revive(now),
+            Verb::Restart => {
+                job.revive(now);
+                (job.step, job.has_output) = (0, false);
+                self.wait_again(id);
+                return Said::Text(Some(self.jobs[&id].state.clone()));
+            }
             Verb::Remove => {
-                self.jobs.remove(&id);
+                if self.jobs.remove(&id).is_some_and(|job| job.is_live()) {
+                    self.edges.retain(|edge| edge.job != id);
+                }
                 return Said::Text(Some("removed".into()));
             }
             Verb::Reschedule(hours) => {
@@ -436,7 +681,29 @@ impl World {
                 }
             }
         }
+        // put elsewhere by hand, it waits for nobody any more
+        if !matches!(job.state.as_str(), "waiting" | "paused") {
+            job.outstanding = None;
+        }
         Said::Text(Some(job.state.clone()))
+    }
+
+    /// A restarted job waits again for those it needs that are alive.
+    fn wait_again(&mut self, id: i64) {
+        let live = self.live();
+        let mut waits = 0;
+        for edge in self
+            .edges
+            .iter_mut()
+            .filter(|edge| edge.job == id && live.contains(&edge.needs))
+        {
+            edge.is_open = true;
+            waits += 1;
+        }
+        if let Some(job) = self.jobs.get_mut(&id).filter(|_| waits > 0) {
+            job.becomes("waiting");
+            job.outstanding = Some(waits);
+        }
     }
 
     fn promote(&mut self) -> usize {
@@ -501,7 +768,7 @@ impl World {
         let named: Vec<(i64, i64)> = named
             .iter()
             .map(|(place, more)| {
-                let (id, claim, _) = self.meant(*place);
+                let (id, claim, ..) = self.meant(*place);
                 (id, claim + more)
             })
             .collect();
@@ -513,6 +780,7 @@ impl World {
             {
                 job.becomes("running");
                 (job.attempt, job.claim, job.worker) = (job.attempt + 1, *claim, Some(worker));
+                job.started = true;
             }
         }
         for (id, job) in self.jobs.iter_mut() {

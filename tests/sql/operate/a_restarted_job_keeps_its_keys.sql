@@ -6,6 +6,7 @@ declare
   v_other bigint;
 begin
   insert into bugle.commands (name, queue) values ('noop', 'mail');
+  update bugle.jobs_live j set created_at = now() - interval '1 hour';
   perform bugle.cancel(v_id);
   update bugle.idempotency_keys k set job = 4711;
   perform bugle.restart(v_id);
