@@ -226,6 +226,10 @@
 //!
 //! [`schema::migrate`] brings a database up to date, as `bugle migrate` does; [`private_postgres`] starts a server that is gone
 //! afterwards, for your own tests.
+//!
+//! # Features
+//!
+//! - `otlp`, off by default: a worker exports a span for each attempt, by OTLP over HTTP, as the `OTEL_*` variables say.
 #![forbid(unsafe_code)]
 
 /// The pages with Rust: it is compiled with the tests.
