@@ -7,7 +7,9 @@ COPY src src
 COPY bin bin
 # part of the program: it serves the description of its API
 COPY docs/openapi.json docs/openapi.json
-RUN cargo build --release --locked --bin bugle
+# docker build --build-arg FEATURES=otlp . for a worker that exports spans
+ARG FEATURES=
+RUN cargo build --release --locked --bin bugle --features "$FEATURES"
 
 FROM debian:bookworm-slim
 # certificates, for commands that send requests by https

@@ -270,6 +270,19 @@ $$;
 comment on function bugle.ended_lately is 'How many jobs of each queue completed, and how many failed for good, in the last minute.';
 revoke execute on function bugle.ended_lately from public;
 
+create or replace function bugle.held_queues() returns table (queue text, paused_at timestamptz, limits text)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select q.name, q.paused_at, bugle.limits_in_words(q)
+  from bugle.queues q
+  where q.is_limited
+    or q.paused_at is not null
+$$;
+comment on function bugle.held_queues is 'Queues that are paused or have limits, and the limits in one line.';
+revoke execute on function bugle.held_queues from public;
+
 create or replace view bugle.queue_stats as
 with served as (
   select q.queue, count(*) as workers, sum(q.slots) as slots
@@ -298,12 +311,15 @@ select
   coalesce(s.workers, 0) as workers,
   coalesce(s.slots, 0) as slots,
   u.commands as unserved_commands,
-  coalesce(l.is_estimate, false) as is_estimate
+  coalesce(l.is_estimate, false) as is_estimate,
+  h.paused_at as paused_since,
+  h.limits
 from bugle.live_counts() l
   full join bugle.ended_lately() e using (queue)
   full join served s using (queue)
+  full join bugle.held_queues() h using (queue)
   left join unserved u using (queue);
-comment on view bugle.queue_stats is 'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who serves it.';
+comment on view bugle.queue_stats is 'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who serves it, what holds it back.';
 
 -- For the metrics of whoever is keeper: one worker tells them, so that they can be summed up.
 create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)

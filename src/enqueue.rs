@@ -148,7 +148,11 @@ impl NewJob {
             timeout: None,
             max_attempts: None,
             retry_policy: None,
-            headers: BTreeMap::new(),
+            // a job that is enqueued by another goes on with its trace
+            headers: crate::trace::current()
+                .map(|here| (crate::trace::HEADER.to_string(), here.into()))
+                .into_iter()
+                .collect(),
             unique_key: None,
             on_conflict: None,
             idempotency_key: None,

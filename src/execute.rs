@@ -21,6 +21,7 @@ use crate::context::{Context, Inner};
 use crate::executor::{Failure, Outcome, Registry};
 use crate::job::{ClaimedJob, HeldJob};
 use crate::observe::{Ending, Observed};
+use crate::trace;
 use crate::worker::Identity;
 
 /// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough for a
@@ -168,7 +169,8 @@ impl Crew {
                 worker = crew.identity().worker,
                 traceparent = job.traceparent()
             );
-            let outcome = crew.run_one(context).instrument(span).await;
+            let outcome = crew.run_one(context).instrument(span.clone()).await;
+            trace::ended(&span, &outcome);
             drop(slot);
             let ending = crew.ended(held, outcome, |how| End {
                 held,

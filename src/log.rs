@@ -2,7 +2,11 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::error::Result;
 
 /// How much to log, and how.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -15,34 +19,64 @@ pub struct LogFlags {
     pub log_format: Option<String>,
 }
 
-/// Start logging to stderr. Does nothing if the program already logs in a way of its own.
-pub fn start(flags: &LogFlags) {
-    let filter = filter(&flags.level);
+/// What goes on as long as the program does; dropping it sends what is left.
+#[must_use = "spans are exported as long as this lives"]
+pub struct Logging {
+    #[cfg(feature = "otlp")]
+    _exporter: Option<crate::trace::Exporter>,
+}
+
+/// Start logging to stderr, and exporting spans if that is built in and asked for. Does nothing if the program already logs in a
+/// way of its own.
+///
+/// # Errors
+/// If the environment asks for an export that cannot be.
+pub fn start(flags: &LogFlags) -> Result<Logging> {
     let to_terminal = std::io::stderr().is_terminal();
     let human = flags
         .log_format
         .as_deref()
         .map_or(to_terminal, |format| format == "human");
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false);
-    let _ = if human {
+    let log = if human {
         log.with_ansi(to_terminal && std::env::var_os("NO_COLOR").is_none())
-            .try_init()
+            .boxed()
     } else {
         log.json()
             .flatten_event(true)
             .with_current_span(true)
             .with_span_list(false)
-            .try_init()
+            .boxed()
     };
+    let subscriber = tracing_subscriber::registry().with(log.with_filter(filter(&flags.level)));
+    #[cfg(feature = "otlp")]
+    let exporter = crate::trace::Exporter::from_environment()?;
+    #[cfg(feature = "otlp")]
+    let subscriber = subscriber.with(exporter.as_ref().map(crate::trace::Exporter::layer));
+    let _ = subscriber.try_init();
+    Ok(Logging {
+        #[cfg(feature = "otlp")]
+        _exporter: exporter,
+    })
 }
+
+const QUIET: [&str; 8] = [
+    "tokio_postgres",
+    "postgres",
+    "hyper",
+    "hyper_util",
+    "reqwest",
+    "rustls",
+    "refinery_core",
+    "opentelemetry",
+];
 
 /// Libraries are heard only when they are named: the driver's debug log shows the parameters of every statement, and with
 /// them payloads and results.
 fn filter(level: &str) -> EnvFilter {
-    let quiet = ["tokio_postgres", "postgres", "hyper", "hyper_util", "reqwest", "rustls"]
+    let quiet = QUIET
         .into_iter()
         .filter(|library| !level.contains(library))
         .map(|library| format!(",{library}=warn"));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use refinery::Runner;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::calls;
 use crate::connect::Target;
@@ -51,9 +52,14 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
         Status::Ahead => return Err(too_old()),
         Status::Missing | Status::Behind => {}
     }
-    client.batch_execute("create schema if not exists bugle").await?;
-    runner().run_async(&mut client).await.map_err(migration_error)?;
-    apply(&mut client).await?;
+    client
+        .batch_execute("create schema if not exists bugle; set lock_timeout = '500ms'")
+        .await?;
+    let migrated = insist(&mut client, is_lock_timeout, async |client| {
+        runner().run_async(client).await.map(drop)
+    });
+    migrated.await.map_err(migration_error)?;
+    insist(&mut client, Error::is_transient, apply).await?;
     while let Some(done) = client
         .query_one("select bugle.upkeep()", &[])
         .await?
@@ -167,30 +173,34 @@ pub(crate) async fn status(client: &Client) -> Result<Status> {
     })
 }
 
-/// `sql/` as a whole, in one transaction. It waits for no lock longer than a moment: whoever waits for a lock on the jobs
-/// makes everyone else wait behind it.
-async fn apply(client: &mut Client) -> Result<()> {
+/// Work that waits for no lock longer than a moment, tried again until it gets them: whoever waits for a lock on the jobs makes
+/// everyone else wait behind it.
+async fn insist<E: std::fmt::Display>(
+    client: &mut Client,
+    is_worth_another_try: impl Fn(&E) -> bool,
+    mut work: impl AsyncFnMut(&mut Client) -> Result<(), E>,
+) -> Result<(), E> {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     for attempt in 1.. {
-        let transaction = client.transaction().await?;
-        let applied = async {
-            transaction.batch_execute("set local lock_timeout = '500ms'").await?;
-            for (_, sql) in SQL {
-                transaction.batch_execute(sql).await?;
-            }
-            transaction.batch_execute(&note_version()).await?;
-            transaction.commit().await
-        };
-        match applied.await.map_err(Error::from) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.is_transient() && attempt < 60 && !client.is_closed() => {
+        match work(client).await {
+            Err(error) if is_worth_another_try(&error) && attempt < 60 && !client.is_closed() => {
                 tracing::debug!(event = "migrate", %error, "will try again");
                 tokio::time::sleep(backoff.next()).await;
             }
-            Err(error) => return Err(error),
+            done => return done,
         }
     }
     unreachable!("the loop ends by returning")
+}
+
+/// `sql/` as a whole, in one transaction.
+async fn apply(client: &mut Client) -> Result<()> {
+    let transaction = client.transaction().await?;
+    for (_, sql) in SQL {
+        transaction.batch_execute(sql).await?;
+    }
+    transaction.batch_execute(&note_version()).await?;
+    Ok(transaction.commit().await?)
 }
 
 fn note_version() -> String {
@@ -215,6 +225,17 @@ fn too_old() -> Error {
         .hint("Use the version that migrated it, or a newer one.")
 }
 
+fn is_lock_timeout(error: &refinery::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(said) = error.downcast_ref::<tokio_postgres::Error>() {
+            return said.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+        }
+        cause = error.source();
+    }
+    false
+}
+
 fn migration_error(error: refinery::Error) -> Error {
     use refinery::error::Kind;
     match error.kind() {
@@ -226,6 +247,10 @@ fn migration_error(error: refinery::Error) -> Error {
                 text.push_str(": ");
                 text.push_str(&error.to_string());
                 cause = error.source();
+            }
+            if is_lock_timeout(&error) {
+                return Error::new(text)
+                    .hint("Somebody holds a lock on the tables for long. Run it again when that is over.");
             }
             Error::new(text).hint("The migrating user needs the right to create a schema in this database.")
         }

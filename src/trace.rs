@@ -1,5 +1,14 @@
 //! The trace a job belongs to: the `traceparent` of its headers, as W3C Trace Context writes it.
 
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use crate::context::Context;
+use crate::executor::Outcome;
+
+#[cfg(feature = "otlp")]
+pub use otlp::Exporter;
+
 /// The header of a job, and of a request, that says which trace it belongs to.
 pub const HEADER: &str = "traceparent";
 
@@ -20,6 +29,26 @@ pub fn parent(text: &str) -> Option<&str> {
         && is_something(trace)
         && is_something(parent);
     fits.then_some(text)
+}
+
+/// What the executor of a job passes on to whomever it calls: where it is itself, if somebody is told, else the trace it was
+/// enqueued in.
+pub fn onward(context: &Context) -> Option<String> {
+    current().or_else(|| context.traceparent().map(String::from))
+}
+
+/// The span we are in, if spans are exported.
+pub fn current() -> Option<String> {
+    #[cfg(feature = "otlp")]
+    return otlp::current();
+    #[cfg(not(feature = "otlp"))]
+    None
+}
+
+/// Note in the span around an executor how it ended, if spans are exported.
+pub fn ended(_span: &tracing::Span, _outcome: &Outcome) {
+    #[cfg(feature = "otlp")]
+    otlp::ended(_span, _outcome);
 }
 
 #[cfg(test)]

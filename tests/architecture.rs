@@ -134,6 +134,43 @@ fn no_test_sleeps_but_in_a_loop_that_waits_for_something_and_gives_up() {
 }
 
 #[test]
+fn every_sql_file_every_module_and_every_folder_has_its_place_in_the_map() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let map = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let mut wanted: Vec<String> = Vec::new();
+    for (name, _) in files("sql", "sql") {
+        wanted.push(name.trim_start_matches("sql/").trim_end_matches(".sql").to_owned());
+    }
+    for entry in fs::read_dir(root.join("src")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        wanted.push(name.trim_end_matches(".rs").to_owned());
+    }
+    for entry in fs::read_dir(root).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if entry.path().is_dir() && !name.starts_with('.') && name != "target" {
+            wanted.push(format!("{name}/"));
+        }
+    }
+
+    let words: Vec<&str> = map
+        .split(|c: char| !(c.is_alphanumeric() || "_/.".contains(c)))
+        .collect();
+    let is_named = |name: &str| {
+        let spellings = [
+            name.to_owned(),
+            format!("{name}/"),
+            format!("src/{name}.rs"),
+            format!("src/{name}/"),
+        ];
+        words
+            .iter()
+            .any(|word| spellings.iter().any(|spelling| spelling == word))
+    };
+    let missing: Vec<&String> = wanted.iter().filter(|name| !is_named(name)).collect();
+    assert!(missing.is_empty(), "not in ARCHITECTURE.md: {missing:?}");
+}
+
+#[test]
 fn nothing_is_left_to_do_in_a_comment() {
     let mark = concat!("TO", "DO");
     let all = [

@@ -533,6 +533,34 @@ async fn queues_are_shown_with_what_is_in_them() {
 }
 
 #[tokio::test]
+async fn queues_are_shown_with_what_holds_them_back() {
+    let database = Database::new().await;
+    let client = database.owner().await;
+    client
+        .batch_execute(
+            "insert into bugle.jobs (command) values ('a');
+             select bugle.set_limits('mail', p_max_running => 10, p_max_starts => 100, p_starts_period => '1 minute');
+             select bugle.pause_queue('mail')",
+        )
+        .await
+        .unwrap();
+
+    let plain = bugle(&database, "viewer", &["queues"]).await.out;
+    let queues = bugle(&database, "viewer", &["queues", "--json"]).await.json();
+
+    let held: Vec<&str> = plain.lines().map(|line| line.split('\t').nth(14).unwrap()).collect();
+    assert_eq!(held[0], "", "{plain}");
+    assert!(
+        held[1].starts_with("paused ") && held[1].ends_with("ago, max_running 10, max_starts 100 per 00:01:00"),
+        "{plain}"
+    );
+    assert_eq!(queues[0]["limits"], json!(null));
+    assert_eq!(queues[1]["queue"], "mail");
+    assert_eq!(queues[1]["limits"], "max_running 10, max_starts 100 per 00:01:00");
+    assert!(queues[1]["paused_since"].is_string(), "{queues}");
+}
+
+#[tokio::test]
 async fn a_reader_that_has_seen_enough_is_no_error() {
     let database = Database::new().await;
     let fill = "insert into bugle.jobs (command) select 'a' from generate_series(1, 5000)";

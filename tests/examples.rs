@@ -1,52 +1,18 @@
 //! The examples in other languages do what they say. One whose runtime or driver cannot be had here is skipped, and says so.
 
 mod common;
+#[path = "common/python.rs"]
+mod python;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use common::{DEADLINE, Database, noop, wait_until};
 
-/// Python with the driver the examples need: as it is, or with the driver fetched once beside the build.
 fn python(script: &str) -> Option<Command> {
-    let mine = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
-    let can_import = || {
-        let mut python = Command::new("python3");
-        python.env("PYTHONPATH", &mine).args(["-c", "import psycopg"]);
-        python
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-    };
-    if !can_import() {
-        let _ = Command::new("python3")
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--target",
-            ])
-            .arg(&mine)
-            .arg("psycopg[binary]>=3.2")
-            .status();
-    }
-    if !can_import() {
-        eprintln!("skipped: there is no python3 with psycopg here, and it cannot be installed");
-        return None;
-    }
-    let mut command = Command::new("python3");
-    command
-        .env("PYTHONPATH", &mine)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .arg(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("examples/python")
-                .join(script),
-        );
-    Some(command)
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python");
+    python::script(&examples.join(script))
 }
 
 /// Ends with the test.
@@ -93,7 +59,7 @@ async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
     .await;
     wait_until(
         &owner,
-        "select last_error_code = 'KeyError' from bugle.jobs where state = 'failed'",
+        "select exists (select from bugle.jobs where state = 'failed' and last_error_code = 'KeyError')",
     )
     .await;
     wait_until(

@@ -8,7 +8,7 @@ use std::process::Command;
 use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::schema::{self, Status};
 use bugle::{Code, State};
-use common::{BUGLE, Database, connect};
+use common::{BUGLE, Database, connect, wait_until};
 use futures_util::future::join_all;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
@@ -75,6 +75,41 @@ async fn functions_that_changed_are_put_right_and_jobs_stay() {
     assert_eq!(found, Status::Behind);
     assert_same(&before, &catalog(&database).await);
     common::wait_for_state(&owner, id, "ready").await;
+}
+
+#[tokio::test]
+async fn migrating_waits_for_a_lock_only_in_short_turns() {
+    let database = Database::new().await;
+    let (owner, mut other) = (database.owner().await, database.owner().await);
+    owner
+        .batch_execute("update bugle.schema_version set checksum = 'of an earlier release'")
+        .await
+        .unwrap();
+    for table in ["bugle.migrations", "bugle.jobs_live"] {
+        let blocking = other.transaction().await.unwrap();
+        blocking
+            .batch_execute(&format!("lock table {table} in access exclusive mode"))
+            .await
+            .unwrap();
+        let config = database.config("owner");
+        let migrating = tokio::spawn(async move { schema::migrate(&config).await });
+        let waits = format!(
+            "exists (select from pg_locks l where not l.granted and l.relation = '{table}'::regclass and l.database = \
+             (select d.oid from pg_database d where d.datname = current_database()))"
+        );
+
+        for _ in 0..2 {
+            wait_until(&owner, &format!("select {waits}")).await;
+            wait_until(&owner, &format!("select not {waits}")).await;
+        }
+        blocking.rollback().await.unwrap();
+
+        assert_eq!(migrating.await.unwrap().unwrap(), schema::Status::Behind);
+        owner
+            .batch_execute("update bugle.schema_version set checksum = 'of an earlier release'")
+            .await
+            .unwrap();
+    }
 }
 
 #[tokio::test]

@@ -173,10 +173,10 @@ async fn rate(url: &str, per_s: f64, seconds: f64, connections: usize) -> Result
 }
 
 async fn work(url: String, concurrency: u32, expect: usize) -> Result<ExitCode> {
-    log::start(&LogFlags {
+    let _logging = log::start(&LogFlags {
         level: "warn".into(),
         log_format: None,
-    });
+    })?;
     let handled = Arc::new(Handled::new(expect));
     let handler = handled.clone();
     let registry = Registry::new().on("bench", move |_: Context, payload: Payload| {

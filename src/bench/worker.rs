@@ -71,10 +71,10 @@ impl Seen {
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
-    log::start(&LogFlags {
+    let _logging = log::start(&LogFlags {
         level: "warn".into(),
         log_format: None,
-    });
+    })?;
     let seen = Arc::new(Seen::default());
     let settings = Settings {
         database_url: std::env::var("BUGLE_DATABASE_URL").context("BUGLE_DATABASE_URL is not set")?,

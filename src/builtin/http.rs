@@ -144,9 +144,9 @@ fn headers(config: &HttpConfig, environment: Environment) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-/// The receiver goes on with the trace the job was enqueued in.
+/// The receiver goes on with the trace.
 fn trace(context: &Context) -> HeaderMap {
-    let parent = context.traceparent().and_then(|text| text.parse().ok());
+    let parent = crate::trace::onward(context).and_then(|text| text.parse().ok());
     parent
         .map(|value| (HeaderName::from_static(crate::trace::HEADER), value))
         .into_iter()

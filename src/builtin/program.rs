@@ -19,6 +19,7 @@ use crate::config::{Cwd, Environment, ProgramConfig, Secret};
 use crate::context::Context;
 use crate::error::Result;
 use crate::executor::{Execution, Executor, Failure, Outcome};
+use crate::trace;
 
 /// How long to read on after the program has ended. Only somebody who left its group can still hold the pipes then.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -114,7 +115,7 @@ impl Setup {
             .env("BUGLE_COMMAND", &job.command)
             .env("BUGLE_QUEUE", &job.queue)
             .env("BUGLE_WORKDIR", folder)
-            .envs(context.traceparent().map(|parent| ("TRACEPARENT", parent)));
+            .envs(trace::onward(context).map(|parent| ("TRACEPARENT", parent)));
         if let Some(place) = context.place() {
             command
                 .env("BUGLE_CHAIN", &place.chain)

@@ -44,7 +44,7 @@ program = ["cat"]
 "#;
 
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    log::start(&arguments.log);
+    let _logging = log::start(&arguments.log)?;
     let config = match &arguments.config {
         Some(file) => Config::from_file(file)?,
         None if Path::new("bugle.toml").exists() => Config::from_file(Path::new("bugle.toml"))?,

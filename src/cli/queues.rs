@@ -169,6 +169,7 @@ fn list(queues: &[Queue], now: SystemTime) -> Table {
         "WORKERS",
         "SLOTS",
         "UNSERVED",
+        "HELD BACK",
     ]);
     for queue in queues {
         let oldest = queue
@@ -194,7 +195,15 @@ fn list(queues: &[Queue], now: SystemTime) -> Table {
             queue.workers.to_string(),
             queue.slots.to_string(),
             queue.unserved_commands.join(", "),
+            held_back(queue, now),
         ]);
     }
     table
+}
+
+/// What keeps its jobs from starting: somebody who paused it, and its limits.
+fn held_back(queue: &Queue, now: SystemTime) -> String {
+    let paused = queue.paused_since.map(|since| format!("paused {}", age(now, since)));
+    let all: Vec<String> = paused.into_iter().chain(queue.limits.clone()).collect();
+    all.join(", ")
 }

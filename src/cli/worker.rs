@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
-    log::start(&arguments.log);
+    let _logging = log::start(&arguments.log)?;
     let file = arguments.flags.config.as_deref().map(Config::from_file).transpose()?;
     let settings = Settings::resolve(arguments.flags, file)?;
     serve(settings, registry, Shutdown::on_signals()?).await

@@ -42,9 +42,14 @@ pub struct Queue {
     pub unserved_commands: Vec<String>,
     /// Whether there are so many jobs that some of the counts are estimates.
     pub is_estimate: bool,
+    /// Since when nobody claims from it, if it is paused.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub paused_since: Option<SystemTime>,
+    /// Its limits, in words.
+    pub limits: Option<String>,
 }
 
-/// Every queue that has jobs or workers, by name.
+/// Every queue that has jobs, workers or limits, or is paused, by name.
 ///
 /// # Errors
 /// If the database cannot be asked.
@@ -54,7 +59,8 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
             "select q.queue, q.ready, q.running, q.scheduled, q.retrying, q.waiting, q.paused, \
              extract(epoch from q.oldest_ready_age)::float8 as oldest_ready_seconds, q.due_next, \
              q.completed_last_minute, q.failed_last_minute, q.workers, q.slots::bigint as slots, \
-             coalesce(q.unserved_commands, '{}') as unserved_commands, q.is_estimate \
+             coalesce(q.unserved_commands, '{}') as unserved_commands, q.is_estimate, \
+             q.paused_since, q.limits \
              from bugle.queue_stats q \
              order by q.queue",
             &[],
@@ -78,6 +84,8 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
                 slots: row.try_get("slots")?,
                 unserved_commands: row.try_get("unserved_commands")?,
                 is_estimate: row.try_get("is_estimate")?,
+                paused_since: row.try_get("paused_since")?,
+                limits: row.try_get("limits")?,
             })
         })
         .collect()

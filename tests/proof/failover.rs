@@ -279,3 +279,75 @@ async fn a_failover_to_a_replica_that_lags_loses_what_postgres_lost_and_nothing_
     first.stop().await;
     second.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_read_on_a_replica_what_they_read_on_the_primary() {
+    let pair = Pair::start().await;
+    let primary = pair.on_primary().await;
+    let worker = worker(&pair.url(), "reader", &Shared::default());
+    primary
+        .batch_execute(
+            "insert into bugle.jobs (command) values ('work'), ('work'), ('unknown');
+             insert into bugle.jobs (command, run_at) values ('work', now() + interval '1 hour')",
+        )
+        .await
+        .expect("enqueues");
+    wait_until(
+        &primary,
+        "select count(*) = 2 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+
+    let replica = pair.on_replica().await;
+    wait_until(
+        &replica,
+        "select count(*) = 2 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    for question in [
+        "select * from bugle.queue_stats",
+        "select * from bugle.command_stats",
+        "select * from bugle.minute_stats",
+        "select * from bugle.error_groups",
+        "select * from bugle.running_jobs",
+        "select * from bugle.dead_letters",
+        "select * from bugle.unserved",
+        "select * from bugle.workers",
+        "select * from bugle.steps",
+        "select * from bugle.attempts",
+        "select * from bugle.changes",
+        "select * from bugle.job(1)",
+        "select * from bugle.explain(3)",
+        "select * from bugle.explain(4)",
+        "select * from bugle.gauges()",
+    ] {
+        let told = replica.batch_execute(question).await;
+        told.unwrap_or_else(|error| panic!("{question}: {error:?}"));
+    }
+    for arguments in [
+        &["jobs", "list"][..],
+        &["jobs", "show", "1"],
+        &["jobs", "explain", "3"],
+        &["queues"],
+        &["workers"],
+        &["stats"],
+        &["schedules", "list"],
+    ] {
+        let said = Command::new(BUGLE)
+            .args(arguments)
+            .env("DATABASE_URL", pair.replica.url("shop"))
+            .output()
+            .expect("runs");
+        assert!(
+            said.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&said.stderr)
+        );
+    }
+    let refused = replica
+        .batch_execute("insert into bugle.jobs (command) values ('work')")
+        .await
+        .expect_err("nothing is enqueued there");
+    assert_eq!(refused.code().map(|code| code.code()), Some("25006"));
+    worker.stop().await;
+}

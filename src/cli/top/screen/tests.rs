@@ -20,6 +20,8 @@ fn seen() -> Seen {
         slots: 4,
         unserved_commands: vec!["nobody".into()],
         is_estimate: ready > 10_000,
+        paused_since: None,
+        limits: None,
     };
     let job = |id, state: &str| JobLine {
         id,
