@@ -248,7 +248,7 @@ async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
     .await;
     wait_until(
         &owner,
-        "select last_error_code = 'KeyError' from bugle.jobs where state = 'failed'",
+        "select exists (select from bugle.jobs where state = 'failed' and last_error_code = 'KeyError')",
     )
     .await;
     wait_until(

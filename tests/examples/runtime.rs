@@ -165,10 +165,10 @@ pub async fn cargo_example(name: &str) -> Command {
     static BUILT: OnceCell<String> = OnceCell::const_new();
     let built = BUILT.get_or_init(async || {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // what cargo has set for us would have build scripts run again
+        // what cargo has set for us would have build scripts run again, here and the next time
         for (variable, _) in std::env::vars_os() {
             let text = variable.to_string_lossy();
-            if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"]
+            if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "OUT_DIR"]
                 .iter()
                 .any(|own| text.starts_with(own))
             {
