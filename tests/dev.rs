@@ -45,7 +45,7 @@ fn greeting(dev: &mut Marked) -> (String, String, String) {
 }
 
 #[tokio::test]
-async fn the_line_for_psql_and_the_insert_it_prints_work_and_nothing_is_left_after_ctrl_c() {
+async fn the_lines_for_psql_and_for_programs_and_the_insert_it_prints_work_and_nothing_is_left_after_ctrl_c() {
     let folder = Folder::new();
     let mut dev = Marked::start(&mut dev(&folder));
     let server = dev.folder();
@@ -61,6 +61,15 @@ async fn the_line_for_psql_and_the_insert_it_prints_work_and_nothing_is_left_aft
         "select exists (select from bugle.jobs where state = 'completed' and result->>'name' = 'Ada')",
     )
     .await;
+    let for_programs = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("export DATABASE_URL='"));
+    let for_programs = for_programs.unwrap_or_else(|| panic!("{said}")).trim_end_matches('\'');
+    let seen = connect(&for_programs.parse().expect("a URL"))
+        .await
+        .query_one("select count(*) from bugle.jobs", &[])
+        .await;
+    assert_eq!(seen.unwrap().get::<_, i64>(0), 1);
     dev.signal(Signal::INT);
     let (code, _, errors) = dev.end();
 
