@@ -42,7 +42,16 @@ pub fn start(flags: &LogFlags) {
 /// Libraries are heard only when they are named: the driver's debug log shows the parameters of every statement, and with
 /// them payloads and results.
 fn filter(level: &str) -> EnvFilter {
-    let quiet = ["tokio_postgres", "postgres", "hyper", "hyper_util", "reqwest", "rustls"]
+    let libraries = [
+        "tokio_postgres",
+        "postgres",
+        "hyper",
+        "hyper_util",
+        "reqwest",
+        "rustls",
+        "refinery_core",
+    ];
+    let quiet = libraries
         .into_iter()
         .filter(|library| !level.contains(library))
         .map(|library| format!(",{library}=warn"));

@@ -50,6 +50,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         None if Path::new("bugle.toml").exists() => Config::from_file(Path::new("bugle.toml"))?,
         None => Config::from_toml(EXAMPLE)?,
     };
+    // before there is a server: a file that does not work out is told at once
+    worker::executors(Registry::new(), &config.commands)?;
     let place = Place::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(serve(&place, config));

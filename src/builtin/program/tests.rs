@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use super::super::testing::{TestJob, completed, eventually, failed};
@@ -161,6 +162,31 @@ async fn a_program_that_is_not_there_is_named_and_may_be_installed() {
 
     assert_eq!(failure.code.as_deref(), Some("not_found"));
     assert!(failure.retryable && failure.message.contains("\"no-such-program\""));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_run_says_what_it_lacks() {
+    let job = TestJob::new("{}");
+    let file = job.workspaces.path().join("script");
+    fs::write(&file, "echo 1\n").unwrap();
+    let toml = format!("program = ['{}']", file.display());
+
+    let not_executable = failed(run(&program(&toml), "{}").await);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let without_interpreter = failed(run(&program(&toml), "{}").await);
+
+    assert_eq!(not_executable.code.as_deref(), Some("not_started"));
+    assert!(
+        not_executable.message.contains("chmod +x"),
+        "{}",
+        not_executable.message
+    );
+    assert_eq!(without_interpreter.code.as_deref(), Some("not_started"));
+    assert!(
+        without_interpreter.message.contains("#!/bin/sh"),
+        "{}",
+        without_interpreter.message
+    );
 }
 
 /// Starts a process of its own in the group, tells its number, and stays.
