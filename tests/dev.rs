@@ -131,3 +131,49 @@ async fn a_database_that_is_named_is_used_with_the_commands_of_the_file() {
     assert!(!said.contains("password") && !said.contains("dbname"), "{said}");
     dev.nothing_is_left(None);
 }
+
+#[tokio::test]
+async fn the_file_of_the_readme_works_as_it_is() {
+    let readme = include_str!("../README.md");
+    let (_, file) = readme.split_once("```toml,worker\n").expect("a file");
+    let folder = Folder::new();
+    folder.write("bugle.toml", file.split("```").next().unwrap());
+    let mut dev = Marked::start(&mut dev(&folder));
+
+    let (said, url, _) = greeting(&mut dev);
+    let client = connect(&url.parse().unwrap_or_else(|_| panic!("{said}"))).await;
+    client
+        .batch_execute(
+            "insert into bugle.jobs (command, payload) values
+               ('send_mail', '{\"to\": \"ada@example.org\"}'), ('book_stock', '{\"item\": \"tea\"}')",
+        )
+        .await
+        .unwrap();
+    wait_until(
+        &client,
+        "select array_agg(result order by id) = array['{\"to\": \"ada@example.org\"}', '\"booked: tea\"']::jsonb[] from bugle.jobs \
+         having count(*) filter (where state = 'completed') = 2 union all select false limit 1",
+    )
+    .await;
+    dev.signal(Signal::INT);
+    assert_eq!(dev.end().0, Some(0));
+}
+
+#[tokio::test]
+async fn a_file_that_does_not_work_out_is_told_before_there_is_a_server() {
+    let folder = Folder::new();
+    folder.write(
+        "bugle.toml",
+        "[commands.x]\nhttp = { url = \"env:NO_SUCH_VARIABLE\" }\n",
+    );
+
+    let output = dev(&folder).output().expect("it runs");
+
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("commands.x") && said.contains("NO_SUCH_VARIABLE"),
+        "{said}"
+    );
+}
