@@ -285,9 +285,10 @@ begin
     from rows from (
       jsonb_to_recordset(p_jobs) as (
         key text, payload jsonb, queue text, priority integer, run_at timestamptz, deadline timestamptz,
-        timeout interval, max_attempts integer, retry_policy text, headers jsonb, idempotency_ttl interval))
+        timeout interval, max_attempts integer, retry_policy text, headers jsonb, idempotency_ttl interval, steps text[]))
       with ordinality as j (
-        key, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, idempotency_ttl, place)
+        key, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, idempotency_ttl, steps,
+        place)
     where not exists (
       select from bugle.jobs_live l where l.command = p_command and l.unique_key = j.key)
     order by j.key, j.place
@@ -304,11 +305,11 @@ begin
   ), added as (
     insert into bugle.jobs as n (
       id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl)
+      unique_key, idempotency_key, idempotency_ttl, steps)
     select
       w.id, p_command, coalesce(w.payload, '{}'), coalesce(w.queue, 'default'), coalesce(w.priority, 0),
       coalesce(w.run_at, now()), w.deadline, w.timeout, w.max_attempts, w.retry_policy, w.headers,
-      w.key, w.key, w.idempotency_ttl
+      w.key, w.key, w.idempotency_ttl, w.steps
     from wanted w
       join taken t on t.job = w.id
     order by w.key

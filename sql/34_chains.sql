@@ -219,6 +219,9 @@ as $$
 declare
   v_wrong text;
 begin
+  if p_steps is null then
+    return null;
+  end if;
   if cardinality(p_steps) not between 1 and 100 or array_ndims(p_steps) <> 1 then
     perform bugle.refuse('JB001', format('column "steps" must be a list of 1 to 100 commands, not %s',
         case when array_ndims(p_steps) > 1 then format('one of %s dimensions', array_ndims(p_steps)) else cardinality(p_steps)::text end),
@@ -237,5 +240,5 @@ begin
   return array(select s.name from unnest(p_steps) with ordinality s (name, position) order by s.position);
 end
 $$;
-comment on function bugle.checked_steps is 'The steps of a new job as they are stored, or an error that says what is wrong with them.';
+comment on function bugle.checked_steps is 'The steps of a new job as they are stored, or an error that says what is wrong with them. Null if it has none.';
 revoke execute on function bugle.checked_steps from public;

@@ -65,6 +65,8 @@ language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
+declare
+  v_hint text;
 begin
   if btrim(new.name) = '' or length(new.name) > 100 then
     perform bugle.refuse_schedule('name', new.name, format('must have 1 to 100 characters, not %s', length(new.name)), 'It names the schedule in every verb.');
@@ -108,6 +110,15 @@ begin
     perform bugle.refuse_schedule('payload', new.payload::text, format('has %s bytes, the limit is %s', octet_length(new.payload::text),
       (select s.max_payload_bytes from bugle.settings s)), 'Store large data elsewhere and name it in the payload.');
   end if;
+  begin
+    new.steps := bugle.checked_steps(new.steps);
+  exception when sqlstate 'JB001' then
+    get stacked diagnostics v_hint = pg_exception_hint;
+    perform bugle.refuse('JB005', sqlerrm, v_hint);
+  end;
+  if new.steps is not null and jsonb_typeof(new.payload) <> 'object' then
+    perform bugle.refuse_schedule('payload', new.payload::text, 'of a chain must be a JSON object', 'What the steps put out is laid over it, key by key.');
+  end if;
   if new.misfire not in ('skip', 'run_once', 'catch_up') then
     perform bugle.refuse_schedule('misfire', new.misfire, 'must be skip, run_once or catch_up', 'It says what becomes of slots that were missed.');
   end if;
@@ -149,7 +160,7 @@ comment on function bugle.check_schedule is 'Trigger: refuse a schedule that mak
 -- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not checked again.
 select bugle.keep_trigger('bugle.schedules', 'check_schedule', $$
   before insert or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy,
-    headers, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
+    headers, steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
   on bugle.schedules for each row execute function bugle.check_schedule()$$);
 
 -- The newest slots that are due, oldest first. After a long silence there may be a million of them: they are looked for
@@ -218,10 +229,10 @@ begin
     return null;
   end if;
   insert into bugle.jobs (
-    id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers)
+    id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, steps, headers)
   values (
     v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()), p_schedule.timeout,
-    p_schedule.max_attempts, p_schedule.retry_policy,
+    p_schedule.max_attempts, p_schedule.retry_policy, p_schedule.steps,
     coalesce(p_schedule.headers, '{}') || jsonb_build_object('schedule', p_schedule.name,
       'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))
   on conflict do nothing;

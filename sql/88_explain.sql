@@ -167,6 +167,7 @@ begin
     select 'unserved',
       case v_queue_workers
         when 0 then format('No live worker serves its queue %s.', bugle.quoted(p_job.queue))
+        when 1 then format('One live worker serves its queue %s, but it does not have %s.', bugle.quoted(p_job.queue), v_needs)
         else format('%s live workers serve its queue %s, but none has %s.', v_queue_workers, bugle.quoted(p_job.queue), v_needs)
       end,
       format('Start a worker with queue %s and %s: the job starts at once.', bugle.quoted(p_job.queue), v_needs),

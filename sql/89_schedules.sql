@@ -47,7 +47,7 @@ revoke execute on function bugle.record_schedule from public;
 -- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not recorded.
 select bugle.keep_trigger('bugle.schedules', 'record_schedule', $$
   after insert or delete or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy,
-    headers, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
+    headers, steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
   on bugle.schedules for each row execute function bugle.record_schedule()$$);
 
 create or replace function bugle.pause_schedule(p_name text, p_note text default null) returns void

@@ -277,6 +277,7 @@ comment on column bugle.schedules.timeout is 'How long one attempt of a job may 
 comment on column bugle.schedules.max_attempts is 'How often a job is tried: retries plus one.';
 comment on column bugle.schedules.retry_policy is 'How a job is retried: bugle.retry_policies.name.';
 comment on column bugle.schedules.headers is 'Names and values that travel with its jobs, besides schedule and slot.';
+comment on column bugle.schedules.steps is 'Makes its jobs chains: the commands of their steps, in order.';
 comment on column bugle.schedules.misfire is 'Of slots that were missed: skip them, run_once for all of them, or catch_up one by one.';
 comment on column bugle.schedules.catch_up_limit is 'With catch_up: at most so many, the newest.';
 comment on column bugle.schedules.overlap is 'While an earlier job has not ended: allow another one, or skip the slot.';

@@ -76,9 +76,9 @@ begin
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
     grant select, delete on bugle.schedules to bugle_operator;
     grant insert (name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy, headers,
-        misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at),
+        steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at),
       update (name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy, headers,
-        misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at)
+        steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at)
       on bugle.schedules to bugle_operator;
     grant execute on function bugle.next_slot, bugle.schedule_preview, bugle.pause_schedule, bugle.resume_schedule,
       bugle.run_schedule_now to bugle_operator;

@@ -45,7 +45,7 @@ fn greeting(dev: &mut Marked) -> (String, String, String) {
 }
 
 #[tokio::test]
-async fn the_line_for_psql_and_the_insert_it_prints_work_and_nothing_is_left_after_ctrl_c() {
+async fn the_lines_for_psql_and_for_programs_and_the_insert_it_prints_work_and_nothing_is_left_after_ctrl_c() {
     let folder = Folder::new();
     let mut dev = Marked::start(&mut dev(&folder));
     let server = dev.folder();
@@ -61,6 +61,15 @@ async fn the_line_for_psql_and_the_insert_it_prints_work_and_nothing_is_left_aft
         "select exists (select from bugle.jobs where state = 'completed' and result->>'name' = 'Ada')",
     )
     .await;
+    let for_programs = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("export DATABASE_URL='"));
+    let for_programs = for_programs.unwrap_or_else(|| panic!("{said}")).trim_end_matches('\'');
+    let seen = connect(&for_programs.parse().expect("a URL"))
+        .await
+        .query_one("select count(*) from bugle.jobs", &[])
+        .await;
+    assert_eq!(seen.unwrap().get::<_, i64>(0), 1);
     dev.signal(Signal::INT);
     let (code, _, errors) = dev.end();
 
@@ -121,4 +130,50 @@ async fn a_database_that_is_named_is_used_with_the_commands_of_the_file() {
     assert!(insert.contains("'shout'") && insert.contains("'mail'"), "{insert}");
     assert!(!said.contains("password") && !said.contains("dbname"), "{said}");
     dev.nothing_is_left(None);
+}
+
+#[tokio::test]
+async fn the_file_of_the_readme_works_as_it_is() {
+    let readme = include_str!("../README.md");
+    let (_, file) = readme.split_once("```toml,worker\n").expect("a file");
+    let folder = Folder::new();
+    folder.write("bugle.toml", file.split("```").next().unwrap());
+    let mut dev = Marked::start(&mut dev(&folder));
+
+    let (said, url, _) = greeting(&mut dev);
+    let client = connect(&url.parse().unwrap_or_else(|_| panic!("{said}"))).await;
+    client
+        .batch_execute(
+            "insert into bugle.jobs (command, payload) values
+               ('send_mail', '{\"to\": \"ada@example.org\"}'), ('book_stock', '{\"item\": \"tea\"}')",
+        )
+        .await
+        .unwrap();
+    wait_until(
+        &client,
+        "select array_agg(result order by id) = array['{\"to\": \"ada@example.org\"}', '\"booked: tea\"']::jsonb[] from bugle.jobs \
+         having count(*) filter (where state = 'completed') = 2 union all select false limit 1",
+    )
+    .await;
+    dev.signal(Signal::INT);
+    assert_eq!(dev.end().0, Some(0));
+}
+
+#[tokio::test]
+async fn a_file_that_does_not_work_out_is_told_before_there_is_a_server() {
+    let folder = Folder::new();
+    folder.write(
+        "bugle.toml",
+        "[commands.x]\nhttp = { url = \"env:NO_SUCH_VARIABLE\" }\n",
+    );
+
+    let output = dev(&folder).output().expect("it runs");
+
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("commands.x") && said.contains("NO_SUCH_VARIABLE"),
+        "{said}"
+    );
 }

@@ -224,6 +224,11 @@ fn pages() -> Vec<Page> {
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         files.push(Path::new("docs").join(entry.unwrap().file_name()));
     }
+    files.push("examples/README.md".into());
+    for entry in fs::read_dir(root().join("examples")).unwrap() {
+        let readme = Path::new("examples").join(entry.unwrap().file_name()).join("README.md");
+        files.extend(Some(readme).filter(|readme| root().join(readme).exists()));
+    }
     files.retain(|file: &PathBuf| file.extension().is_some_and(|ending| ending == "md"));
     files.sort();
     files.iter().map(|file| Page::read(&root().join(file))).collect()

@@ -1,44 +1,233 @@
-//! The examples in other languages do what they say. One whose runtime or driver cannot be had here is skipped, and says so.
+//! The examples do what they say. One whose runtime or driver cannot be had here is skipped, and says so.
 
 mod common;
-#[path = "common/python.rs"]
-mod python;
+#[path = "examples/runtime.rs"]
+mod runtime;
 
 use std::path::Path;
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Output;
+use std::sync::OnceLock;
 
-use common::{DEADLINE, Database, noop, wait_until};
+use bugle::private_postgres::{Options, PrivatePostgres};
+use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, noop, wait_until};
+use tokio::process::Command;
 
-fn python(script: &str) -> Option<Command> {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/python");
-    python::script(&examples.join(script))
+/// A server as `bugle dev` starts it: over TCP, because not every driver knows another way.
+fn server() -> &'static PrivatePostgres {
+    static SERVER: OnceLock<PrivatePostgres> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let options = Options {
+            tcp: true,
+            bugle_bin: Some(BUGLE.into()),
+            ..Options::default()
+        };
+        PrivatePostgres::start(&options).expect("a server")
+    })
 }
 
-/// Ends with the test.
-struct Running(Child);
+/// A program of an application: it may enqueue and look, and make its own tables, and has no other right. Beside it is
+/// a worker. The order of tea and its job must be there in the end, and nothing of the order of coffee.
+async fn tells_the_story(mut program: Command, folder: &Folder) {
+    let database = Database::empty_on(server().tcp_url("postgres").unwrap().parse().unwrap()).await;
+    bugle::schema::migrate(&database.config("owner"))
+        .await
+        .expect("migrates");
+    database.create_logins().await;
+    let (owner, name) = (database.owner().await, &database.name);
+    owner
+        .batch_execute(&format!(
+            "grant bugle_viewer to {name}_enqueuer; grant create on schema public to {name}_enqueuer"
+        ))
+        .await
+        .unwrap();
+    let worker = "[commands.hello]\nprogram = [\"cat\"]\n";
+    let _worker = WorkerProcess::start(&database, folder, "cat", worker, &[]);
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    let url = format!(
+        "postgresql://{name}_enqueuer:{name}_enqueuer@127.0.0.1:{}/{name}?sslmode=disable",
+        server().port()
+    );
+    let said = run(program.env("DATABASE_URL", url)).await;
+    let said: Vec<&str> = said.lines().collect();
+
+    assert_eq!(said[0], "order 1 and job 1 are committed");
+    assert_eq!(said[1], "order 2 was rolled back, and job 2 with it");
+    assert!(said[2].starts_with("job 1 is completed: {"), "{said:?}");
+    let row = owner
+        .query_one(
+            "select (select string_agg(item, ',') from orders), string_agg(payload->>'name', ','), string_agg(state, ',') \
+             from bugle.jobs",
+            &[],
+        )
+        .await
+        .unwrap();
+    let found: [Option<String>; 3] = [row.get(0), row.get(1), row.get(2)];
+    assert_eq!(found, ["tea", "Ada", "completed"].map(|text| Some(text.to_string())));
+    // logins cannot be dropped while they own something
+    owner
+        .batch_execute(&format!("drop table orders; drop owned by {name}_enqueuer"))
+        .await
+        .unwrap();
+}
+
+/// What a program says, if it ends well and in time.
+async fn run(program: &mut Command) -> String {
+    let output = tokio::time::timeout(2 * DEADLINE, program.kill_on_drop(true).output()).await;
+    let Output { status, stdout, stderr } = output.expect("it ends").expect("it runs");
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{status}\n{stdout}\n{stderr}");
+    stdout.into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn psql_enqueues_in_its_own_transaction() {
+    let Some(psql) = runtime::psql(&server().binaries().dir).await else {
+        return;
+    };
+    // psql takes the database as an argument
+    let mut shell = Command::new("sh");
+    let story = r#""$0" "$DATABASE_URL" --no-psqlrc -f "$1""#;
+    shell.args(["-c", story]).arg(psql.as_std().get_program());
+    shell.arg(runtime::example("psql/enqueue.sql"));
+    tells_the_story(shell, &Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_enqueues_in_its_own_transaction() {
+    let Some(python) = runtime::python("enqueue.py").await else {
+        return;
+    };
+    tells_the_story(python, &Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_enqueues_in_its_own_transaction() {
+    let folder = Folder::new();
+    let Some(node) = runtime::node(&folder).await else {
+        return;
+    };
+    tells_the_story(node, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn go_enqueues_in_its_own_transaction() {
+    let folder = Folder::new();
+    let Some(go) = runtime::go(&folder).await else {
+        return;
+    };
+    tells_the_story(go, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn java_enqueues_in_its_own_transaction() {
+    let Some(java) = runtime::java().await else {
+        return;
+    };
+    tells_the_story(java, &Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rust_enqueues_in_its_own_transaction() {
+    for name in ["enqueue", "enqueue_plain"] {
+        tells_the_story(runtime::cargo_example(name).await, &Folder::new()).await;
+    }
+}
+
+/// An example that brings its own worker.
+async fn runs_by_itself(name: &str) -> String {
+    let database = Database::new().await;
+    let mut program = runtime::cargo_example(name).await;
+    let said = run(program.env("DATABASE_URL", database.url("owner"))).await;
+    let owner = database.owner().await;
+    wait_until(
+        &owner,
+        "select bool_and(state in ('completed', 'failed')) from bugle.jobs",
+    )
+    .await;
+    wait_until(&owner, "select bool_and(state = 'stopped') from bugle.workers").await;
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_handler_enqueues_and_a_worker_sends() {
+    let said = runs_by_itself("web").await;
+    assert!(said.contains("Thank you for the tea!"), "{said}");
+    assert!(said.contains("409: "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chain_goes_through() {
+    let said = runs_by_itself("chain").await;
+    assert!(said.contains("convert: 2 prices of shop 7, attempt 2"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workflow_ends_in_its_report() {
+    let said = runs_by_itself("workflow").await;
+    assert!(said.contains("count: 6. index: the disk is full."), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schedule_fires() {
+    let said = runs_by_itself("schedule").await;
+    assert!(said.contains("each slot fired once"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stages_are_entered_and_left_in_order() {
+    let said = runs_by_itself("stages").await;
+    let first = "→ everything, attempt 1\n→ mail, attempt 1\n  send to \"ada@example.org\"\n← mail\n← everything\n";
+    assert!(said.starts_with(first), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_rolled_back_is_done_once() {
+    let said = runs_by_itself("transaction").await;
+    assert!(said.contains("it ran twice, and one piece was taken"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_database_an_example_says_where_to_get_one() {
+    let mut program = runtime::cargo_example("chain").await;
+    let output = program.env_remove("DATABASE_URL").output().await.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(said.contains("DATABASE_URL") && said.contains("bugle dev"), "{said}");
+}
+
+#[test]
+fn every_example_is_in_the_index_and_in_a_test() {
+    let tests = include_str!("examples.rs");
+    let index = std::fs::read_to_string(runtime::example("README.md")).unwrap();
+    for entry in std::fs::read_dir(runtime::example("")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = Path::new(path.file_name().unwrap());
+        if name == "README.md" {
+            continue;
+        }
+        assert!(
+            index.contains(&*name.to_string_lossy()),
+            "{} is not in the index",
+            name.display()
+        );
+        let stem = name.file_stem().unwrap().to_string_lossy();
+        assert!(tests.contains(&*stem), "{} is not run", name.display());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
-    let Some(mut python) = python("worker.py") else {
+    let Some(mut python) = runtime::python("worker.py").await else {
         return;
     };
     let database = Database::new().await;
     let owner = database.owner().await;
     let rust = database.worker(&[("default", 4)], noop());
-    let mut process = Running(
-        python
-            .env("DATABASE_URL", database.url("worker"))
-            .spawn()
-            .expect("python starts"),
-    );
+    let mut process = python
+        .env("DATABASE_URL", database.url("worker"))
+        .kill_on_drop(true)
+        .spawn()
+        .expect("python starts");
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
 
     owner
@@ -73,43 +262,12 @@ async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
         .batch_execute("select bugle.drain_worker(id) from bugle.workers where name = 'python'")
         .await
         .unwrap();
-    let started = Instant::now();
-    while process.0.try_wait().expect("a child").is_none() {
-        assert!(started.elapsed() < DEADLINE, "it does not leave");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let left = tokio::time::timeout(DEADLINE, process.wait()).await;
+    assert!(left.expect("it leaves").expect("a child").success());
     wait_until(
         &owner,
         "select state = 'stopped' from bugle.workers where name = 'python'",
     )
     .await;
     rust.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn python_enqueues_in_its_own_transaction() {
-    let Some(mut python) = python("enqueue.py") else {
-        return;
-    };
-    let database = Database::new().await;
-    let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "do $$ begin execute format('grant temporary on database %I to public', current_database()); end $$",
-        )
-        .await
-        .unwrap();
-
-    let said = python
-        .env("DATABASE_URL", database.url("enqueuer"))
-        .output()
-        .expect("python runs");
-
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let id: i64 = String::from_utf8_lossy(&said.stdout).trim().parse().expect("an id");
-    let row = owner
-        .query_one("select min(id), count(*), min(payload->>'name') from bugle.jobs", &[])
-        .await
-        .unwrap();
-    assert_eq!((row.get(0), row.get(1), row.get(2)), (id, 1_i64, "Ada".to_string()));
 }

@@ -174,6 +174,16 @@ async fn the_command_line_adds_shows_and_removes_schedules() {
     let (done, said) = bugle(&["run-now", "report"]).await;
     assert!(done && said.trim().parse::<i64>().is_ok(), "{said}");
     assert!(bugle(&["remove", "poll"]).await.0);
+    let chain = "add import --every 1h --command import --step fetch --step upload";
+    assert!(bugle(&chain.split(' ').collect::<Vec<_>>()).await.0);
+    let (_, id) = bugle(&["run-now", "import"]).await;
+    let steps = "select steps::text from bugle.jobs where id = $1";
+    let row = database.owner().await;
+    let row = row
+        .query_one(steps, &[&id.trim().parse::<i64>().unwrap()])
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, String>(0), "{fetch,upload}");
 
     for refused in [
         &["remove", "poll"][..],

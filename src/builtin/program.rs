@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, Command};
 
@@ -204,6 +205,16 @@ impl Setup {
                 folder.display()
             ))
             .code("not_found"),
+            (_, ErrorKind::PermissionDenied) if program.contains('/') => Failure::new(format!(
+                "the program {program:?} may not be run: {error}\n\
+                 hint: Make it executable for the worker's user: chmod +x {program}"
+            ))
+            .code("not_started"),
+            _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => Failure::new(format!(
+                "the program {program:?} cannot be started: {error}\n\
+                 hint: A script begins with the line that says what runs it, such as #!/bin/sh."
+            ))
+            .code("not_started"),
             // the system also speaks of permission if it may not look into a folder of PATH
             (_, ErrorKind::NotFound | ErrorKind::PermissionDenied) => Failure::new(format!(
                 "the program {program:?} was not found, or may not be run: {error}\n\

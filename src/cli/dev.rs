@@ -50,6 +50,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         None if Path::new("bugle.toml").exists() => Config::from_file(Path::new("bugle.toml"))?,
         None => Config::from_toml(EXAMPLE)?,
     };
+    // before there is a server: a file that does not work out is told at once
+    worker::executors(Registry::new(), &config.commands)?;
     let place = Place::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(serve(&place, config));
@@ -61,7 +63,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 /// The database, and the server it is on if that is ours. Gone when dropped.
 struct Place {
     url: String,
-    psql: String,
+    /// What to type in another terminal.
+    there: String,
     about: String,
     server: Option<PrivatePostgres>,
 }
@@ -78,7 +81,7 @@ impl Place {
             return Ok(Place {
                 url,
                 // it may hold a password
-                psql: "psql, with the URL you gave".into(),
+                there: "psql, with the URL you gave".into(),
                 about: "The schema is in place. This database stays when this ends (Ctrl-C).".into(),
                 server: None,
             });
@@ -87,6 +90,8 @@ impl Place {
             version: arguments.pg,
             keep: arguments.keep.clone(),
             durable: arguments.keep.is_some(),
+            // not every driver can use a socket's folder as a host
+            tcp: true,
             ..Options::default()
         })?;
         let version = server.binaries().major;
@@ -96,7 +101,14 @@ impl Place {
         };
         Ok(Place {
             url: server.url("postgres"),
-            psql: format!("psql '{}'", server.url("postgres")),
+            there: format!(
+                "export DATABASE_URL='{}'\n  psql '{}'",
+                // some drivers insist on TLS unless they are told
+                server
+                    .tcp_url("postgres")
+                    .map_or_else(|| server.url("postgres"), |url| url + "?sslmode=disable"),
+                server.url("postgres")
+            ),
             about: format!("A private PostgreSQL {version}, with the schema in place. When this ends (Ctrl-C), {end}."),
             server: Some(server),
         })
@@ -118,7 +130,12 @@ async fn serve(place: &Place, config: Config) -> Result<ExitCode> {
         ..Flags::default()
     };
     let settings = Settings::resolve(flags, Some(config))?;
-    output::print(&format!("{}\n\n  {}\n{}\n", place.about, place.psql, to_try(&settings)))?;
+    output::print(&format!(
+        "{}\n\n  {}\n{}\n",
+        place.about,
+        place.there,
+        to_try(&settings)
+    ))?;
     worker::serve(settings, Registry::new(), shutdown).await
 }
 

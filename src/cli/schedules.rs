@@ -82,7 +82,7 @@ struct Add {
     /// Whose clocks --cron means [default: UTC]
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// What its jobs do: the name an executor is registered for
+    /// What its jobs do: the name an executor is registered for, or that of a chain
     #[arg(long)]
     command: String,
     /// The lane they wait in [default: default]
@@ -100,6 +100,9 @@ struct Add {
     /// How retries are spaced: a row of bugle.retry_policies
     #[arg(long, value_name = "POLICY")]
     retry_policy: Option<String>,
+    /// Make its jobs chains: a command of theirs, in order; give it once for each
+    #[arg(long = "step", value_name = "COMMAND")]
+    steps: Vec<String>,
     /// What becomes of slots that were missed [default: run_once]
     #[arg(long, value_parser = ["skip", "run_once", "catch_up"])]
     misfire: Option<String>,
@@ -183,6 +186,7 @@ impl Add {
             timeout: self.timeout,
             max_attempts: self.max_attempts,
             retry_policy: self.retry_policy,
+            steps: (!self.steps.is_empty()).then_some(self.steps),
             misfire: self.misfire,
             catch_up_limit: self.catch_up_limit,
             overlap: self.overlap,

@@ -1,12 +1,13 @@
 //! `bugle worker`, and the same for a program with executors of its own.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser};
 
 use crate::builtin;
-use crate::config::{Config, Flags, Settings};
+use crate::config::{CommandConfig, Config, Flags, Settings};
 use crate::executor::Registry;
 use crate::log::{self, LogFlags};
 use crate::shutdown::Shutdown;
@@ -30,7 +31,18 @@ pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
 
 /// Serve with the commands of the settings and of the registry, until shutdown. Exit code 0 if every job could finish.
 pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -> Result<ExitCode> {
-    let registry = builtin::register(registry, &settings.commands)?;
+    let registry = executors(registry, &settings.commands)?;
+    let drained = Worker::new(settings, registry).run(shutdown).await?;
+    Ok(if drained.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// All it can run: what is registered, and what the file sets up.
+pub fn executors(registry: Registry, commands: &BTreeMap<String, CommandConfig>) -> Result<Registry> {
+    let registry = builtin::register(registry, commands)?;
     if registry.is_empty() {
         anyhow::bail!(
             "no command is set up, so there is nothing this worker could run\n\
@@ -38,12 +50,7 @@ pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -
              [commands.greet]\n    program = [\"cat\"]"
         );
     }
-    let drained = Worker::new(settings, registry).run(shutdown).await?;
-    Ok(if drained.is_clean() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(registry)
 }
 
 /// A worker of your own, in one call: the same flags, config file, signals and logs as `bugle worker`.

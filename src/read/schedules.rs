@@ -105,6 +105,8 @@ pub struct NewSchedule {
     pub max_attempts: Option<i32>,
     /// How it is retried.
     pub retry_policy: Option<String>,
+    /// Makes it a chain of these commands.
+    pub steps: Option<Vec<String>>,
     /// What becomes of missed slots.
     pub misfire: Option<String>,
     /// At most so many are caught up.
@@ -125,10 +127,10 @@ pub async fn add_schedule(client: &impl GenericClient, new: &NewSchedule) -> Res
     let row = client
         .query_one(
             "insert into bugle.schedules (name, cron, every, timezone, command, payload, queue, priority, timeout, \
-             max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at) \
+             max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps) \
              values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, 0), \
              $9::text::interval, $10, $11, coalesce($12, 'run_once'), coalesce($13, 10), coalesce($14, 'allow'), \
-             $15::text::timestamptz, $16::text::timestamptz) \
+             $15::text::timestamptz, $16::text::timestamptz, $17) \
              returning next_at",
             &[
                 &new.name,
@@ -147,6 +149,7 @@ pub async fn add_schedule(client: &impl GenericClient, new: &NewSchedule) -> Res
                 &new.overlap,
                 &new.starts_at,
                 &new.ends_at,
+                &new.steps,
             ],
         )
         .await?;

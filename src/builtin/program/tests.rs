@@ -163,6 +163,26 @@ async fn a_program_that_is_not_there_is_named_and_may_be_installed() {
     assert!(failure.retryable && failure.message.contains("\"no-such-program\""));
 }
 
+#[test]
+fn a_file_that_cannot_be_run_says_what_it_lacks() {
+    // told by the system, not tried: a file that was just written may still be open in a process that another test starts
+    let script = program("program = ['./script']");
+    let told = |errno: Errno| script.setup.not_started(&errno.into());
+
+    let (not_executable, without_interpreter) = (told(Errno::ACCESS), told(Errno::NOEXEC));
+
+    assert_eq!(not_executable.code.as_deref(), Some("not_started"));
+    assert!(
+        not_executable.message.contains("chmod +x ./script"),
+        "{not_executable:?}"
+    );
+    assert_eq!(without_interpreter.code.as_deref(), Some("not_started"));
+    assert!(
+        without_interpreter.message.contains("#!/bin/sh"),
+        "{without_interpreter:?}"
+    );
+}
+
 /// Starts a process of its own in the group, tells its number, and stays.
 const FAMILY: &str = "sleep 600 & echo $! >$BUGLE_WORKDIR/../new && mv $BUGLE_WORKDIR/../new $BUGLE_WORKDIR/../pid;";
 

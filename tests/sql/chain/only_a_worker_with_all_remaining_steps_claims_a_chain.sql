@@ -11,7 +11,7 @@ begin
   perform test.equal((select count(*) from test.claim(v_lacking, 5)), 0::bigint, 'not by one that lacks the first step');
   perform test.equal((select count(*) from bugle.look(v_lacking, '{default}')), 0::bigint, 'nor is it seen');
   perform test.equal((select u.steps from bugle.unserved u), '{a,b,c}'::text[], 'nobody serves it');
-  assert (select e.reason = 'unserved' and e.words like '%none has executors for all remaining steps: a, b, c.' from bugle.explain(v_id) e), 'explained';
+  assert (select e.reason = 'unserved' and e.words like '%does not have executors for all remaining steps: a, b, c.' from bugle.explain(v_id) e), 'explained';
 
   v_all := test.register('{a,b,c}');
   perform test.equal((select count(*) from bugle.unserved u), 0::bigint, 'now somebody does');

@@ -21,10 +21,14 @@ begin
   update bugle.idempotency_keys k set expires_at = now();
   perform test.equal(bugle.add_missing('noop', v_jobs), 1::bigint, 'but when its key has expired');
   perform test.equal(bugle.add_missing('noop', '[]'), 0::bigint, 'none of none');
+  perform test.equal(bugle.add_missing('import', '[{"key": "a", "steps": ["fetch", "upload"]}, {"key": "b"}]'), 2::bigint, 'a chain, and none');
+  perform test.equal((select string_agg(coalesce(j.steps::text, 'none'), ' ' order by j.unique_key) from bugle.jobs j where j.command = 'import'),
+    '{fetch,upload} none', 'the steps are its own');
 
   perform test.refused($sql$select bugle.add_missing('noop', '{"key": "1"}')$sql$, 'JB001', 'p_jobs must be a JSON array, not object');
   perform test.refused($sql$select bugle.add_missing('noop', '[{"key": "4"}, {"payload": 1}]')$sql$, 'JB001', 'each of p_jobs must have a "key"%: %payload%');
   perform test.refused($sql$select bugle.add_missing('noop', '[{"key": "4", "max_attempts": 0}]')$sql$, 'JB001', 'column "max_attempts"%');
+  perform test.refused($sql$select bugle.add_missing('noop', '[{"key": "4", "steps": []}]')$sql$, 'JB001', 'column "steps"%');
   perform test.refused($sql$select bugle.add_missing('', '[{"key": "4"}]')$sql$, 'JB001', 'column "command"%');
   perform test.refused($sql$select bugle.add_missing(null, '[{"key": "4"}]')$sql$, '23502');
 end

@@ -21,7 +21,7 @@ begin
   perform pg_temp.expect(v_nobody, 'unserved: No live worker serves its queue ''lonely''.');
   v_worker := test.register(p_slots => 1);
   v_unknown := bugle.enqueue('unheard_of');
-  perform pg_temp.expect(v_unknown, 'unserved: 1 live workers serve its queue ''default'', but none has an executor for its command ''unheard_of''.');
+  perform pg_temp.expect(v_unknown, 'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command ''unheard_of''.');
 
   perform pg_temp.expect(test.job_in('scheduled', v_worker), 'scheduled: It is scheduled to run in 60 min.');
   perform pg_temp.expect(test.job_in('retrying', v_worker), 'retrying: Attempt 1 failed (boom); the next one is due in % s.');

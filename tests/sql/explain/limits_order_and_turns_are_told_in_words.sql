@@ -14,7 +14,7 @@ $$;
 
 do $$
 declare
-  v_worker constant bigint := test.register('{noop,heavy,unserved}', '{one,keys,rate,key_rate,fair,heavy,order}');
+  v_worker constant bigint := test.register('{noop,heavy,unserved}', '{one,told_keys,rate,key_rate,told_fair,heavy,order}');
   v_first bigint;
   v_second bigint;
   v_held bugle.held_job;
@@ -26,10 +26,10 @@ begin
   perform pg_temp.expect(v_second, 'queue_limit', format('The limit of its queue ''one'' is reached: 1 of 1 run (jobs %s).', v_first),
     'The end of one of them; or select bugle.set_limits(''one'', p_max_running => 2);');
 
-  perform bugle.set_limits('keys', p_max_running_per_key => 1);
-  v_first := bugle.enqueue('noop', p_queue => 'keys', p_limit_key => 'k');
-  v_second := bugle.enqueue('noop', p_queue => 'keys', p_limit_key => 'k');
-  perform test.claim(v_worker, 5, 'keys');
+  perform bugle.set_limits('told_keys', p_max_running_per_key => 1);
+  v_first := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
+  v_second := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
+  perform test.claim(v_worker, 5, 'told_keys');
   perform pg_temp.expect(v_second, 'key_limit', format('The limit of its limit key ''k'' is reached: 1 of 1 run (jobs %s).', v_first),
     '%p_max_running_per_key => 2);');
 
@@ -52,8 +52,8 @@ begin
   perform pg_temp.expect(v_second, 'command_limit', format('The limit of its command ''heavy'' is reached: 1 of 1 run (jobs %s).', v_first),
     '%bugle.set_command_limit(''heavy'', 2);');
 
-  perform bugle.enqueue('noop', p_queue => 'fair', p_fair_key => 'a') from generate_series(1, 3);
-  v_second := bugle.enqueue('noop', p_queue => 'fair', p_fair_key => 'a');
+  perform bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a') from generate_series(1, 3);
+  v_second := bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a');
   perform pg_temp.expect(v_second, 'fair_turn', 'The keys of its queue take turns, one start each: 3 jobs of its own key ''a'' are ahead of it.', 'Its turn;%');
 
   v_first := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');

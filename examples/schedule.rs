@@ -1,0 +1,67 @@
+//! A schedule: a row of `bugle.schedules` has a job enqueued again and again, by an interval or a cron expression.
+//!
+//! ```sh
+//! bugle dev                        # in another terminal: a database; prints DATABASE_URL
+//! cargo run --example schedule
+//! ```
+
+use anyhow::{Context as _, Result, ensure};
+use bugle::{Bugle, Context, Registry, Settings, Shutdown, Worker};
+use serde_json::Value;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = std::env::var("DATABASE_URL").context("set DATABASE_URL: \"bugle dev\" prints one")?;
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    let settings = Settings {
+        database_url: url.clone(),
+        ..Settings::default()
+    };
+    let shutdown = Shutdown::on_signals()?;
+    let registry = Registry::new().on("tick", async |context: Context, (): ()| {
+        // the moment it stands for, whenever it runs
+        Ok(context.header("slot").cloned())
+    });
+    let worker = Worker::new(settings, registry).run(shutdown.clone());
+    let story = async {
+        tick_twice(&client, &Bugle::connect(&url)?).await?;
+        shutdown.request();
+        anyhow::Ok(())
+    };
+    tokio::try_join!(async { Ok(worker.await?) }, story)?;
+    Ok(())
+}
+
+async fn tick_twice(client: &Client, bugle: &Bugle) -> Result<()> {
+    client
+        .batch_execute(
+            "delete from bugle.schedules where name = 'example';
+             insert into bugle.schedules (name, every, command, payload) values ('example', '1 second', 'tick', 'null')",
+        )
+        .await?;
+    println!("scheduled: a tick every second. With cron it would be '* * * * * *'");
+
+    let mut slots = Vec::new();
+    while slots.len() < 2 {
+        let fired = client
+            .query("select slot, job from bugle.schedule_runs where schedule = 'example' and job is not null order by slot", &[])
+            .await?;
+        for row in fired.iter().skip(slots.len()) {
+            let slot: Value = bugle.job(row.get("job")).result().await?;
+            println!("job {} has ticked for {slot}", row.get::<_, i64>("job"));
+            slots.push(slot.to_string());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    client
+        .batch_execute("delete from bugle.schedules where name = 'example'")
+        .await?;
+
+    slots.dedup();
+    ensure!(slots.len() >= 2, "a slot fired twice");
+    println!("each slot fired once");
+    Ok(())
+}
