@@ -173,12 +173,17 @@ begin
     and ascii(new.command) > 32 and octet_length(new.command) <= 200
     and ascii(new.queue) > 32 and octet_length(new.queue) <= 100
     and pg_column_size(new.payload) <= 4096
-    and num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.headers, new.unique_key,
-      new.idempotency_key, new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code,
-      new.progress, new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at,
-      new.finished_at, new.day, new.order_key, new.limit_key, new.fair_key, new.steps, new.step, new.context, new.on_success,
-      new.on_failure, new.parent, new.outstanding, new.answer, new.watched) = 0
-    and new.attempt = 0 and new.crashes = 0 and new.claim = 0;
+    and num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.idempotency_key,
+      new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code, new.progress,
+      new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at, new.finished_at, new.day,
+      new.steps, new.step, new.context, new.on_success, new.on_failure, new.parent, new.outstanding, new.answer,
+      new.watched) = 0
+    and new.attempt = 0 and new.crashes = 0 and new.claim = 0
+    and (new.unique_key is null or octet_length(new.unique_key) between 1 and 300)
+    and (new.order_key is null or octet_length(new.order_key) between 1 and 300)
+    and (new.limit_key is null or octet_length(new.limit_key) between 1 and 300)
+    and (new.fair_key is null or octet_length(new.fair_key) between 1 and 300)
+    and (new.headers is null or jsonb_typeof(new.headers) = 'object' and pg_column_size(new.headers) <= 4096);
   if new.queue = current_setting('bugle.bell', true) then
     if v_is_plain and current_setting('bugle.templated', true) = 'no' then
       return new;

@@ -235,7 +235,7 @@ begin
                   and j.command = c.command
                   and bugle.serves(p_served, j.command, j.steps, j.step)
                   and j.fair_key = k.key
-                  and (j.order_key is not null or j.limit_key is not null) = false
+                  and (j.order_key is not null or j.limit_key is not null) is false
                   and (j.deadline is null or j.deadline > now())
                 order by j.priority, j.id
                 limit p_each)
