@@ -266,7 +266,7 @@ pub async fn wait_until(client: &Client, question: &str) {
         if started.elapsed() > DEADLINE {
             let jobs = client
                 .query(
-                    "select id, state, command, attempt, reason, last_error from bugle.jobs order by id limit 20",
+                    "select id, state, command, attempt, reason, last_error from bugle.jobs order by finished_at is not null, id limit 20",
                     &[],
                 )
                 .await
