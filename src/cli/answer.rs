@@ -36,7 +36,7 @@ pub struct AnswerArguments {
 pub async fn answer(client: &Client, arguments: AnswerArguments) -> Result<ExitCode> {
     let json = |text: &str| {
         serde_json::from_str::<Value>(text).map_err(|error| {
-            anyhow!("{text} is not JSON: {error}\nhint: quote it for the shell, for example '\"yes\"'")
+            anyhow!("the answer is not JSON: {error}\nhint: quote it for the shell, for example '\"yes\"'")
         })
     };
     let answer = match (&arguments.result, &arguments.error, &arguments.resume) {

@@ -193,8 +193,9 @@ async fn template(server: &Config) -> String {
     if !client.query_one(known, &[&name]).await.expect("asks").get::<_, bool>(0) {
         let mut config = server.clone();
         config.dbname(format!("{name}_unfinished"));
-        let create = format!("drop database if exists {name}_unfinished");
-        client.batch_execute(&create).await.expect("nothing is left");
+        // of one who was killed while making it
+        let drop = format!("drop database if exists {name}_unfinished");
+        client.batch_execute(&drop).await.expect("nothing is left");
         let create = format!("create database {name}_unfinished");
         client.batch_execute(&create).await.expect("a database");
         bugle::schema::migrate(&config).await.expect("migrates");
@@ -266,7 +267,7 @@ pub async fn wait_until(client: &Client, question: &str) {
         if started.elapsed() > DEADLINE {
             let jobs = client
                 .query(
-                    "select id, state, command, attempt, reason, last_error from bugle.jobs order by id limit 20",
+                    "select id, state, command, attempt, reason, last_error from bugle.jobs order by finished_at is not null, id limit 20",
                     &[],
                 )
                 .await

@@ -75,7 +75,7 @@ impl Court<'_> {
             .values()
             .filter_map(|job| Some((job.token.as_deref()?, job.id)))
             .collect();
-        // (who waits, for whom, whatever comes of it, from when on)
+        // who waits, for whom, whether however that ends, whether as a parent
         let mut edges: Vec<(i64, i64, bool, bool)> = Vec::new();
         let (mut after, mut children) = (0, 0);
         for entry in &self.history.entries {

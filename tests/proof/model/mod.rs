@@ -166,7 +166,8 @@ impl Engine {
         for (number, op) in ops.iter().enumerate() {
             let before = world.clone();
             let sql = op::sql(op, |place| world.meant(place), &self.workers, world.clock);
-            let told = match op {
+            // the look is sent with the word, and comes after it
+            let (told, rows) = match op {
                 Op::RolledBack(_) => {
                     self.client
                         .batch_execute("begin")
@@ -177,11 +178,13 @@ impl Engine {
                         .batch_execute("rollback")
                         .await
                         .map_err(|error| format!("{error:?}"))?;
-                    told?
+                    (told?, self.look(world.clock).await?)
                 }
-                _ => self.say(op, &sql).await?,
+                _ => {
+                    let (told, rows) = tokio::join!(self.say(op, &sql), self.look(world.clock));
+                    (told?, rows?)
+                }
             };
-            let rows = self.look(world.clock).await?;
             let new: Vec<i64> = rows.keys().filter(|id| !before.made.contains(id)).copied().collect();
             let expected = match op {
                 // what it was told is not true any more; that nothing has changed is what counts
