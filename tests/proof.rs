@@ -16,6 +16,7 @@ mod proof {
     mod model;
     mod notify;
     mod rights;
+    mod seed;
     mod seeded;
     mod upgrade;
 }

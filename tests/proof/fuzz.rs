@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use tokio_postgres::Client;
 
+use super::seed::seed;
 use crate::common::{Database, enqueue, noop, wait_for_state};
 use crate::judge::{AUDIT, Evidence, illegal_steps};
 
@@ -33,9 +34,7 @@ struct Function {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_entry_point_takes_everything_or_refuses_it_in_its_own_words() {
-    let seed = std::env::var("BUGLE_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(1..1_000_000));
-    println!("fuzz: seed {seed}");
+    let seed = seed("BUGLE_FUZZ_SEED");
     let mut rng = Rng::with_seed(seed);
     let database = Database::new().await;
     let owner = database.owner().await;

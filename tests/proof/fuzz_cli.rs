@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use tokio_postgres::Client;
 
+use super::seed::seed;
 use crate::common::{BUGLE, Database, Folder};
 
 const RUNS: usize = 600;
@@ -19,9 +20,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_takes_everything_or_refuses_it_in_its_own_words() {
-    let seed = std::env::var("BUGLE_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(1..1_000_000));
-    println!("fuzz: seed {seed}");
+    let seed = seed("BUGLE_FUZZ_SEED");
 
     let lanes = (0..LANES).map(|lane| async move {
         let database = Database::new().await;
@@ -236,25 +235,17 @@ impl Call {
         let ended = tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().expect("bugle starts");
             let mut stdin = child.stdin.take().expect("a pipe");
-            let (outputs, ended) = (
-                child.id(),
-                std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)),
-            );
-            let watched = ended.clone();
+            let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a pid");
+            let (ended, wait) = std::sync::mpsc::channel::<()>();
             let watch = std::thread::spawn(move || {
-                let started = Instant::now();
-                while !watched.load(std::sync::atomic::Ordering::Acquire) && started.elapsed() < LONGEST {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                if !watched.load(std::sync::atomic::Ordering::Acquire) {
-                    let pid = rustix::process::Pid::from_raw(outputs as i32).expect("a pid");
+                if wait.recv_timeout(LONGEST) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 }
             });
             // whoever does not read it may be gone
             let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
             let output = child.wait_with_output().expect("it ends");
-            ended.store(true, std::sync::atomic::Ordering::Release);
+            drop(ended);
             let _ = (feed.join(), watch.join());
             output
         });

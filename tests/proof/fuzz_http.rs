@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::seed::seed;
 use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state};
 
 const REQUESTS: usize = 3000;
@@ -20,9 +21,7 @@ const TOKEN: &str = "0123456789abcdef";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
-    let seed = std::env::var("BUGLE_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(1..1_000_000));
-    println!("fuzz: seed {seed}");
+    let seed = seed("BUGLE_FUZZ_SEED");
     let mut rng = Rng::with_seed(seed);
     let database = Database::new().await;
     let owner = database.owner().await;

@@ -13,7 +13,7 @@ use crate::common::Database;
 use op::{Identity, Op, QUEUES, WORKERS, Word};
 use world::{Job, Said, World};
 
-/// Checked words in all sequences of `bin/test`. `BUGLE_MODEL_WORDS` asks for more, `BUGLE_MODEL_SEED` for the same again.
+/// Checked words in all sequences of `bin/test`. `BUGLE_MODEL_WORDS` asks for more, `BUGLE_MODEL_SEED` for others.
 const WORDS: usize = 44_000;
 const SESSIONS: usize = 2;
 const LONGEST: usize = 160;
@@ -21,9 +21,8 @@ const LONGEST: usize = 160;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_engine_does_what_the_model_does() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("BUGLE_MODEL_SEED").unwrap_or_else(|| fastrand::u64(1..1_000_000));
+    let seed = super::seed::seed("BUGLE_MODEL_SEED");
     let words = number("BUGLE_MODEL_WORDS").map_or(WORDS, |words| words as usize);
-    println!("model: seed {seed}");
 
     let sessions = (0..SESSIONS).map(|session| async move {
         let mut engine = Engine::new().await;
