@@ -157,6 +157,8 @@ comment on column bugle.queue_stats.failed_last_minute is 'Jobs failed for good 
 comment on column bugle.queue_stats.workers is 'Live workers that serve it.';
 comment on column bugle.queue_stats.slots is 'How many of its jobs they can run at once.';
 comment on column bugle.queue_stats.unserved_commands is 'Commands of its ready jobs that none of them serves.';
+comment on column bugle.queue_stats.paused_since is 'Since when nothing is claimed from it. Null: it is not paused.';
+comment on column bugle.queue_stats.limits is 'Its limits, in one line. Null: it has none.';
 
 comment on column bugle.running_jobs.id is 'bugle.jobs.id.';
 comment on column bugle.running_jobs.command is 'What it does.';

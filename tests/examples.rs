@@ -94,7 +94,7 @@ async fn psql_enqueues_in_its_own_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_enqueues_in_its_own_transaction() {
-    let Some(python) = runtime::python("enqueue.py").await else {
+    let Some(python) = runtime::python(&runtime::example("python/enqueue.py")).await else {
         return;
     };
     tells_the_story(python, &Folder::new()).await;
@@ -217,7 +217,7 @@ fn every_example_is_in_the_index_and_in_a_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
-    let Some(mut python) = runtime::python("worker.py").await else {
+    let Some(mut python) = runtime::python(&runtime::example("python/worker.py")).await else {
         return;
     };
     let database = Database::new().await;

@@ -4,8 +4,9 @@
 mod common;
 #[path = "common/leftovers.rs"]
 mod leftovers;
-#[path = "common/python.rs"]
-mod python;
+#[allow(dead_code)] // only one of the languages is tried here
+#[path = "examples/runtime.rs"]
+mod runtime;
 
 use std::io::{BufRead, BufReader};
 use std::process::Command;
@@ -30,7 +31,7 @@ async fn the_first_job_runs_from_psql_and_from_another_language() {
     folder.write("bugle.toml", &blocks("toml,worker")[0]);
     let scripts = blocks("python");
     folder.write("greet.py", &scripts[0]);
-    let Some(mut enqueue) = python::script(&folder.write("enqueue.py", &scripts[1])) else {
+    let Some(mut enqueue) = runtime::python(&folder.write("enqueue.py", &scripts[1])).await else {
         return;
     };
     let mut dev = Marked::start(
@@ -69,7 +70,7 @@ async fn the_first_job_runs_from_psql_and_from_another_language() {
     )
     .await;
     client.batch_execute(last).await.expect("cancels");
-    let enqueued = enqueue.env("DATABASE_URL", &url).output().expect("python runs");
+    let enqueued = enqueue.env("DATABASE_URL", &url).output().await.expect("python runs");
     assert!(
         enqueued.status.success(),
         "{}",

@@ -19,7 +19,7 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 pub const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
 
 /// Generous: bars are judged elsewhere, a test fails by this only when something hangs.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// One database with the schema, dropped at the end, and a login for each role.
 pub struct Database {

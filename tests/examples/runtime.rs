@@ -20,7 +20,7 @@ pub fn example(path: &str) -> PathBuf {
 }
 
 /// Python with psycopg.
-pub async fn python(script: &str) -> Option<Command> {
+pub async fn python(script: &Path) -> Option<Command> {
     static DRIVER: OnceCell<Option<PathBuf>> = OnceCell::const_new();
     let driver = DRIVER.get_or_init(async || {
         if !can_run("python3").await {
@@ -51,7 +51,7 @@ pub async fn python(script: &str) -> Option<Command> {
     python
         .env("PYTHONPATH", driver.await.as_ref()?)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .arg(example("python").join(script));
+        .arg(script);
     Some(python)
 }
 
