@@ -49,3 +49,34 @@ as $$
 $$;
 comment on function bugle.results_of is 'What a job waits or waited for, its dependencies and its children: the state of each, and its result or error.';
 revoke execute on function bugle.results_of from public;
+
+-- The same, asked by the executor. Stable, so that both looks are at one moment: a claim that is current there was made after
+-- the last child had ended. One that was frozen meanwhile must not see the children another claim has spawned since.
+create or replace function bugle.kin(p_worker bigint, p_nonce uuid, p_job bugle.held_job)
+returns table (
+  verdict text, job bigint, name text, child boolean, state text, reason text, result jsonb, error text)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  if exists (
+    select
+    from bugle.jobs_live j
+    where j.id = p_job.id
+      and j.claim = p_job.claim
+      and j.worker = p_worker
+      and j.state = 'running')
+  then
+    return query
+    select null::text, r.job, r.name, r.child, r.state, r.reason, r.result, r.error from bugle.results_of(p_job.id) r;
+  else
+    return query
+    select v.verdict, null::bigint, null::text, null::boolean, null::text, null::text, null::jsonb, null::text
+    from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v;
+  end if;
+end
+$$;
+comment on function bugle.kin is 'What a job this worker holds needed, and what its children did; or the verdict, if it holds the job no more.';
+revoke execute on function bugle.kin from public;

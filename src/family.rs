@@ -120,7 +120,7 @@ impl Context {
     /// The children of this job that its executor has spawned, in the order in which it did. None in the first run.
     ///
     /// # Errors
-    /// If the database cannot be reached.
+    /// If the database cannot be reached, or the claim is no longer current.
     pub async fn children(&self) -> Result<Vec<Kin>> {
         self.kin(true).await
     }
@@ -128,13 +128,19 @@ impl Context {
     /// The jobs this one came after, in the order of their ids.
     ///
     /// # Errors
-    /// If the database cannot be reached.
+    /// If the database cannot be reached, or the claim is no longer current.
     pub async fn dependencies(&self) -> Result<Vec<Kin>> {
         self.kin(false).await
     }
 
     async fn kin(&self, child: bool) -> Result<Vec<Kin>> {
-        calls::results_of(&**self.database().await?, self.id(), child).await
+        calls::kin(
+            &**self.database().await?,
+            self.inner.identity,
+            self.inner.job.held,
+            child,
+        )
+        .await
     }
 
     /// The answer this job was resumed with (`bugle.resume_with`) after its executor returned

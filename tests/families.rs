@@ -124,6 +124,43 @@ async fn an_executor_spawns_children_and_goes_on_with_their_results() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_executor_whose_claim_was_lost_is_shown_no_children() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let told: Shared<Vec<String>> = Shared::default();
+    let registry = Registry::new().on("parent", {
+        let told = told.clone();
+        move |context: Context, _: Value| {
+            let told = told.clone();
+            async move {
+                context.cancellation().cancelled().await;
+                let error = context.children().await.expect_err("not held any more");
+                told.lock().unwrap().push(error.to_string());
+                Ok(())
+            }
+        }
+    });
+    let worker = database.worker(&[("default", 1)], registry);
+    let bugle = Bugle::connect(&database.url("owner")).unwrap();
+
+    let parent = bugle.enqueue(&NewJob::new("parent", ())).await.unwrap().id();
+    wait_for_state(&owner, parent, "running").await;
+    owner
+        .query("select bugle.cancel($1::bigint)", &[&parent])
+        .await
+        .unwrap();
+
+    eventually("it is told", || {
+        told.lock()
+            .unwrap()
+            .first()
+            .is_some_and(|told| told.contains("is not held under claim 1 any more"))
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_executor_asks_and_goes_on_with_the_answer() {
     let database = Database::new().await;
     let registry = Registry::new().on("buy", async |context: Context, item: String| {

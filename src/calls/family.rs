@@ -47,34 +47,38 @@ pub async fn spawn(client: &impl GenericClient, me: Identity, held: HeldJob, chi
         .await?;
     match rows.first() {
         None => Ok(()),
-        Some(row) => Err(Error::new(format!(
-            "job {} is not held under claim {} any more: {}",
-            held.id,
-            held.claim,
-            row.get::<_, String>(0)
-        ))
-        .hint("Somebody else runs this job now.")),
+        Some(row) => Err(not_held(held, row.get(0))),
     }
 }
 
+fn not_held(held: HeldJob, verdict: &str) -> Error {
+    Error::new(format!(
+        "job {} is not held under claim {} any more: {verdict}",
+        held.id, held.claim
+    ))
+    .hint("Somebody else runs this job now.")
+}
+
 /// The children of a job, or what it came after.
-pub async fn results_of(client: &impl GenericClient, id: JobId, child: bool) -> Result<Vec<Kin>> {
+pub async fn kin(client: &impl GenericClient, me: Identity, held: HeldJob, child: bool) -> Result<Vec<Kin>> {
     let rows = client
         .query(
-            "select r.job, r.name, r.state, r.reason, r.result, r.error from bugle.results_of($1) r where r.child = $2",
-            &[&id, &child],
+            "select k.verdict, k.job, k.name, k.state, k.reason, k.result, k.error from bugle.kin($1, $2, $3) k \
+             where k.verdict is not null or k.child = $4",
+            &[&me.worker, &me.nonce, &held, &child],
         )
         .await?;
     rows.iter()
-        .map(|row| {
-            Ok(Kin {
-                id: row.try_get(0)?,
-                name: row.try_get(1)?,
-                state: row.try_get(2)?,
-                reason: row.try_get(3)?,
-                result: row.try_get::<_, Option<Json<Box<RawValue>>>>(4)?.map(|json| json.0),
-                error: row.try_get(5)?,
-            })
+        .map(|row| match row.try_get(0)? {
+            Some(verdict) => Err(not_held(held, verdict)),
+            None => Ok(Kin {
+                id: row.try_get(1)?,
+                name: row.try_get(2)?,
+                state: row.try_get(3)?,
+                reason: row.try_get(4)?,
+                result: row.try_get::<_, Option<Json<Box<RawValue>>>>(5)?.map(|json| json.0),
+                error: row.try_get(6)?,
+            }),
         })
         .collect()
 }
