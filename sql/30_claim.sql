@@ -27,6 +27,8 @@ declare
   v_ids bigint[];
   v_places tid[];
   v_count bigint;
+  v_now timestamptz;
+  v_most integer;
 begin
   -- a paused worker serves nothing
   select case when r.paused_at is null then r.commands else '{}' end into v_commands
@@ -76,6 +78,11 @@ begin
     else
       v_places := bugle.pick(v_request, v_commands);
     end if;
+    -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
+    v_now := clock_timestamp();
+    -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would
+    -- hold this transaction, and all it has locked, open.
+    v_most := greatest(131072 / v_request.slots, 256);
     -- Straight from the update: each further node of a plan, a sort too, would store every row once more on its way. Whoever
     -- starts them puts them in order.
     return query
@@ -86,9 +93,8 @@ begin
       worker = p_worker,
       progress = null,
       progress_note = null,
-      -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
-      first_started_at = coalesce(j.first_started_at, clock_timestamp()),
-      started_at = clock_timestamp(),
+      first_started_at = coalesce(j.first_started_at, v_now),
+      started_at = v_now,
       updated_at = now()
     where j.ctid = any (v_places)
     returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts,
@@ -96,11 +102,9 @@ begin
         select t.timeout from bugle.commands t where t.name = j.command) end,
         case when j.steps is not null then (select s.chain_timeout from bugle.settings s) end))::double precision,
       j.created_at, j.run_at, j.headers,
-      -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would
-      -- hold this transaction, and all it has locked, open.
-      case when pg_column_size(j.payload) <= greatest(131072 / v_request.slots, 256) then j.payload end,
+      case when pg_column_size(j.payload) <= v_most then j.payload end,
       j.steps, j.step,
-      case when pg_column_size(j.context) <= greatest(131072 / v_request.slots, 256) then j.context end, j.answer,
+      case when pg_column_size(j.context) <= v_most then j.context end, j.answer,
       case when not v_is_exact and j.watched is null and j.steps is null then j.ctid end, case when v_is_exact then array_position(v_ids, j.id) end;
 
     get diagnostics v_count = row_count;
@@ -141,12 +145,28 @@ begin
     return bugle.pick_with_chains(p_request, p_commands, v_chains);
   end if;
   if cardinality(p_commands) > 1 then
+    v_wanted := array(
+      select c.command
+      from unnest(p_commands) c (command)
+      where exists (
+        select
+        from bugle.jobs_live i
+        where i.state = 'ready'
+          and i.steps is null
+          and i.fair_key is null
+          and i.order_key is null
+          and i.limit_key is null
+          and i.queue = p_request.queue
+          and i.command = c.command
+          and (i.priority, i.id) > (v_after_priority, v_after_id)));
+  end if;
+  if cardinality(v_wanted) > 1 then
     select array_agg(s.command), array_agg(s.share) into v_wanted, v_shares
     from (
       select m.command, count(*) as share
       from (
         select c.command
-        from unnest(p_commands) c (command)
+        from unnest(v_wanted) c (command)
           cross join lateral (
             select i.priority, i.id
             from bugle.jobs_live i

@@ -12,13 +12,13 @@ declare
   v_claims bigint[];
   v_addresses tid[];
 begin
-  perform bugle.enqueue('noop') from generate_series(1, 6);
-  v_jobs := array(select c from test.claim(v_worker, 5) c);
+  perform bugle.enqueue('noop') from generate_series(1, 7);
+  v_jobs := array(select c from test.claim(v_worker, 6) c);
   v_foreign := (select c from test.claim(v_other) c);
   v_ids := array(select (j).id from unnest(v_jobs) j);
   v_claims := array(select (j).claim from unnest(v_jobs) j);
   v_addresses := array(select (j).address from unnest(v_jobs) j);
-  perform test.equal(cardinality(array_remove(v_addresses, null)), 5, 'every address is told');
+  perform test.equal(cardinality(array_remove(v_addresses, null)), 6, 'every address is told');
 
   -- where they were
   perform test.equal((
@@ -45,6 +45,10 @@ begin
   perform bugle.complete_at(v_worker, v_nonce, v_ids[5:5], v_claims[5:5], '{}', array[v_addresses[5], v_foreign.address]);
   perform test.equal((test.job(v_ids[5])).state, 'completed', 'the fifth');
   perform test.equal((test.job(v_foreign.id)).state, 'running', 'whose address came along');
+  perform bugle.complete_at(v_worker, v_nonce, v_ids[6:6] || v_ids[6:6], v_claims[6:6] || v_claims[6:6], '{}',
+    v_addresses[6:6] || v_addresses[6:6] || v_foreign.address);
+  perform test.equal((select count(*) from bugle.jobs j where j.id = v_ids[6] and j.state = 'completed'), 1::bigint, 'one that was named twice');
+  perform test.equal((test.job(v_foreign.id)).state, 'running', 'whose address stood for the second time');
   perform bugle.complete_at(v_worker, v_nonce, '{}', '{}', '{}', array[v_foreign.address]);
   perform test.equal((test.job(v_foreign.id)).state, 'running', 'whose address came alone');
   perform test.equal((select count(*) from bugle.complete_at(v_worker, v_nonce, '{}', '{}', '{}', '{}')), 0::bigint, 'an empty batch');
