@@ -193,7 +193,8 @@ impl Crew {
         let job = context.job();
         if job.steps.is_some() {
             let time_limit = job.timeout;
-            return limited(chain::run(&self.registry, context), time_limit, &cancellation).await;
+            // boxed: every job would carry the room a chain needs
+            return limited(Box::pin(chain::run(&self.registry, context)), time_limit, &cancellation).await;
         }
         let way = self.registry.way_to(&job.command);
         let (Some(way), Some(executor)) = (way, self.registry.executor_for(&job.command)) else {
