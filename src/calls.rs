@@ -157,17 +157,40 @@ pub async fn backend(session: &Session) -> Result<String> {
     Ok(process.unwrap_or_default())
 }
 
-pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<Vec<Claimed>> {
-    let rows = session
+/// What a claim brought, not read yet: the next claim need not wait for that.
+pub struct Answer(Vec<Row>);
+
+impl Answer {
+    /// How many jobs of a queue there are, and the last of them.
+    pub fn of(&self, queue: &str) -> Result<(usize, Option<(i32, JobId)>)> {
+        let mut count = 0;
+        let mut last: Option<(Option<i32>, i32, JobId)> = None;
+        for row in &self.0 {
+            if row.try_get::<_, &str>(3)? == queue {
+                count += 1;
+                last = last.max(Some((row.try_get(15)?, row.try_get(4)?, row.try_get(0)?)));
+            }
+        }
+        Ok((count, last.map(|(_, priority, id)| (priority, id))))
+    }
+
+    /// The jobs, in the order in which to start them.
+    pub fn read(self) -> Result<Vec<Claimed>> {
+        let mut jobs = self.0.iter().map(claimed).collect::<Result<Vec<Claimed>>>()?;
+        jobs.sort_by_key(|c| (c.turn, c.job.priority, c.job.held.id));
+        Ok(jobs)
+    }
+}
+
+pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<Answer> {
+    session
         .query(
             "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload, answer, \
              steps, step, address, turn from bugle.claim($1, $2, $3)",
             &[&me.worker, &me.nonce, &requests],
         )
-        .await?;
-    let mut jobs = rows.iter().map(claimed).collect::<Result<Vec<Claimed>>>()?;
-    jobs.sort_by_key(|c| (c.turn, c.job.priority, c.job.held.id));
-    Ok(jobs)
+        .await
+        .map(Answer)
 }
 
 fn claimed(row: &Row) -> Result<Claimed> {

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Notification;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::{self, Claimed};
+use crate::calls::{self, Answer, Claimed, QueueRequest};
 use crate::connect::{Notifications, Session};
 use crate::error::Result;
 use crate::execute::Crew;
@@ -52,6 +52,29 @@ pub struct Claimer {
     pub keeper_called: Arc<Notify>,
     pub hears_due: bool,
     pub until_empty: bool,
+    /// What was claimed while others were started.
+    pub ahead: Option<Catch>,
+}
+
+/// What was claimed, for which requests.
+pub struct Catch {
+    requests: Vec<QueueRequest>,
+    answer: Answer,
+    asked_at: Instant,
+    answered_at: Instant,
+}
+
+impl Catch {
+    async fn of(requests: Vec<QueueRequest>, session: &Session, me: Identity) -> Result<Catch> {
+        let asked_at = Instant::now();
+        let answer = calls::claim(session, me, &requests).await?;
+        Ok(Catch {
+            requests,
+            answer,
+            asked_at,
+            answered_at: Instant::now(),
+        })
+    }
 }
 
 impl Claimer {
@@ -73,6 +96,7 @@ impl Claimer {
         }
         loop {
             if shutdown.is_cancelled() {
+                self.hand_back_ahead()?;
                 self.stand_down(session).await?;
                 return Ok(Stopped::ByShutdown);
             }
@@ -150,8 +174,37 @@ impl Claimer {
         calls::stand_down(session, &queues, &modes).await
     }
 
-    /// Claim for every lane whose time it is. False if there was none.
+    /// Claim for every lane whose time it is, and start what came. False if there was none.
+    ///
+    /// While jobs are started the next claim is under way, if there is room for more: else the database would wait for us, and then
+    /// we for it.
     async fn look(&mut self, session: &Session, me: Identity) -> Result<bool> {
+        let catch = match self.ahead.take() {
+            Some(catch) => catch,
+            None => match self.requests() {
+                None => return Ok(false),
+                Some(requests) => Catch::of(requests, session, me).await?,
+            },
+        };
+        let answer = self.note(catch)?;
+        let Some(requests) = self.requests() else {
+            self.start(session, me, answer).await?;
+            return Ok(true);
+        };
+        let started = async {
+            // the request leaves first
+            tokio::task::yield_now().await;
+            self.start(session, me, answer).await
+        };
+        let (catch, started) = tokio::join!(Catch::of(requests, session, me), started);
+        self.ahead = Some(catch?);
+        if started.is_err() {
+            self.hand_back_ahead()?;
+        }
+        started.map(|()| true)
+    }
+
+    fn requests(&mut self) -> Option<Vec<QueueRequest>> {
         let now = Instant::now();
         let room = self.crew.room();
         let requests: Vec<_> = self
@@ -160,63 +213,82 @@ impl Claimer {
             .filter(|_| room > 0)
             .filter_map(|lane| lane.request(now))
             .collect();
-        if requests.is_empty() {
-            return Ok(false);
-        }
-        let claimed = calls::claim(session, me, &requests).await?;
-        observe::time(&self.crew.observed.tallies.claims, now);
-        let answered = Instant::now();
-        for request in &requests {
-            let of_lane = || claimed.iter().filter(|c| c.job.queue == request.queue);
-            let last = of_lane().next_back().map(|c| (c.job.priority, c.job.held.id));
-            let lane = self.lane_mut(&request.queue);
-            lane.claimed(request, of_lane().count(), last, now, answered);
-            lane.running().fetch_add(of_lane().count(), Ordering::AcqRel);
-        }
-        self.start(session, me, claimed).await?;
-        Ok(true)
+        (!requests.is_empty()).then_some(requests)
     }
 
-    /// Hand the jobs to the crew, in order; large payloads are fetched first.
-    async fn start(&mut self, session: &Session, me: Identity, claimed: Vec<Claimed>) -> Result<()> {
+    /// Tell the lanes what was claimed for them.
+    fn note(&mut self, catch: Catch) -> Result<Answer> {
+        let took = catch.answered_at - catch.asked_at;
+        observe::time(&self.crew.observed.tallies.claims, took);
+        for request in &catch.requests {
+            let (count, last) = catch.answer.of(&request.queue)?;
+            let lane = self.lane_mut(&request.queue);
+            lane.claimed(request, count, last, catch.asked_at, catch.answered_at);
+            lane.running().fetch_add(count, Ordering::AcqRel);
+        }
+        Ok(catch.answer)
+    }
+
+    /// Hand the jobs to the crew, in order.
+    async fn start(&mut self, session: &Session, me: Identity, answer: Answer) -> Result<()> {
+        let claimed = answer.read()?;
+        // from here on they are ours to account for, whatever fails
+        self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+        for Claimed { job, .. } in self.fetch_payloads(session, me, claimed).await? {
+            let running = self.lane_mut(&job.queue).running().clone();
+            self.crew.start(job, running);
+        }
+        Ok(())
+    }
+
+    /// Large payloads do not come with the claim.
+    async fn fetch_payloads(&mut self, session: &Session, me: Identity, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
         let lacking: Vec<i64> = claimed
             .iter()
             .filter(|c| c.lacks_payload)
             .map(|c| c.job.held.id)
             .collect();
-        // from here on they are ours to account for, also if fetching fails
-        self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
-        let fetched = match lacking.is_empty() {
-            true => Ok(Vec::new()),
-            false => calls::payloads(session, me, &lacking).await,
-        };
-        let mut payloads: HashMap<_, _> = match fetched {
+        if lacking.is_empty() {
+            return Ok(claimed);
+        }
+        let mut payloads: HashMap<_, _> = match calls::payloads(session, me, &lacking).await {
             Ok(payloads) => payloads.into_iter().collect(),
             Err(error) => {
-                for claimed in claimed {
-                    let running = self.lane_mut(&claimed.job.queue).running().clone();
-                    self.crew.hand_back(claimed.job.held, &running);
-                }
+                self.hand_back(claimed);
                 return Err(error);
             }
         };
-        for Claimed {
-            mut job, lacks_payload, ..
-        } in claimed
-        {
-            let running = self.lane_mut(&job.queue).running().clone();
-            match payloads.remove(&job.held) {
-                Some(payload) => job.payload = payload,
-                // fenced between claim and fetch
-                None if lacks_payload => {
-                    self.crew.hand_back(job.held, &running);
+        let (mut complete, mut fenced) = (Vec::with_capacity(claimed.len()), Vec::new());
+        for mut claimed in claimed {
+            match payloads.remove(&claimed.job.held) {
+                Some(payload) => claimed.job.payload = payload,
+                None if claimed.lacks_payload => {
+                    fenced.push(claimed);
                     continue;
                 }
                 None => {}
             }
-            self.crew.start(job, running);
+            complete.push(claimed);
+        }
+        self.hand_back(fenced);
+        Ok(complete)
+    }
+
+    /// What was claimed and will not be started.
+    fn hand_back_ahead(&mut self) -> Result<()> {
+        if let Some(catch) = self.ahead.take() {
+            let claimed = self.note(catch)?.read()?;
+            self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+            self.hand_back(claimed);
         }
         Ok(())
+    }
+
+    fn hand_back(&mut self, claimed: Vec<Claimed>) {
+        for Claimed { job, .. } in claimed {
+            let running = self.lane_mut(&job.queue).running().clone();
+            self.crew.hand_back(job.held, &running);
+        }
     }
 
     /// Ask for the bells of lanes that found nothing. False if no lane wants to sleep.

@@ -18,7 +18,7 @@ use crate::job::{Address, HeldJob};
 use crate::observe;
 
 /// The most ends in one flush.
-const LARGEST_BATCH: usize = 500;
+const LARGEST_BATCH: usize = 1_000;
 
 /// How one job ended.
 pub struct End {
@@ -66,7 +66,7 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
             tracing::warn!(event = "undelivered", jobs = sorted.len(), %error, "cannot reach the database; will repeat");
             tokio::time::sleep(backoff.next()).await;
         }
-        observe::time(&crew.observed.tallies.flushes, started);
+        observe::time(&crew.observed.tallies.flushes, started.elapsed());
         crew.delivered(sorted.all());
     }
 }

@@ -26,7 +26,7 @@ use crate::worker::Identity;
 
 /// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough for a
 /// flush under way and the next two; more would only be more to repeat after a crash.
-const MOST_UNDELIVERED: usize = 1_500;
+const MOST_UNDELIVERED: usize = 3_000;
 
 /// How long an executor may take to stop by itself when its time is over.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(3);

@@ -158,6 +158,7 @@ impl Worker {
             keeper_called,
             hears_due: false,
             until_empty: self.settings.until_empty,
+            ahead: None,
         };
         tracing::info!(event = "serve", worker = identity.worker, queues = ?post.queues, commands = ?post.commands);
 

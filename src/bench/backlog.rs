@@ -130,7 +130,7 @@ impl Queue {
             mode: "awake",
         };
         let start = now();
-        let claimed = calls::claim(&self.session, self.me, &[request]).await?;
+        let claimed = calls::claim(&self.session, self.me, &[request]).await?.read()?;
         self.claims.push(now() - start);
         ensure!(claimed.len() == BATCH as usize, "a claim got {} jobs", claimed.len());
         self.claimed += claimed.len() as u64;
