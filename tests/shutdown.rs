@@ -2,7 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bugle::{Context, Registry};
 use common::{Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state};
+use serde_json::Value;
 
 fn config(folder: &Folder) -> String {
     let folder = folder.path().display();
@@ -107,4 +112,43 @@ async fn until_empty_runs_what_is_there_and_ends() {
         .await
         .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (50, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_under_load_leaves_nothing_claimed() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    owner
+        .execute(
+            "insert into bugle.jobs (command) select 'noop' from generate_series(1, 20000)",
+            &[],
+        )
+        .await
+        .unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let registry = Registry::new().on("noop", {
+        let ran = ran.clone();
+        move |_: Context, _: Value| {
+            ran.fetch_add(1, Ordering::AcqRel);
+            async { Ok(()) }
+        }
+    });
+    // room for a claim that is under way while the one before is started
+    let worker = database.worker(&[("default", 2000)], registry);
+    eventually("it is under way", || ran.load(Ordering::Acquire) > 1000).await;
+
+    worker.stop().await;
+
+    let row = owner
+        .query_one(
+            "select count(*) filter (where state = 'completed'), count(*) filter (where state = 'ready' and attempt = 0 and crashes = 0), \
+             count(*) filter (where state = 'running') from bugle.jobs",
+            &[],
+        )
+        .await
+        .unwrap();
+    let [completed, ready, running]: [i64; 3] = [row.get(0), row.get(1), row.get(2)];
+    assert_eq!(running, 0, "what it had claimed and not started is given back");
+    assert_eq!(completed, ran.load(Ordering::Acquire) as i64);
+    assert_eq!(completed + ready, 20_000);
 }
