@@ -327,7 +327,8 @@ impl Scene {
                    ('once', 'fixed', 1, '100 milliseconds', 0); \
                  insert into bugle.commands (name, step_retry_policy) values ('step', 'once'); \
                  update bugle.settings set lease = '{} seconds'; \
-                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2); \
+                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2, p_max_starts => 40, p_starts_period => '1 second', \
+                   p_max_starts_per_key => 15, p_starts_per_key_period => '1 second'); \
                  insert into bugle.schedules (name, every, command, overlap) values ('often', '1 second', 'work', 'allow'), \
                    ('seldom', '3 seconds', 'work', 'skip')",
                 LEASE.as_secs()
@@ -462,6 +463,7 @@ impl Scene {
         let bars = Bars {
             slots: SLOTS + EXACT_SLOTS,
             max_running: vec![("exact".into(), 3, 2)],
+            max_starts: vec![("exact".into(), 40, 15, 1.0)],
             drift: 0.25,
             ..Bars::default()
         };

@@ -29,7 +29,7 @@ begin
       'unique_key', old.unique_key, 'queue', old.queue, 'limit_key', old.limit_key, 'order_key', old.order_key, 'deadline', extract(epoch from old.deadline)) end,
     case when tg_op <> 'DELETE' then jsonb_build_object('state', new.state, 'claim', new.claim, 'attempt', new.attempt,
       'crashes', new.crashes, 'worker', new.worker, 'reason', new.reason, 'command', new.command, 'step', new.step,
-      'unique_key', new.unique_key, 'queue', new.queue, 'limit_key', new.limit_key, 'order_key', new.order_key, 'deadline', extract(epoch from new.deadline)) end);
+      'unique_key', new.unique_key, 'queue', new.queue, 'limit_key', new.limit_key, 'started', extract(epoch from new.started_at), 'order_key', new.order_key, 'deadline', extract(epoch from new.deadline)) end);
   return null;
 end
 $$;

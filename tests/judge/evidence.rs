@@ -48,6 +48,8 @@ pub struct Side {
     pub limit_key: Option<String>,
     pub step: Option<i32>,
     pub deadline: Option<f64>,
+    /// When its newest claim was made; told of what it became.
+    pub started: Option<f64>,
 }
 
 /// One change of one row.

@@ -1,6 +1,6 @@
 //! The comparison of what was seen with what is.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 
 use super::evidence::Evidence;
@@ -61,6 +61,8 @@ pub struct Bars {
     pub in_order: bool,
     /// Queues of which at most so many jobs may run at once, and of each `limit_key` at most so many.
     pub max_running: Vec<(String, usize, usize)>,
+    /// Queues of which at most so many jobs may start in so many seconds, and of each `limit_key` at most so many.
+    pub max_starts: Vec<(String, usize, usize, f64)>,
     /// By how many seconds the clocks of the server and of the machine may drift apart.
     pub drift: f64,
 }
@@ -142,6 +144,7 @@ pub fn judge(history: &History, evidence: &Evidence, bars: &Bars) -> Report {
     court.words_taken();
     court.keys();
     court.limits(bars);
+    court.starts(bars);
     court.slots(bars);
     court.order(bars);
     court.order_of_keys(bars);
@@ -466,6 +469,40 @@ impl Court<'_> {
                     over.push(format!(
                         "{} jobs of {} {key:?} run at once, and {most} may",
                         now.len(),
+                        new.queue
+                    ));
+                }
+            }
+        }
+        for what in over {
+            self.report.violate(Kind::LimitBroken, what);
+        }
+    }
+
+    /// In no period more starts than the limits allow, over all workers.
+    fn starts(&mut self, bars: &Bars) {
+        let mut lately: HashMap<(&str, Option<&str>), VecDeque<f64>> = HashMap::new();
+        let mut over = Vec::new();
+        for step in &self.transitions {
+            let was_running = step.old.as_ref().is_some_and(|old| old.state == "running");
+            let Some(new) = step.new.as_ref().filter(|new| new.state == "running" && !was_running) else {
+                continue;
+            };
+            let bar = bars.max_starts.iter().find(|(queue, ..)| *queue == new.queue);
+            let (Some((_, most, most_of_key, period)), Some(started)) = (bar, new.started) else {
+                continue;
+            };
+            let of_key = new.limit_key.as_deref().map(|key| (Some(key), *most_of_key));
+            for (key, most) in [Some((None, *most)), of_key].into_iter().flatten() {
+                let lately = lately.entry((&new.queue, key)).or_default();
+                lately.push_back(started);
+                while lately.front().is_some_and(|first| started - first >= *period) {
+                    lately.pop_front();
+                }
+                if lately.len() > most {
+                    over.push(format!(
+                        "{} jobs of {} {key:?} started within {period} s, and {most} may",
+                        lately.len(),
                         new.queue
                     ));
                 }

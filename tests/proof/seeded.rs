@@ -52,11 +52,13 @@ enum Scenario {
     Kin,
     /// Jobs of one order key, of which the first is retried.
     Ordered,
+    /// A queue with every kind of limit.
+    Limited,
 }
 
 use Scenario::*;
 
-const SCENARIOS: [Scenario; 16] = [
+const SCENARIOS: [Scenario; 17] = [
     Calm,
     Zombie,
     Dead,
@@ -73,9 +75,10 @@ const SCENARIOS: [Scenario; 16] = [
     Steps,
     Kin,
     Ordered,
+    Limited,
 ];
 
-const BUGS: [Bug; 36] = [
+const BUGS: [Bug; 39] = [
     Bug {
         name: "completion does not look at the claim",
         patches: &[(
@@ -451,6 +454,36 @@ const BUGS: [Bug; 36] = [
         scenario: Ordered,
         caught_as: Kind::OrderBroken,
     },
+    Bug {
+        name: "what runs is not counted in a queue with a limit",
+        patches: &[(
+            "31_limits",
+            "room := least(room, p_limits.max_running - v_running);",
+            "room := least(room, p_limits.max_running);",
+        )],
+        scenario: Limited,
+        caught_as: Kind::LimitBroken,
+    },
+    Bug {
+        name: "what runs is not counted for its key",
+        patches: &[(
+            "31_limits",
+            "      least(n.room, p_limits.max_running_per_key - coalesce((p_busy ->> k.key)::integer, 0))::integer as room",
+            "      n.room::integer as room",
+        )],
+        scenario: Limited,
+        caught_as: Kind::LimitBroken,
+    },
+    Bug {
+        name: "starts are not noted",
+        patches: &[(
+            "31_limits",
+            "  if cardinality(p_ids) = 0 or num_nonnulls(",
+            "  if true or num_nonnulls(",
+        )],
+        scenario: Limited,
+        caught_as: Kind::LimitBroken,
+    },
 ];
 
 #[test]
@@ -497,6 +530,9 @@ async fn every_seeded_bug_is_caught_by_its_name() {
     assert!(missed.is_empty(), "{}", missed.join("\n\n"));
 }
 
+/// The queue with limits, in the scenario about them.
+const LIMITED: &str = "default";
+
 /// Where a scenario is played.
 struct Stage {
     database: Database,
@@ -511,6 +547,14 @@ async fn play(scenario: Scenario, patches: &[(&str, &str, &str)]) -> Report {
     let bars = Bars {
         in_order: scenario == Calm,
         drift: 0.002,
+        max_running: [(LIMITED.into(), 5, 2)]
+            .into_iter()
+            .filter(|_| scenario == Limited)
+            .collect(),
+        max_starts: [(LIMITED.into(), 6, 3, 3600.0)]
+            .into_iter()
+            .filter(|_| scenario == Limited)
+            .collect(),
         ..Bars::default()
     };
     match scenario {
@@ -530,6 +574,7 @@ async fn play(scenario: Scenario, patches: &[(&str, &str, &str)]) -> Report {
         Steps => stage.steps().await,
         Kin => stage.kin().await,
         Ordered => stage.ordered().await,
+        Limited => stage.limited().await,
     }
     stage.settle().await;
     stage.judge(&bars).await
@@ -983,6 +1028,35 @@ impl Stage {
         a.complete(&second).await;
         self.run("update bugle.jobs_live set run_at = now() where state = 'retrying'")
             .await;
+    }
+
+    async fn limited(&self) {
+        let limits = "p_max_running => 5, p_max_running_per_key => 2, p_max_starts => 6, p_starts_period => '1 hour', \
+                      p_max_starts_per_key => 3, p_starts_per_key_period => '1 hour'";
+        self.run(&format!("select bugle.set_limits('{LIMITED}', {limits})"))
+            .await;
+        for key in [", p_limit_key => 'l'", ", p_limit_key => 'm'", ""] {
+            for _ in 0..4 {
+                self.asker.enqueue(key).await;
+            }
+        }
+        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        let first = a.claim(9).await;
+        let beside = b.claim(9).await;
+        a.complete(&first).await;
+        b.complete(&beside).await;
+        let second = a.claim(9).await;
+        a.complete(&second).await;
+        let third = a.claim(9).await;
+        a.complete(&third).await;
+        // the rest would have to wait for an hour
+        let left = self
+            .owner
+            .query("select id, bugle.cancel(id) from bugle.jobs_live", &[])
+            .await;
+        for row in left.expect("cancelled") {
+            self.pen.note(What::Cancelled { job: row.get(0) });
+        }
     }
 
     async fn run_as(&self, hand: &Hand, sql: &str) {

@@ -48,7 +48,16 @@ async fn the_engine_does_what_the_model_does() {
 
     println!("model: {checked} words checked; taken were {taken:?}");
     assert!(checked >= words.min(40_000));
-    for what in ["claim", "claim in an order", "step", "spawn", "after", "follow"] {
+    for what in [
+        "claim",
+        "claim in an order",
+        "claim of a limited key",
+        "held back by a limit",
+        "step",
+        "spawn",
+        "after",
+        "follow",
+    ] {
         assert!(taken.contains_key(what), "nothing of this was taken: {what}");
     }
 }
@@ -58,6 +67,9 @@ fn name_of(op: &Op, told: &Said, world: &World) -> Option<&'static str> {
     match (op, told) {
         (Op::Claim { .. }, Said::Held(held)) if held.iter().any(|(id, _)| world.jobs[id].order.is_some()) => {
             Some("claim in an order")
+        }
+        (Op::Claim { .. }, Said::Held(held)) if held.iter().any(|(id, _)| world.jobs[id].limit.is_some()) => {
+            Some("claim of a limited key")
         }
         (Op::Claim { .. }, Said::Held(held)) if !held.is_empty() => Some("claim"),
         (Op::Word { word, .. }, Said::Text(None)) => match word {
@@ -193,6 +205,9 @@ impl Engine {
             if let Some(name) = name_of(op, &told, &world) {
                 *self.taken.entry(name).or_default() += 1;
             }
+            if world.held_back > before.held_back {
+                *self.taken.entry("held back by a limit").or_default() += 1;
+            }
             let waited = |world: &World| world.jobs.values().filter(|job| job.outstanding.is_some()).count();
             if waited(&world) < waited(&before) {
                 *self.taken.entry("follow").or_default() += 1;
@@ -287,6 +302,7 @@ impl Engine {
             answer_by: None,
             token: None,
             order: None,
+            limit: None,
             is_chain: false,
             has_output: false,
             started: false,
@@ -311,6 +327,7 @@ fn difference(found: &BTreeMap<i64, Job>, expected: &BTreeMap<i64, Job>) -> Opti
             answer_by: None,
             token: None,
             order: None,
+            limit: None,
             is_chain: false,
             has_output: false,
             started: false,

@@ -3,6 +3,8 @@
 use fastrand::Rng;
 
 pub const WORKERS: usize = 3;
+/// In so many hours a limit of starts counts.
+pub const PERIOD: i64 = 2;
 /// From this number on one of those is meant that run, if there is one.
 pub const AMONG_RUNNING: usize = 64;
 pub const QUEUES: [&str; 2] = ["default", "mail"];
@@ -25,9 +27,10 @@ pub enum Op {
         needs: [usize; 2],
         however: bool,
     },
-    /// At most so many of a queue run at once; 0 for no limit.
+    /// At most so many of a queue; 0 for no limit.
     SetLimit {
         queue: usize,
+        limit: Limit,
         most: usize,
     },
     Claim {
@@ -87,6 +90,15 @@ pub enum Op {
     RolledBack(Box<Op>),
 }
 
+/// At once, or in two hours; of the queue, or of each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Running,
+    RunningPerKey,
+    Starts,
+    StartsPerKey,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct New {
     pub by_insert: bool,
@@ -99,6 +111,7 @@ pub struct New {
     pub conflict: Option<&'static str>,
     pub idempotent: Option<u8>,
     pub order: Option<u8>,
+    pub limit: Option<u8>,
     /// A chain of three steps.
     pub chain: bool,
 }
@@ -160,6 +173,8 @@ const WORDS: [Word; 14] = [
     Word::Spawn,
 ];
 
+const LIMITS: [Limit; 4] = [Limit::Running, Limit::RunningPerKey, Limit::Starts, Limit::StartsPerKey];
+
 fn maybe<T>(rng: &mut Rng, one_in: u8, value: impl FnOnce(&mut Rng) -> T) -> Option<T> {
     (rng.u8(..one_in) == 0).then(|| value(rng))
 }
@@ -175,13 +190,14 @@ impl Op {
                 needs: [job, rng.usize(..64)],
                 however: rng.u8(..3) == 0,
             },
-            15 => Op::SetLimit {
+            15..17 => Op::SetLimit {
                 queue: 1,
+                limit: *rng.choice(&LIMITS).expect("one"),
                 most: rng.usize(..3),
             },
-            16..38 => Op::Claim {
+            17..38 => Op::Claim {
                 worker,
-                queue: usize::from(rng.u8(..3) == 0),
+                queue: usize::from(rng.bool()),
                 slots: rng.usize(1..4),
             },
             38..60 => Op::Word {
@@ -230,7 +246,7 @@ impl New {
         let delay = maybe(rng, 4, |rng| rng.i64(0..3));
         New {
             by_insert: rng.bool(),
-            queue: usize::from(rng.u8(..4) == 0),
+            queue: usize::from(rng.bool()),
             priority: rng.i32(-1..2),
             deadline: maybe(rng, 6, |rng| delay.unwrap_or(0) + rng.i64(0..4)),
             delay,
@@ -241,6 +257,7 @@ impl New {
                 .expect("one"),
             idempotent: maybe(rng, 6, |rng| rng.u8(..2)),
             order: maybe(rng, 3, |rng| rng.u8(..2)),
+            limit: maybe(rng, 3, |rng| rng.u8(..2)),
             chain: rng.u8(..3) == 0,
         }
     }
@@ -276,8 +293,18 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
                 "select bugle.enqueue_after(array[{one}, {two}], 'noop', '{{}}', '{policy}', '{{\"retry_policy\": \"modelled\"}}')"
             )
         }
-        Op::SetLimit { queue, most } => {
-            format!("select bugle.set_limits('{}', p_max_running => {most})", QUEUES[*queue])
+        Op::SetLimit { queue, limit, most } => {
+            let period = |name: &str| match most {
+                0 => String::new(),
+                _ => format!(", {name} => '{PERIOD} hours'"),
+            };
+            let limit = match limit {
+                Limit::Running => format!("p_max_running => {most}"),
+                Limit::RunningPerKey => format!("p_max_running_per_key => {most}"),
+                Limit::Starts => format!("p_max_starts => {most}{}", period("p_starts_period")),
+                Limit::StartsPerKey => format!("p_max_starts_per_key => {most}{}", period("p_starts_per_key_period")),
+            };
+            format!("select bugle.set_limits('{}', {limit})", QUEUES[*queue])
         }
         Op::Claim { worker, queue, slots } => format!(
             "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request]) order by turn, priority, id",
@@ -392,6 +419,7 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
         Op::Step { hours } => format!(
             "update bugle.jobs_live set run_at = run_at - interval '{hours} hours', deadline = deadline - interval '{hours} hours', \
              answer_by = answer_by - interval '{hours} hours'; \
+             update bugle.starts set started_at = started_at - interval '{hours} hours'; \
              update bugle.idempotency_keys set expires_at = expires_at - interval '{hours} hours'"
         ),
         Op::RolledBack(op) => sql(op, job, workers, clock),
@@ -415,17 +443,18 @@ impl New {
             .map_or("null".to_owned(), |attempts| attempts.to_string());
         let (queue, priority, deadline) = (QUEUES[self.queue], self.priority, hours(self.deadline));
         let order = text(self.order.map(|key| format!("o{key}")));
+        let limit = text(self.limit.map(|key| format!("l{key}")));
         let steps = if self.chain { "'{noop,noop,noop}'" } else { "null" };
         match self.by_insert {
             true => format!(
-                "insert into bugle.jobs (command, queue, priority, run_at, deadline, max_attempts, retry_policy, unique_key, idempotency_key, idempotency_ttl, order_key, steps) \
-                 values ('noop', '{queue}', {priority}, {}, {deadline}, {attempts}, 'modelled', {unique}, {idempotent}, {ttl}, {order}, {steps}) returning id, true",
+                "insert into bugle.jobs (command, queue, priority, run_at, deadline, max_attempts, retry_policy, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, steps) \
+                 values ('noop', '{queue}', {priority}, {}, {deadline}, {attempts}, 'modelled', {unique}, {idempotent}, {ttl}, {order}, {limit}, {steps}) returning id, true",
                 hours(self.delay.or(Some(0)))
             ),
             false => format!(
                 "select id, created from bugle.enqueue_once('noop', p_queue => '{queue}', p_priority => {priority}, p_run_at => {}, \
                  p_deadline => {deadline}, p_max_attempts => {attempts}, p_retry_policy => 'modelled', p_unique_key => {unique}, \
-                 p_on_conflict => {}, p_idempotency_key => {idempotent}, p_idempotency_ttl => {ttl}, p_order_key => {order}, p_steps => {steps})",
+                 p_on_conflict => {}, p_idempotency_key => {idempotent}, p_idempotency_ttl => {ttl}, p_order_key => {order}, p_limit_key => {limit}, p_steps => {steps})",
                 hours(self.delay),
                 text(self.conflict.map(str::to_owned))
             ),

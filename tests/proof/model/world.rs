@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::op::{AMONG_RUNNING, New, Op, QUEUES, Verb, WORKERS, Whose, Word};
+use super::op::{AMONG_RUNNING, Limit, New, Op, PERIOD, QUEUES, Verb, WORKERS, Whose, Word};
 
 /// The policy `modelled`: fixed, so many attempts, so many hours apart.
 pub const ATTEMPTS: i32 = 4;
@@ -49,6 +49,7 @@ pub struct Job {
     pub has_output: bool,
     pub is_chain: bool,
     pub order: Option<u8>,
+    pub limit: Option<u8>,
     /// It was claimed once.
     pub started: bool,
 }
@@ -130,8 +131,19 @@ pub struct World {
     /// When the schedule fires next.
     next_slot: i64,
     edges: Vec<Edge>,
-    /// How many of a queue may run.
-    most: [Option<usize>; QUEUES.len()],
+    limits: [Limits; QUEUES.len()],
+    /// What was counted: when a job of which queue started, for the queue or for its key.
+    starts: Vec<(i64, usize, Option<u8>)>,
+    /// How many were not claimed because of a limit.
+    pub held_back: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Limits {
+    running: Option<usize>,
+    running_per_key: Option<usize>,
+    starts: Option<usize>,
+    starts_per_key: Option<usize>,
 }
 
 impl World {
@@ -233,8 +245,15 @@ impl World {
         match op {
             Op::Enqueue(new) => self.enqueue(new, told),
             Op::After { needs, however } => self.after(*needs, *however, told),
-            Op::SetLimit { queue, most } => {
-                self.most[*queue] = Some(*most).filter(|most| *most > 0);
+            Op::SetLimit { queue, limit, most } => {
+                let limits = &mut self.limits[*queue];
+                let limit = match limit {
+                    Limit::Running => &mut limits.running,
+                    Limit::RunningPerKey => &mut limits.running_per_key,
+                    Limit::Starts => &mut limits.starts,
+                    Limit::StartsPerKey => &mut limits.starts_per_key,
+                };
+                *limit = Some(*most).filter(|most| *most > 0);
                 Said::Text(None)
             }
             Op::Claim { worker, queue, slots } => self.claim(*worker, *queue, *slots),
@@ -337,6 +356,7 @@ impl World {
             queue: new.queue,
             max_attempts: new.max_attempts,
             order: new.order,
+            limit: new.limit,
             is_chain: new.chain,
             ..World::plain()
         };
@@ -408,6 +428,7 @@ impl World {
             has_output: false,
             is_chain: false,
             order: None,
+            limit: None,
             started: false,
         }
     }
@@ -442,14 +463,25 @@ impl World {
             .collect();
         ready.retain(|(_, id)| self.is_first_of_its_order(*id));
         ready.sort_unstable();
-        let running = self
-            .jobs
-            .values()
-            .filter(|job| job.state == "running" && job.queue == queue)
-            .count();
-        let room = self.most[queue].map_or(usize::MAX, |most| most.saturating_sub(running));
-        ready.truncate(slots.min(room));
-        let held = ready.iter().map(|(_, id)| {
+        let mut taken: Vec<i64> = Vec::new();
+        for (_, id) in ready {
+            if taken.len() == slots {
+                break;
+            }
+            match self.has_room(queue, &taken, id) {
+                true => taken.push(id),
+                false => self.held_back += 1,
+            }
+        }
+        for id in &taken {
+            let (limits, key) = (self.limits[queue], self.jobs[id].limit);
+            self.starts.extend(limits.starts.map(|_| (now, queue, None)));
+            self.starts.extend(
+                key.filter(|_| limits.starts_per_key.is_some())
+                    .map(|key| (now, queue, Some(key))),
+            );
+        }
+        let held = taken.iter().map(|id| {
             let job = self.jobs.get_mut(id).expect("there");
             job.becomes("running");
             job.started = true;
@@ -457,6 +489,29 @@ impl World {
             (*id, job.claim)
         });
         Said::Held(held.collect())
+    }
+
+    /// Whether a job may start beside those that run, that have started, and that are taken with it.
+    fn has_room(&self, queue: usize, taken: &[i64], id: i64) -> bool {
+        let limits = self.limits[queue];
+        let fits = |key: Option<u8>, running: Option<usize>, starts: Option<usize>| {
+            let counts = |job: &Job| job.queue == queue && (key.is_none() || job.limit == key);
+            let of_taken = taken.iter().filter(|id| counts(&self.jobs[id])).count();
+            let now = self
+                .jobs
+                .values()
+                .filter(|job| job.state == "running" && counts(job))
+                .count();
+            let lately = self
+                .starts
+                .iter()
+                .filter(|(at, of, counted)| self.clock - at < PERIOD && *of == queue && *counted == key)
+                .count();
+            running.is_none_or(|most| now + of_taken < most) && starts.is_none_or(|most| lately + of_taken < most)
+        };
+        let key = self.jobs[&id].limit;
+        fits(None, limits.running, limits.starts)
+            && (key.is_none() || fits(key, limits.running_per_key, limits.starts_per_key))
     }
 
     /// None of its key runs, none before it is ready, none before it is in the way.
