@@ -57,9 +57,21 @@ pub struct WorkerProcess {
 impl WorkerProcess {
     /// Start one with this file, logged in as a member of `bugle_worker`.
     pub fn start(database: &Database, folder: &Folder, name: &str, config: &str, arguments: &[&str]) -> WorkerProcess {
+        WorkerProcess::of(BUGLE.as_ref(), database, folder, name, config, arguments)
+    }
+
+    /// The same of another build.
+    pub fn of(
+        program: &Path,
+        database: &Database,
+        folder: &Folder,
+        name: &str,
+        config: &str,
+        arguments: &[&str],
+    ) -> WorkerProcess {
         let file = folder.write(&format!("{name}.toml"), config);
         let log = folder.join(&format!("{name}.log"));
-        let child = Command::new(BUGLE)
+        let child = Command::new(program)
             .args(["worker", "--name", name, "--log", "debug", "--config"])
             .arg(file)
             .args(["--workdir".as_ref(), folder.join("work").as_os_str()])

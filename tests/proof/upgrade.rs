@@ -1,13 +1,122 @@
-//! `migrate` replaces every function of the schema while workers and enqueuers use them. There is no earlier release yet: what a
-//! worker of one would meet is brought about by telling the database that it is older, or newer, than it is.
+//! `migrate` replaces every function of the schema while workers and enqueuers use them. What a worker of an earlier release meets is
+//! brought about by telling the database that it is older, or newer, than it is; `bin/upgrade` really builds one.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bugle::schema;
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
 
-use crate::common::{Database, Shared, enqueue, noop, wait_for_state, wait_until};
+use crate::common::{Database, Folder, Shared, WorkerProcess, enqueue, noop, wait_for_state, wait_until};
+
+/// Two who enqueue without pause.
+struct Load {
+    stop: Arc<AtomicBool>,
+    acknowledged: Shared<usize>,
+    enqueuers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(database: &Database) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged: Shared<usize> = Shared::default();
+        let enqueuers = (0..2).map(|_| {
+            let (config, stop, acknowledged) = (database.config("enqueuer"), stop.clone(), acknowledged.clone());
+            tokio::spawn(async move {
+                let client = crate::common::connect(&config).await;
+                while !stop.load(Ordering::Acquire) {
+                    enqueue(&client, "noop").await;
+                    *acknowledged.lock().unwrap() += 1;
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            })
+        });
+        let enqueuers = enqueuers.collect();
+        Load {
+            stop,
+            acknowledged,
+            enqueuers,
+        }
+    }
+
+    fn acknowledged(&self) -> usize {
+        *self.acknowledged.lock().unwrap()
+    }
+
+    /// How many jobs it enqueued.
+    async fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Release);
+        for enqueuer in self.enqueuers {
+            enqueuer.await.expect("nobody was refused");
+        }
+        *self.acknowledged.lock().unwrap()
+    }
+}
+
+async fn completed_when_all_ended(owner: &Client) -> usize {
+    wait_until(owner, "select count(*) = 0 from bugle.jobs_live").await;
+    let completed = "select count(*) from bugle.jobs where state = 'completed'";
+    owner.query_one(completed, &[]).await.expect("asks").get::<_, i64>(0) as usize
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs an earlier build, which bin/upgrade makes"]
+async fn workers_of_an_earlier_release_go_on_under_the_new_schema_and_beside_new_workers() {
+    let previous = std::env::var_os("BUGLE_PREVIOUS").expect("BUGLE_PREVIOUS: the bugle of an earlier release");
+    let previous = Path::new(&previous);
+    let database = Database::empty().await;
+    let migrate = || {
+        let mut migrate = Command::new(previous);
+        migrate.arg("migrate").env("BUGLE_DATABASE_URL", database.url("owner"));
+        migrate.output().expect("it runs")
+    };
+    assert!(migrate().status.success());
+    database.create_logins().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let config = "[commands.noop]\nsql = \"select 1\"\n";
+    let old = ["old_1", "old_2"].map(|name| WorkerProcess::of(previous, &database, &folder, name, config, &[]));
+    let load = Load::start(&database);
+    let revision = "select revision from bugle.schema_version";
+    let before: i32 = owner.query_one(revision, &[]).await.expect("asks").get(0);
+    // each of them runs what was enqueued after the moment
+    let all_run = async |workers: i64| {
+        let now: SystemTime = owner.query_one("select now()", &[]).await.expect("asks").get(0);
+        let now = humantime::format_rfc3339_micros(now);
+        let ran = format!("select count(distinct worker) = {workers} from bugle.jobs_ended where started_at > '{now}'");
+        wait_until(&owner, &ran).await;
+    };
+    all_run(2).await;
+
+    schema::migrate(&database.config("owner")).await.expect("migrates");
+    all_run(2).await;
+    let new = WorkerProcess::start(&database, &folder, "new", config, &[]);
+    all_run(3).await;
+    let refused = migrate();
+
+    // one of them dies, whoever of the others is the keeper
+    let [killed, old] = old;
+    killed.kill();
+    all_run(2).await;
+    let wanted = load.stop().await;
+    assert_eq!(completed_when_all_ended(&owner).await, wanted);
+    for worker in [old, new] {
+        worker.terminate();
+        assert!(worker.ended().await.success());
+    }
+    let after: i32 = owner.query_one(revision, &[]).await.expect("asks").get(0);
+    println!("upgraded from revision {before} to {after} under {wanted} jobs");
+    assert!(after > before);
+    assert!(!refused.status.success());
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("newer"),
+        "{refused:?}"
+    );
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
@@ -18,24 +127,10 @@ async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
         database.worker(&[("default", 4)], noop()),
     ];
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let acknowledged: Shared<Vec<i64>> = Shared::default();
-    let enqueuers: Vec<_> = (0..2)
-        .map(|_| {
-            let (config, stop, acknowledged) = (database.config("enqueuer"), stop.clone(), acknowledged.clone());
-            tokio::spawn(async move {
-                let client = crate::common::connect(&config).await;
-                while !stop.load(Ordering::Acquire) {
-                    let id = enqueue(&client, "noop").await;
-                    acknowledged.lock().unwrap().push(id);
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                }
-            })
-        })
-        .collect();
+    let load = Load::start(&database);
 
     for _ in 0..3 {
-        let before = acknowledged.lock().unwrap().len();
+        let before = load.acknowledged();
         owner
             .batch_execute(
                 "update bugle.schema_version set checksum = 'of an earlier release', revision = revision - 1",
@@ -49,19 +144,8 @@ async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
     let late = database.worker(&[("default", 4)], noop());
     let last = enqueue(&owner, "noop").await;
     wait_for_state(&owner, last, "completed").await;
-    stop.store(true, Ordering::Release);
-    for enqueuer in enqueuers {
-        enqueuer.await.expect("nobody was refused");
-    }
-    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
-
-    let wanted = acknowledged.lock().unwrap().len() as i64 + 1;
-    let completed: i64 = owner
-        .query_one("select count(*) from bugle.jobs where state = 'completed'", &[])
-        .await
-        .expect("asks")
-        .get(0);
-    assert_eq!(completed, wanted);
+    let wanted = load.stop().await + 1;
+    assert_eq!(completed_when_all_ended(&owner).await, wanted);
     for worker in workers.into_iter().chain([late]) {
         assert!(worker.stop().await.is_clean());
     }
