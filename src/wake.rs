@@ -26,7 +26,14 @@ const RESCAN_SHARE: u32 = 20;
 /// by it: it polls from its cursor, and starts from the beginning only as often as [`RESCAN_SHARE`] allows.
 const DEAR: Duration = Duration::from_millis(10);
 /// The most jobs in one claim.
-const LARGEST_CLAIM: usize = 500;
+const LARGEST_CLAIM: usize = 1_000;
+/// A claim takes no more than half the slots: the other half can be claimed while these are started. Not by smaller claims than this.
+const SMALL_CLAIM: usize = 100;
+
+/// The most jobs a lane with so many slots claims at once.
+pub fn largest_claim(slots: usize) -> usize {
+    slots.div_ceil(2).clamp(SMALL_CLAIM, LARGEST_CLAIM).min(slots)
+}
 
 /// What a worker holds on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +155,7 @@ impl Lane {
         }
         Some(QueueRequest {
             queue: self.queue.clone(),
-            slots: free.min(LARGEST_CLAIM) as i32,
+            slots: free.min(largest_claim(self.slots)) as i32,
             after_priority: self.cursor.map(|c| c.0),
             after_id: self.cursor.map(|c| c.1),
             mode: self.mode.as_str(),
@@ -296,6 +303,14 @@ mod tests {
         assert_eq!(behind.after_id, Some(20));
         assert_eq!(again.after_id, None, "from the beginning before it sleeps");
         assert!(lane.wants_to_sleep());
+    }
+
+    #[test]
+    fn a_claim_leaves_half_the_slots_for_the_next_unless_they_are_few() {
+        let now = Instant::now();
+        let asked = |slots| Lane::new("default", slots, now).request(now).unwrap().slots;
+
+        assert_eq!([1, 80, 150, 500, 5_000].map(asked), [1, 80, 100, 250, 1_000]);
     }
 
     #[test]

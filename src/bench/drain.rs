@@ -7,6 +7,7 @@ use super::server::{Database, fill};
 use super::statistics::median;
 use super::workers::Workers;
 use super::{Bench, Line};
+use crate::wake::largest_claim;
 
 /// How fast a backlog of no-op jobs is worked off
 ///
@@ -26,7 +27,7 @@ pub struct Options {
     /// Worker processes; several numbers for several measurements [default: 1]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub workers: Option<Vec<usize>>,
-    /// How many jobs one process runs at once, and claims at most [default: 500]
+    /// How many jobs one process runs at once; it claims half as many at a time, and 1,000 at most [default: 2000]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
     /// Do not keep completed jobs (bugle.settings.keep_completed)
@@ -37,8 +38,8 @@ pub struct Options {
     pub rounds: Option<usize>,
 }
 
-/// The most jobs of one claim, which is the floor's batch then.
-const LARGEST_CLAIM: u32 = 500;
+/// Enough for the largest claims, one of them under way while the one before is started.
+const SLOTS: u32 = 2_000;
 
 const ORDERS: [Order; 2] = [Order::SideBySide, Order::OneAfterTheOther];
 
@@ -46,10 +47,10 @@ const ORDERS: [Order; 2] = [Order::SideBySide, Order::OneAfterTheOther];
 /// When something could not be measured, or a job is not accounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 200_000, 3_000);
-    let slots = options.slots.unwrap_or(LARGEST_CLAIM);
+    let slots = options.slots.unwrap_or(SLOTS);
     let rounds = bench.choose(options.rounds, 3, 1);
     let history = if options.keep_none { "none kept" } else { "history kept" };
-    let batch = slots.min(LARGEST_CLAIM);
+    let batch = largest_claim(slots as usize) as u32;
     for workers in options.workers.unwrap_or(vec![1]) {
         let (mut drains, mut floors) = (Vec::new(), [Vec::new(), Vec::new()]);
         for round in 1..=rounds {
