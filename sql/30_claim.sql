@@ -122,10 +122,10 @@ revoke execute on function bugle.claim from public;
 
 -- How the rows are picked, and why not otherwise:
 --   The index gives the first rows of a command in order, and they are locked as they are met, so that two claims at the
---   same time take different ones. A worker that serves several commands first counts, without locks, how many of each are
---   among the first: locking while looking would lock a batch for each command.
+--   same time take different ones. Where several of a worker's commands wait, it first counts, without locks, how many of each
+--   are among the first: locking while looking would lock a batch for each command. Mostly one does, which a look at each tells.
 --   Subqueries with a limit cannot be turned round: a plan made while the table was small may join the other way, and then
---   compare every row with every other.
+--   compare every row with every other. Nor can those that only ask whether there is one; "exists" can.
 --   The planner is told what to use (by bugle.claim): this table is empty one minute and has a million rows the next, and a
 --   plan made for one must not meet the other.
 --   Chains have an index of their own, by what is left of them: see bugle.pick_with_chains.
@@ -135,8 +135,8 @@ create or replace function bugle.pick(p_request bugle.queue_request, p_commands 
 language plpgsql
 as $$
 declare
-  v_after_priority constant integer := coalesce(p_request.after_priority, -2147483648);
-  v_after_id constant bigint := coalesce(p_request.after_id, 0);
+  v_after_priority integer := coalesce(p_request.after_priority, -2147483648);
+  v_after_id bigint := coalesce(p_request.after_id, 0);
   v_wanted text[] := p_commands;
   v_shares bigint[] := array[p_request.slots];
   v_chains constant bigint[] := bugle.served_chains(p_commands);
@@ -145,11 +145,14 @@ begin
     return bugle.pick_with_chains(p_request, p_commands, v_chains);
   end if;
   if cardinality(p_commands) > 1 then
-    v_wanted := array(
-      select c.command
-      from unnest(p_commands) c (command)
-      where exists (
-        select
+    select array_agg(c.command),
+      coalesce((array_agg(f.priority order by f.priority, f.id))[1], v_after_priority),
+      -- what lies before the first of them need not be walked over again
+      coalesce((array_agg(f.id order by f.priority, f.id))[1] - 1, v_after_id)
+    into v_wanted, v_after_priority, v_after_id
+    from unnest(p_commands) c (command)
+      cross join lateral (
+        select i.priority, i.id
         from bugle.jobs_live i
         where i.state = 'ready'
           and i.steps is null
@@ -158,7 +161,9 @@ begin
           and i.limit_key is null
           and i.queue = p_request.queue
           and i.command = c.command
-          and (i.priority, i.id) > (v_after_priority, v_after_id)));
+          and (i.priority, i.id) > (v_after_priority, v_after_id)
+        order by i.priority, i.id
+        limit 1) f;
   end if;
   if cardinality(v_wanted) > 1 then
     select array_agg(s.command), array_agg(s.share) into v_wanted, v_shares
