@@ -103,7 +103,7 @@ async fn drain_says_how_fast_a_backlog_goes_next_to_the_floor() {
             "{line}"
         );
     }
-    named(&lines, "floor: claim 500, delete 500");
+    named(&lines, "floor: claim 1000, delete 1000");
 }
 
 #[tokio::test(flavor = "multi_thread")]
