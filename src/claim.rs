@@ -231,14 +231,19 @@ impl Claimer {
 
     /// Hand the jobs to the crew, in order.
     async fn start(&mut self, session: &Session, me: Identity, answer: Answer) -> Result<()> {
-        let claimed = answer.read()?;
-        // from here on they are ours to account for, whatever fails
-        self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+        let claimed = self.take(answer)?;
         for Claimed { job, .. } in self.fetch_payloads(session, me, claimed).await? {
             let running = self.lane_mut(&job.queue).running().clone();
             self.crew.start(job, running);
         }
         Ok(())
+    }
+
+    /// From here on they are ours to account for, whatever fails.
+    fn take(&self, answer: Answer) -> Result<Vec<Claimed>> {
+        let claimed = answer.read()?;
+        self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+        Ok(claimed)
     }
 
     /// Large payloads do not come with the claim.
@@ -262,6 +267,7 @@ impl Claimer {
         for mut claimed in claimed {
             match payloads.remove(&claimed.job.held) {
                 Some(payload) => claimed.job.payload = payload,
+                // between claim and fetch
                 None if claimed.lacks_payload => {
                     fenced.push(claimed);
                     continue;
@@ -277,8 +283,8 @@ impl Claimer {
     /// What was claimed and will not be started.
     fn hand_back_ahead(&mut self) -> Result<()> {
         if let Some(catch) = self.ahead.take() {
-            let claimed = self.note(catch)?.read()?;
-            self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+            let answer = self.note(catch)?;
+            let claimed = self.take(answer)?;
             self.hand_back(claimed);
         }
         Ok(())
