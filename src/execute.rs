@@ -241,7 +241,7 @@ impl Crew {
         ending
     }
 
-    fn deliver(&self, end: End) {
+    pub fn deliver(&self, end: End) {
         self.undelivered.fetch_add(1, Ordering::AcqRel);
         let _ = self.ends.send(end);
     }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::calls::{self, Registration};
 use crate::claim::{Claimer, Stopped};
-use crate::complete;
+use crate::complete::{self, End};
 use crate::config::{Settings, environment};
 use crate::connect::{self, Link, Notifications, Pool, Session, Target};
 use crate::error::{Backoff, Error, Result};
@@ -266,6 +266,7 @@ impl Shift {
     async fn try_to_come_back(&mut self) -> Result<()> {
         let (session, notifications) = self.post.connect().await?;
         let running = self.crew.held_jobs();
+        let named = running.clone();
         let lost = match calls::attach(&session, self.crew.identity(), &running).await {
             Ok(verdicts) => verdicts
                 .iter()
@@ -279,6 +280,12 @@ impl Shift {
             }
             Err(error) => return Err(error),
         };
+        // Let go of meanwhile: told of under a claim that a crash had undone, and refused, before that claim was taken up again.
+        // Nobody runs those; a word about all others changes nothing.
+        let held = self.crew.held_jobs();
+        for forgotten in named.into_iter().filter(|job| !held.contains(job)) {
+            self.crew.deliver(End::given_back(forgotten));
+        }
         for held in lost {
             self.crew.fence(held, STOP_GRACE);
         }
