@@ -157,6 +157,31 @@ $$;
 comment on function bugle.not_held is 'Which of the jobs a worker believes to run are not its own any more.';
 revoke execute on function bugle.not_held from public;
 
+-- The other way round: what a worker holds here and does not name. Its claim was committed after the worker had come back by
+-- another connection, or the end of the job was refused before bugle.attach took its claim up again. Nobody runs those. The
+-- worker gives them back once it knows that no answer to a claim of its own is still on its way (src/keeper.rs).
+create or replace function bugle.unnamed(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
+returns setof bugle.held_job
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  return query
+  select j.id, j.claim
+  from bugle.jobs_live j
+  where j.worker = p_worker
+    and j.state like 'running'
+  except
+  select h.id, h.claim from unnest(p_running) h;
+end
+$$;
+comment on function bugle.unnamed is 'What a worker holds and does not name among what it runs.';
+revoke execute on function bugle.unnamed from public;
+
 create or replace function bugle.detach(p_worker bigint, p_nonce uuid) returns void
 language plpgsql
 security definer

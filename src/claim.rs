@@ -13,6 +13,7 @@ use crate::calls::{self, Answer, Claimed, QueueRequest};
 use crate::connect::{Notifications, Session};
 use crate::error::Result;
 use crate::execute::Crew;
+use crate::forgotten::{Claims, UnderWay};
 use crate::job::HeldJob;
 use crate::observe;
 use crate::wake::{Lane, Mode};
@@ -50,6 +51,8 @@ pub struct Claimer {
     pub hints: mpsc::UnboundedReceiver<Hint>,
     /// The keeper's chores are due: somebody is expected before the keeper would look.
     pub keeper_called: Arc<Notify>,
+    /// Counted, so that whoever looks for forgotten jobs knows what may still come.
+    pub claims: Arc<Claims>,
     pub hears_due: bool,
     pub until_empty: bool,
     /// What was claimed while others were started.
@@ -62,10 +65,11 @@ pub struct Catch {
     answer: Answer,
     asked_at: Instant,
     answered_at: Instant,
+    under_way: UnderWay,
 }
 
 impl Catch {
-    async fn of(requests: Vec<QueueRequest>, session: &Session, me: Identity) -> Result<Catch> {
+    async fn of(requests: Vec<QueueRequest>, session: &Session, me: Identity, under_way: UnderWay) -> Result<Catch> {
         let asked_at = Instant::now();
         let answer = calls::claim(session, me, &requests).await?;
         Ok(Catch {
@@ -73,6 +77,7 @@ impl Catch {
             answer,
             asked_at,
             answered_at: Instant::now(),
+            under_way,
         })
     }
 }
@@ -183,21 +188,22 @@ impl Claimer {
             Some(catch) => catch,
             None => match self.requests() {
                 None => return Ok(false),
-                Some(requests) => Catch::of(requests, session, me).await?,
+                Some(requests) => Catch::of(requests, session, me, self.claims.ask()).await?,
             },
         };
-        let answer = self.note(catch)?;
+        self.note(&catch)?;
         let Some(requests) = self.requests() else {
-            self.start(session, me, answer).await?;
+            self.start(session, me, catch).await?;
             return Ok(true);
         };
+        let next = Catch::of(requests, session, me, self.claims.ask());
         let started = async {
             // the request leaves first
             tokio::task::yield_now().await;
-            self.start(session, me, answer).await
+            self.start(session, me, catch).await
         };
-        let (catch, started) = tokio::join!(Catch::of(requests, session, me), started);
-        self.ahead = Some(catch?);
+        let (next, started) = tokio::join!(next, started);
+        self.ahead = Some(next?);
         if started.is_err() {
             self.hand_back_ahead()?;
         }
@@ -217,7 +223,7 @@ impl Claimer {
     }
 
     /// Tell the lanes what was claimed for them.
-    fn note(&mut self, catch: Catch) -> Result<Answer> {
+    fn note(&mut self, catch: &Catch) -> Result<()> {
         let took = catch.answered_at - catch.asked_at;
         observe::time(&self.crew.observed.tallies.claims, took);
         for request in &catch.requests {
@@ -226,12 +232,12 @@ impl Claimer {
             lane.claimed(request, count, last, catch.asked_at, catch.answered_at);
             lane.running().fetch_add(count, Ordering::AcqRel);
         }
-        Ok(catch.answer)
+        Ok(())
     }
 
     /// Hand the jobs to the crew, in order.
-    async fn start(&mut self, session: &Session, me: Identity, answer: Answer) -> Result<()> {
-        let claimed = self.take(answer)?;
+    async fn start(&mut self, session: &Session, me: Identity, catch: Catch) -> Result<()> {
+        let claimed = self.take(catch)?;
         for Claimed { job, .. } in self.fetch_payloads(session, me, claimed).await? {
             let running = self.lane_mut(&job.queue).running().clone();
             self.crew.start(job, running);
@@ -240,9 +246,10 @@ impl Claimer {
     }
 
     /// From here on they are ours to account for, whatever fails.
-    fn take(&self, answer: Answer) -> Result<Vec<Claimed>> {
-        let claimed = answer.read()?;
+    fn take(&self, catch: Catch) -> Result<Vec<Claimed>> {
+        let claimed = catch.answer.read()?;
         self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+        drop(catch.under_way);
         Ok(claimed)
     }
 
@@ -283,8 +290,8 @@ impl Claimer {
     /// What was claimed and will not be started.
     fn hand_back_ahead(&mut self) -> Result<()> {
         if let Some(catch) = self.ahead.take() {
-            let answer = self.note(catch)?;
-            let claimed = self.take(answer)?;
+            self.note(&catch)?;
+            let claimed = self.take(catch)?;
             self.hand_back(claimed);
         }
         Ok(())

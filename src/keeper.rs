@@ -10,6 +10,7 @@ use crate::claim::Hint;
 use crate::connect::{Link, Session};
 use crate::error::Result;
 use crate::execute::Crew;
+use crate::forgotten::{Claims, Forgotten};
 use crate::observe::REPORT_EVERY;
 
 /// How long the executor of a lost job may take to notice that it should stop.
@@ -24,6 +25,8 @@ pub struct Keeper {
     pub hints: mpsc::UnboundedSender<Hint>,
     /// Told by the claimer when a job is due soon.
     pub called: Arc<Notify>,
+    /// What the claimer has under way.
+    pub claims: Arc<Claims>,
     /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend on it.
     pub safety_poll: Duration,
 }
@@ -32,12 +35,13 @@ impl Keeper {
     /// Beat until dropped.
     pub async fn run(self) {
         let mut has_role = false;
+        let mut forgotten = Forgotten::new(self.claims.clone());
         let mut reported = Instant::now();
         let mut next_beat = Instant::now();
         let mut next_due: Option<Instant> = None;
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next_beat.into()) => match self.beat().await {
+                () = tokio::time::sleep_until(next_beat.into()) => match self.beat(&mut forgotten).await {
                     Ok(pulse) => {
                         self.crew.observed.health.answered(&pulse.role);
                         let now = Instant::now();
@@ -73,7 +77,7 @@ impl Keeper {
         }
     }
 
-    async fn beat(&self) -> Result<Pulse> {
+    async fn beat(&self, forgotten: &mut Forgotten) -> Result<Pulse> {
         self.crew.observed.health.tried();
         let session = self.link.session().await?;
         let running = self.crew.held_jobs();
@@ -84,6 +88,7 @@ impl Keeper {
         if !pulse.has_work.is_empty() {
             let _ = self.hints.send(Hint::Look(pulse.has_work.clone()));
         }
+        forgotten.look(&session, &self.crew).await?;
         for trouble in &pulse.troubles {
             tracing::error!(event = "chore", trouble);
         }

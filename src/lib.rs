@@ -267,6 +267,7 @@ mod error;
 mod execute;
 mod executor;
 mod family;
+mod forgotten;
 mod job;
 mod keeper;
 mod log;

@@ -9,12 +9,13 @@ use uuid::Uuid;
 
 use crate::calls::{self, Registration};
 use crate::claim::{Claimer, Stopped};
-use crate::complete::{self, End};
+use crate::complete;
 use crate::config::{Settings, environment};
 use crate::connect::{self, Link, Notifications, Pool, Session, Target};
 use crate::error::{Backoff, Error, Result};
 use crate::execute::Crew;
 use crate::executor::Registry;
+use crate::forgotten::Claims;
 use crate::keeper::Keeper;
 use crate::notify;
 use crate::observe::{self, Told};
@@ -135,6 +136,7 @@ impl Worker {
         };
         let link = Arc::new(Link::new(post.database.clone(), &format!("bugle {} (2)", post.name)));
         let keeper_called = Arc::new(Notify::new());
+        let claims = Arc::new(Claims::default());
         let completer = tokio::spawn(complete::deliver(crew.clone(), link.clone(), ended));
         let keeper = tokio::spawn(
             Keeper {
@@ -142,6 +144,7 @@ impl Worker {
                 link,
                 hints,
                 called: keeper_called.clone(),
+                claims: claims.clone(),
                 safety_poll: self.settings.safety_poll,
             }
             .run(),
@@ -156,6 +159,7 @@ impl Worker {
             crew: crew.clone(),
             hints: hinted,
             keeper_called,
+            claims,
             hears_due: false,
             until_empty: self.settings.until_empty,
             ahead: None,
@@ -266,7 +270,6 @@ impl Shift {
     async fn try_to_come_back(&mut self) -> Result<()> {
         let (session, notifications) = self.post.connect().await?;
         let running = self.crew.held_jobs();
-        let named = running.clone();
         let lost = match calls::attach(&session, self.crew.identity(), &running).await {
             Ok(verdicts) => verdicts
                 .iter()
@@ -280,12 +283,6 @@ impl Shift {
             }
             Err(error) => return Err(error),
         };
-        // Let go of meanwhile: told of under a claim that a crash had undone, and refused, before that claim was taken up again.
-        // Nobody runs those; a word about all others changes nothing.
-        let held = self.crew.held_jobs();
-        for forgotten in named.into_iter().filter(|job| !held.contains(job)) {
-            self.crew.deliver(End::given_back(forgotten));
-        }
         for held in lost {
             self.crew.fence(held, STOP_GRACE);
         }

@@ -46,6 +46,21 @@ pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], loo
     })
 }
 
+/// What this worker holds and does not name among what it runs.
+pub async fn unnamed(session: &Session, me: Identity, running: &[HeldJob]) -> Result<Vec<HeldJob>> {
+    let rows = session
+        .query(
+            "select id, claim from bugle.unnamed($1, $2, $3)",
+            &[&me.worker, &me.nonce, &running],
+        )
+        .await?;
+    let held = |row: &tokio_postgres::Row| HeldJob {
+        id: row.get(0),
+        claim: row.get(1),
+    };
+    Ok(rows.iter().map(held).collect())
+}
+
 /// Make due jobs ready, fail overdue ones. Returns how many became ready, and when the next is due.
 pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
     session.query("select bugle.expire()", &[]).await?;
