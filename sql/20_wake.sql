@@ -65,8 +65,10 @@ $$;
 comment on function bugle.expect is 'Tell the keeper of a job that is due before it looks again.';
 
 -- Which of these queues have a job now that this worker could claim. A plain read, never SKIP LOCKED: a row that another
--- claim has locked and then rolls back would be left lying.
-create or replace function bugle.look(p_worker bigint, p_queues text[]) returns setof text
+-- claim has locked and then rolls back would be left lying. With cursors, one for each queue, as in a claim: only behind them.
+create or replace function bugle.look(
+  p_worker bigint, p_queues text[], p_after_priorities integer[], p_after_ids bigint[])
+returns setof text
 language plpgsql
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -80,7 +82,9 @@ declare
 begin
   return query
   select q.queue
-  from unnest(p_queues) q (queue)
+  from (
+    select u.queue, coalesce(u.priority, -2147483648) as priority, coalesce(u.id, 0) as id
+    from unnest(p_queues, p_after_priorities, p_after_ids) u (queue, priority, id)) q
   where case
       -- what a limit or a key holds back is not there to be claimed
       when q.queue = any (v_exact) then bugle.can_start(q.queue, v_commands)
@@ -97,6 +101,7 @@ begin
                 and j.steps is null
                 and j.queue = q.queue
                 and j.command = c.command
+                and (j.priority, j.id) > (q.priority, q.id)
                 and (j.deadline is null or j.deadline > now())
               limit 1) found)
         or exists (
@@ -113,6 +118,7 @@ begin
                 and j.queue = q.queue
                 and hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0) = c.key
                 and j.steps[coalesce(j.step, 0) + 1:] <@ v_commands
+                and (j.priority, j.id) > (q.priority, q.id)
                 and (j.deadline is null or j.deadline > now())
               limit 1) found)
     end
@@ -120,18 +126,101 @@ begin
       select from bugle.queues p where p.name = q.queue and p.paused_at is not null);
 end
 $$;
-comment on function bugle.look is 'Which of these queues have a job that this worker could claim now.';
-revoke execute on function bugle.look from public;
+comment on function bugle.look(bigint, text[], integer[], bigint[]) is 'Which of these queues have a job that this worker could claim now, behind these cursors.';
+revoke execute on function bugle.look(bigint, text[], integer[], bigint[]) from public;
+
+create or replace function bugle.look(p_worker bigint, p_queues text[]) returns setof text
+language plpgsql
+as $$
+begin
+  return query
+  select l.queue from bugle.look(p_worker, p_queues, null, null) l (queue);
+end
+$$;
+comment on function bugle.look(bigint, text[]) is 'Which of these queues have a job that this worker could claim now.';
+revoke execute on function bugle.look(bigint, text[]) from public;
+
+-- Where the first ready jobs of a queue lie that this worker could claim, and how many there are, up to so many: what a look from the
+-- beginning would find, without taking anything. For workers that look from a cursor because the beginning is dear: asked on
+-- another connection, it holds nobody up. No row for a queue whose claims have no use for a cursor.
+create or replace function bugle.scout(p_worker bigint, p_queue text, p_limit integer)
+returns table (found integer, priority integer, id bigint)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+declare
+  v_commands constant text[] := coalesce((
+    select r.commands from bugle.registrations r where r.id = p_worker and r.paused_at is null), '{}');
+begin
+  if bugle.exact_queues(array[p_queue], bugle.with_chains(v_commands)) <> '{}' then
+    return;
+  end if;
+  return query
+  with ready as materialized (
+    select r.priority, r.id
+    from (
+      select f.priority, f.id
+      from unnest(v_commands) c (command)
+        cross join lateral (
+          select j.priority, j.id
+          from bugle.jobs_live j
+          where j.state = 'ready'
+            and j.fair_key is null
+            and j.order_key is null
+            and j.limit_key is null
+            and j.steps is null
+            and j.queue = p_queue
+            and j.command = c.command
+            and (j.deadline is null or j.deadline > now())
+          order by j.priority, j.id
+          limit p_limit) f
+      union all
+      select f.priority, f.id
+      from unnest(bugle.served_chains(v_commands)) c (key)
+        cross join lateral (
+          select j.priority, j.id
+          from bugle.jobs_live j
+          where j.state = 'ready'
+            and j.fair_key is null
+            and j.order_key is null
+            and j.limit_key is null
+            and j.steps is not null
+            and j.queue = p_queue
+            and hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0) = c.key
+            and j.steps[coalesce(j.step, 0) + 1:] <@ v_commands
+            and (j.deadline is null or j.deadline > now())
+          order by j.priority, j.id
+          limit p_limit) f) r
+    where not exists (
+      select from bugle.queues q where q.name = p_queue and q.paused_at is not null)
+    order by r.priority, r.id
+    limit p_limit
+  )
+  select (select count(*) from ready)::integer, f.priority, f.id
+  from (values (true)) one
+    left join lateral (
+      select r.priority, r.id from ready r order by r.priority, r.id limit 1) f on true;
+end
+$$;
+comment on function bugle.scout is 'How many ready jobs of a queue this worker could claim, up to so many, and where the first of them lies.';
+revoke execute on function bugle.scout from public;
 
 -- A worker that found nothing asks to sleep. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;
 --   follower: another does; this worker is called when that one has more than it can take;
 --   awake:    a silent transaction is still open: look again soon;
 --   paused:   an operator paused this worker: it holds nothing, and is called when it is resumed.
--- has_work is the last look, with a snapshot taken after the bell was granted.
+-- has_work is the last look, with a snapshot taken after the bell was granted. Whoever names cursors looks only behind them, and must
+-- not forget to scout before them.
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
-create or replace function bugle.arm(p_worker bigint, p_queues text[])
+create or replace function bugle.arm(
+  p_worker bigint, p_queues text[], p_after_priorities integer[], p_after_ids bigint[])
 returns table (queue text, mode text, has_work boolean)
 language plpgsql
 security definer
@@ -166,14 +255,28 @@ begin
       v_modes := v_modes || 'follower'::text;
     end if;
   end loop;
-  v_work := array(select l.queue from bugle.look(p_worker, p_queues) l (queue));
+  v_work := array(select l.queue from bugle.look(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
   return query
   select u.queue, u.mode, u.queue = any (v_work)
   from unnest(p_queues, v_modes) u (queue, mode);
 end
 $$;
-comment on function bugle.arm is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more.';
-revoke execute on function bugle.arm from public;
+comment on function bugle.arm(bigint, text[], integer[], bigint[]) is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more, behind these cursors.';
+revoke execute on function bugle.arm(bigint, text[], integer[], bigint[]) from public;
+
+create or replace function bugle.arm(p_worker bigint, p_queues text[])
+returns table (queue text, mode text, has_work boolean)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  return query
+  select a.queue, a.mode, a.has_work from bugle.arm(p_worker, p_queues, null, null) a;
+end
+$$;
+comment on function bugle.arm(bigint, text[]) is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more.';
+revoke execute on function bugle.arm(bigint, text[]) from public;
 
 -- Whoever looks into a queue and is full, or leaves, hands over to one follower: not to all of them, or fifty idle workers
 -- would start for one job.

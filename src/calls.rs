@@ -5,6 +5,7 @@ mod family;
 mod keep;
 mod stats;
 mod steps;
+mod wake;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +26,7 @@ pub use family::{attend, endings, enqueue_job, enqueue_workflow, kin, spawn};
 pub use keep::{Pulse, heartbeat, is_sent_home, promote, unnamed, upkeep};
 pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
+pub use wake::{arm, scout};
 
 /// The version of the worker protocol this library speaks: `bugle.protocol()`.
 pub const PROTOCOL: i32 = 1;
@@ -239,30 +241,6 @@ pub async fn payloads(session: &Session, me: Identity, ids: &[JobId]) -> Result<
             Ok((held, row.try_get::<_, Json<Box<RawValue>>>(2)?.0))
         })
         .collect()
-}
-
-/// What `bugle.arm` answered for a queue.
-pub struct Armed {
-    pub queue: String,
-    pub mode: String,
-    pub has_work: bool,
-}
-
-pub async fn arm(session: &Session, me: Identity, queues: &[String]) -> Result<Vec<Armed>> {
-    let rows = session
-        .query(
-            "select queue, mode, has_work from bugle.arm($1, $2)",
-            &[&me.worker, &queues],
-        )
-        .await?;
-    Ok(rows
-        .iter()
-        .map(|row| Armed {
-            queue: row.get(0),
-            mode: row.get(1),
-            has_work: row.get(2),
-        })
-        .collect())
 }
 
 pub async fn stand_down(session: &Session, queues: &[String], modes: &[&str]) -> Result<()> {

@@ -1,5 +1,7 @@
 //! The claimer: takes jobs for free slots, on the one connection that proves the worker's life, listens and holds bells.
 
+mod catch;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,15 +11,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Notification;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::{self, Answer, Claimed, QueueRequest};
+use crate::calls::{self, Claimed, QueueRequest};
 use crate::connect::{Notifications, Session};
 use crate::error::Result;
 use crate::execute::Crew;
-use crate::forgotten::{Claims, UnderWay};
+use crate::forgotten::Claims;
 use crate::job::HeldJob;
 use crate::observe;
+use crate::scout::Scouts;
 use crate::wake::{Lane, Mode};
 use crate::worker::Identity;
+pub use catch::Catch;
 
 /// Where the keeper hears of jobs that are due before it looks again: see `bugle.expect`.
 const KEEPER_CHANNEL: &str = "bugle_keeper";
@@ -53,33 +57,11 @@ pub struct Claimer {
     pub keeper_called: Arc<Notify>,
     /// Counted, so that whoever looks for forgotten jobs knows what may still come.
     pub claims: Arc<Claims>,
+    pub scouts: Scouts,
     pub hears_due: bool,
     pub until_empty: bool,
     /// What was claimed while others were started.
     pub ahead: Option<Catch>,
-}
-
-/// What was claimed, for which requests.
-pub struct Catch {
-    requests: Vec<QueueRequest>,
-    answer: Answer,
-    asked_at: Instant,
-    answered_at: Instant,
-    under_way: UnderWay,
-}
-
-impl Catch {
-    async fn of(requests: Vec<QueueRequest>, session: &Session, me: Identity, under_way: UnderWay) -> Result<Catch> {
-        let asked_at = Instant::now();
-        let answer = calls::claim(session, me, &requests).await?;
-        Ok(Catch {
-            requests,
-            answer,
-            asked_at,
-            answered_at: Instant::now(),
-            under_way,
-        })
-    }
 }
 
 impl Claimer {
@@ -118,6 +100,7 @@ impl Claimer {
             if !self.until_empty && self.fall_asleep(session, me).await? {
                 continue;
             }
+            let next_scout = self.send_scouts(me);
             // without room there is nothing to look for until some is made
             let has_room = self.crew.room() > 0;
             let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_look).min();
@@ -129,6 +112,11 @@ impl Claimer {
                 Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
                 () = self.crew.freed() => {}
                 () = sleep_until(next_look) => {}
+                () = sleep_until(next_scout) => {}
+                Some(report) = self.scouts.back() => {
+                    let lane = self.lane_mut(&report.queue);
+                    lane.scout_returned(report.scouted, report.took, Instant::now());
+                }
                 () = shutdown.cancelled() => {}
             }
         }
@@ -304,14 +292,31 @@ impl Claimer {
         }
     }
 
+    /// For every lane whose time it is. Returns when the next is due.
+    fn send_scouts(&mut self, me: Identity) -> Option<Instant> {
+        let now = Instant::now();
+        let mut next = None;
+        for lane in &mut self.lanes {
+            match lane.next_scout() {
+                Some((due, most)) if due <= now => {
+                    self.scouts.send(me, &lane.queue, most);
+                    lane.scout_left();
+                }
+                Some((due, _)) => next = Some(next.map_or(due, |next: Instant| next.min(due))),
+                None => {}
+            }
+        }
+        next
+    }
+
     /// Ask for the bells of lanes that found nothing. False if no lane wants to sleep.
     async fn fall_asleep(&mut self, session: &Session, me: Identity) -> Result<bool> {
-        let queues: Vec<String> = self
+        let (queues, cursors): (Vec<String>, Vec<_>) = self
             .lanes
             .iter()
             .filter(|lane| lane.wants_to_sleep())
-            .map(|lane| lane.queue.clone())
-            .collect();
+            .map(|lane| (lane.queue.clone(), lane.cursor()))
+            .unzip();
         if queues.is_empty() {
             return Ok(false);
         }
@@ -322,7 +327,7 @@ impl Claimer {
                 lane.listening = true;
             }
         }
-        for answer in calls::arm(session, me, &queues).await? {
+        for answer in calls::arm(session, me, &queues, &cursors).await? {
             let now = Instant::now();
             let lane = self.lane_mut(&answer.queue);
             lane.armed(&answer.mode, answer.has_work, now);

@@ -278,6 +278,7 @@ pub mod operate;
 pub mod private_postgres;
 pub mod read;
 pub mod schema;
+mod scout;
 mod shutdown;
 pub mod stage;
 mod step;

@@ -21,9 +21,12 @@ const MOST_PATIENCE: u32 = 8;
 const RESCAN: Duration = Duration::from_millis(50);
 /// A rescan may take this part of the time: with an old snapshot held open it walks over everything that is dead.
 const RESCAN_SHARE: u32 = 20;
+/// The same for a lane that was rung for and found nothing behind its cursor: what rang probably lies before it.
+const RUNG_SHARE: u32 = 2;
 /// A look from the beginning that finds next to nothing and takes longer than this walks over what is dead and cannot be
-/// cleaned up. Such a lane does not sleep, because the last look before it sleeps would take as long and delay the next job
-/// by it: it polls from its cursor, and starts from the beginning only as often as [`RESCAN_SHARE`] allows.
+/// cleaned up. Such a lane looks from its cursor, also when it goes to sleep; what lies before it is scouted on another
+/// connection, as often as [`RESCAN_SHARE`] allows, so that no job has to wait for it. Where a cursor is of no use, because of
+/// limits or keys, it does not sleep, but polls.
 const DEAR: Duration = Duration::from_millis(10);
 /// The most jobs in one claim.
 const LARGEST_CLAIM: usize = 1_000;
@@ -69,6 +72,13 @@ impl Mode {
     }
 }
 
+/// What a scout found: so many jobs, up to the number it was sent for, the first of them here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scouted {
+    pub found: usize,
+    pub first: (i32, i64),
+}
+
 /// One queue, as one worker sees it.
 #[derive(Debug)]
 pub struct Lane {
@@ -83,6 +93,15 @@ pub struct Lane {
     furthest: Option<(i32, i64)>,
     /// Whether a look from the beginning has become dear.
     is_dear: bool,
+    /// Whether what lies before the cursor can be scouted.
+    can_scout: bool,
+    is_scouting: bool,
+    /// Found by a scout: to be claimed next.
+    scouted: Option<Scouted>,
+    /// Whether the claim under way is for that.
+    fetches_scouted: bool,
+    /// Whether it was rung for and has found nothing since.
+    is_rung: bool,
     /// Whether the last look from the beginning found less than it asked for, and none since found more.
     is_drained: bool,
     /// Claims in a row that got all they asked for.
@@ -109,6 +128,11 @@ impl Lane {
             cursor: None,
             furthest: None,
             is_dear: false,
+            can_scout: true,
+            is_scouting: false,
+            scouted: None,
+            fetches_scouted: false,
+            is_rung: false,
             is_drained: false,
             full_claims: 0,
             empty_looks: 0,
@@ -140,6 +164,8 @@ impl Lane {
         self.listening = false;
         self.mode = Mode::Awake;
         self.cursor = None;
+        self.scouted = None;
+        self.fetches_scouted = false;
         self.empty_looks = 0;
         self.next_look = now;
     }
@@ -150,16 +176,76 @@ impl Lane {
         if free == 0 || self.next_look > now {
             return None;
         }
-        if self.cursor.is_some() && now >= self.rescanned_at + RESCAN.max(self.rescan_cost * RESCAN_SHARE) {
+        if self.cursor.is_some() && !self.scouts() && now >= self.rescan_at() {
             self.cursor = None;
         }
+        let most = free.min(largest_claim(self.slots));
+        let scouted = self.scouted.take();
+        self.fetches_scouted = scouted.is_some();
+        let (slots, after) = match scouted {
+            // no more than that: behind the last of them lies what is dead
+            Some(Scouted { found, first }) => (most.min(found), Some((first.0, first.1 - 1))),
+            None => (most, self.cursor),
+        };
         Some(QueueRequest {
             queue: self.queue.clone(),
-            slots: free.min(largest_claim(self.slots)) as i32,
-            after_priority: self.cursor.map(|c| c.0),
-            after_id: self.cursor.map(|c| c.1),
+            slots: slots as i32,
+            after_priority: after.map(|c| c.0),
+            after_id: after.map(|c| c.1),
             mode: self.mode.as_str(),
         })
+    }
+
+    /// Whether it leaves what lies before its cursor to scouts.
+    fn scouts(&self) -> bool {
+        self.is_dear && self.can_scout && self.cursor.is_some()
+    }
+
+    fn rescan_at(&self) -> Instant {
+        let share = if self.is_rung { RUNG_SHARE } else { RESCAN_SHARE };
+        self.rescanned_at + RESCAN.max(self.rescan_cost * share)
+    }
+
+    /// When to send the next scout, if this lane has any, and how many jobs it may look for.
+    pub fn next_scout(&self) -> Option<(Instant, i32)> {
+        let most = self.free_slots().min(largest_claim(self.slots));
+        (self.scouts() && !self.is_scouting && self.scouted.is_none() && most > 0)
+            .then(|| (self.rescan_at(), most as i32))
+    }
+
+    /// A scout is on its way.
+    pub fn scout_left(&mut self) {
+        self.is_scouting = true;
+    }
+
+    /// A scout is back, after so long: with what it found, or with nothing because it could not look.
+    pub fn scout_returned(&mut self, report: Option<Scouted>, cost: Duration, now: Instant) {
+        self.is_scouting = false;
+        self.is_rung = false;
+        self.rescanned_at = now;
+        self.rescan_cost = cost;
+        let Some(report) = report else {
+            self.can_scout = false;
+            return;
+        };
+        if report.found > 0 {
+            // what lies behind the cursor is found from there
+            self.scouted = Some(report).filter(|report| self.cursor.is_some_and(|cursor| report.first <= cursor));
+            self.next_look = now;
+        } else if cost > DEAR {
+            self.is_drained = true;
+        } else {
+            // what was dead is gone: the next look is an ordinary one, from the beginning
+            self.is_dear = false;
+            self.cursor = None;
+            self.empty_looks = 0;
+            self.next_look = now;
+        }
+    }
+
+    /// From where on the last look before sleep looks.
+    pub fn cursor(&self) -> Option<(i32, i64)> {
+        self.cursor.filter(|_| self.scouts())
     }
 
     /// A claim was answered: `got` jobs, the last at `last`. It took from `asked_at` to `now`.
@@ -178,21 +264,33 @@ impl Lane {
             self.rescan_cost = now - asked_at;
             if got < 10 {
                 self.is_dear = self.rescan_cost > DEAR;
+                self.can_scout |= !self.is_dear;
             }
         }
         if got > 0 {
             self.empty_looks = 0;
             self.step = STEP;
-            self.furthest = last;
             self.is_drained = false;
+            self.is_rung = false;
         }
+        if std::mem::take(&mut self.fetches_scouted) {
+            // where there were some there may be more; and what was urgent will be again
+            self.rescan_cost = Duration::ZERO;
+            self.cursor = self
+                .cursor
+                .map(|cursor| last.filter(|last| last.0 < cursor.0).unwrap_or(cursor));
+            self.next_look = now;
+            return;
+        }
+        self.furthest = last.or(self.furthest);
         if got >= request.slots as usize {
             // one full claim is a trickle's; a cursor for it would cost another look when the next one finds nothing
-            self.cursor = last.filter(|_| self.full_claims > 0);
+            self.cursor = last.filter(|_| self.full_claims > 0 || self.is_dear);
             self.full_claims += 1;
             self.next_look = now;
         } else if !from_the_beginning && self.is_dear {
             self.full_claims = 0;
+            self.empty_looks += u32::from(got == 0);
             self.next_look = now + self.step;
             self.step = (self.step * 2).min(LONGEST_STEP);
         } else if !from_the_beginning {
@@ -211,7 +309,8 @@ impl Lane {
 
     /// Whether it has looked in vain often enough.
     pub fn wants_to_sleep(&self) -> bool {
-        self.mode == Mode::Awake && self.empty_looks >= self.patience && self.free_slots() > 0 && !self.is_dear
+        let may_sleep = !self.is_dear || self.cursor.is_none() || self.scouts();
+        self.mode == Mode::Awake && self.empty_looks >= self.patience && self.free_slots() > 0 && may_sleep
     }
 
     /// Whether its last look, from the beginning, found nothing more to take.
@@ -243,6 +342,7 @@ impl Lane {
                 (self.patience / 2).max(1)
             };
         }
+        self.is_rung = true;
         self.empty_looks = 0;
         self.next_look = now;
     }
@@ -254,89 +354,4 @@ impl Lane {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    /// One look that takes `cost` and finds `got` jobs, the last of them at `id`.
-    fn look(lane: &mut Lane, now: &mut Instant, cost: Duration, got: usize, id: i64) -> QueueRequest {
-        let asked_at = *now;
-        let request = lane.request(asked_at).expect("it is time to look");
-        *now += cost;
-        lane.claimed(&request, got, (got > 0).then_some((0, id)), asked_at, *now);
-        request
-    }
-
-    #[test]
-    fn an_idle_lane_asks_to_sleep_after_one_look_in_vain() {
-        let mut now = Instant::now();
-        let mut lane = Lane::new("default", 4, now);
-        assert!(!lane.wants_to_sleep());
-
-        look(&mut lane, &mut now, MS, 0, 0);
-
-        assert!(lane.wants_to_sleep() && lane.found_nothing());
-        lane.armed("sentinel", false, now);
-        assert!(
-            lane.request(now + Duration::from_secs(60)).is_none(),
-            "it sleeps until it is rung"
-        );
-        lane.wake(now);
-        assert_eq!(
-            lane.request(now).unwrap().mode,
-            "sentinel",
-            "the claim lets go of the bell"
-        );
-    }
-
-    #[test]
-    fn the_cursor_moves_on_under_load_and_starts_again_when_it_runs_dry() {
-        let mut now = Instant::now();
-        let mut lane = Lane::new("default", 4, now);
-
-        look(&mut lane, &mut now, MS, 4, 10);
-        look(&mut lane, &mut now, MS, 4, 20);
-        let behind = look(&mut lane, &mut now, MS, 1, 21);
-        let again = look(&mut lane, &mut now, MS, 0, 0);
-
-        assert_eq!(behind.after_id, Some(20));
-        assert_eq!(again.after_id, None, "from the beginning before it sleeps");
-        assert!(lane.wants_to_sleep());
-    }
-
-    #[test]
-    fn a_claim_leaves_half_the_slots_for_the_next_unless_they_are_few() {
-        let now = Instant::now();
-        let asked = |slots| Lane::new("default", slots, now).request(now).unwrap().slots;
-
-        assert_eq!([1, 80, 150, 500, 5_000].map(asked), [1, 80, 100, 250, 1_000]);
-    }
-
-    #[test]
-    fn a_lane_whose_beginning_is_dear_polls_from_its_cursor_and_rescans_seldom() {
-        let mut now = Instant::now();
-        let mut lane = Lane::new("default", 4, now);
-        look(&mut lane, &mut now, MS, 1, 7);
-        now += 3 * MS;
-
-        look(&mut lane, &mut now, 80 * MS, 0, 0);
-        assert!(!lane.wants_to_sleep());
-        let (mut looks, mut rescans) = (0, 0);
-        let until = now + Duration::from_secs(4);
-        while now < until {
-            now = now.max(lane.next_look().unwrap());
-            let request = look(&mut lane, &mut now, MS, 0, 0);
-            looks += 1;
-            rescans += u32::from(request.after_id.is_none());
-            if request.after_id.is_none() {
-                break;
-            }
-            assert_eq!(request.after_id, Some(7));
-        }
-
-        assert!(looks > 40, "it keeps looking: {looks}");
-        assert_eq!(rescans, 1, "and from the beginning after a while");
-        assert!(lane.wants_to_sleep(), "which is cheap again");
-    }
-}
+mod tests;

@@ -20,6 +20,7 @@ use crate::keeper::Keeper;
 use crate::notify;
 use crate::observe::{self, Told};
 use crate::schema;
+use crate::scout::Scouts;
 use crate::shutdown::Shutdown;
 use crate::wake::Lane;
 use crate::workspace::Workspaces;
@@ -160,6 +161,10 @@ impl Worker {
             hints: hinted,
             keeper_called,
             claims,
+            scouts: Scouts::new(Link::new(
+                post.database.clone(),
+                &format!("bugle {} (scout)", post.name),
+            )),
             hears_due: false,
             until_empty: self.settings.until_empty,
             ahead: None,

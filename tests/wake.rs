@@ -257,3 +257,47 @@ async fn a_delayed_job_starts_at_its_time_without_the_safety_poll() {
     assert!(late.iter().all(|late| *late < 0.5), "started too late: {late:?}");
     worker.stop().await;
 }
+
+/// With an old snapshot held open a look from the beginning walks over everything that is dead. It is left to scouts.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_before_the_cursor_is_found_while_an_old_snapshot_is_held_open() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let old = database.owner().await;
+    old.batch_execute("begin isolation level repeatable read; select count(*) from bugle.jobs")
+        .await
+        .unwrap();
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command) select 'noop' from generate_series(1, 200000); delete from bugle.jobs_live",
+        )
+        .await
+        .unwrap();
+    let worker = start_without_safety_poll(&database, 10);
+    for round in 0..6 {
+        let id = enqueue(&owner, "noop").await;
+        wait_for_state(&owner, id, "completed").await;
+        if round > 0 {
+            let urgent: i64 = owner
+                .query_one(
+                    "insert into bugle.jobs (command, priority) values ('noop', $1) returning id",
+                    &[&-round],
+                )
+                .await
+                .unwrap()
+                .get(0);
+            wait_for_state(&owner, urgent, "completed").await;
+        }
+    }
+    let scouts: i64 = owner
+        .query_one(
+            "select count(*) from pg_stat_activity where datname = current_database() and application_name like '% (scout)'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(scouts, 1, "somebody looked before the cursor");
+    assert!(worker.stop().await.is_clean());
+    old.batch_execute("rollback").await.unwrap();
+}

@@ -375,7 +375,7 @@ const BUGS: [Bug; 39] = [
         name: "a sleeper takes the bell and does not look once more",
         patches: &[(
             "20_wake",
-            "  v_work := array(select l.queue from bugle.look(p_worker, p_queues) l (queue));",
+            "  v_work := array(select l.queue from bugle.look(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));",
             "  v_work := '{}';",
         )],
         scenario: Wake,

@@ -1,0 +1,180 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// One look that takes `cost` and finds `got` jobs, the last of them at `id`.
+fn look(lane: &mut Lane, now: &mut Instant, cost: Duration, got: usize, id: i64) -> QueueRequest {
+    let asked_at = *now;
+    let request = lane.request(asked_at).expect("it is time to look");
+    *now += cost;
+    lane.claimed(&request, got, (got > 0).then_some((0, id)), asked_at, *now);
+    request
+}
+
+#[test]
+fn an_idle_lane_asks_to_sleep_after_one_look_in_vain() {
+    let mut now = Instant::now();
+    let mut lane = Lane::new("default", 4, now);
+    assert!(!lane.wants_to_sleep());
+
+    look(&mut lane, &mut now, MS, 0, 0);
+
+    assert!(lane.wants_to_sleep() && lane.found_nothing());
+    lane.armed("sentinel", false, now);
+    assert!(
+        lane.request(now + Duration::from_secs(60)).is_none(),
+        "it sleeps until it is rung"
+    );
+    lane.wake(now);
+    assert_eq!(
+        lane.request(now).unwrap().mode,
+        "sentinel",
+        "the claim lets go of the bell"
+    );
+}
+
+#[test]
+fn the_cursor_moves_on_under_load_and_starts_again_when_it_runs_dry() {
+    let mut now = Instant::now();
+    let mut lane = Lane::new("default", 4, now);
+
+    look(&mut lane, &mut now, MS, 4, 10);
+    look(&mut lane, &mut now, MS, 4, 20);
+    let behind = look(&mut lane, &mut now, MS, 1, 21);
+    let again = look(&mut lane, &mut now, MS, 0, 0);
+
+    assert_eq!(behind.after_id, Some(20));
+    assert_eq!(again.after_id, None, "from the beginning before it sleeps");
+    assert!(lane.wants_to_sleep());
+}
+
+#[test]
+fn a_claim_leaves_half_the_slots_for_the_next_unless_they_are_few() {
+    let now = Instant::now();
+    let asked = |slots| Lane::new("default", slots, now).request(now).unwrap().slots;
+
+    assert_eq!([1, 80, 150, 500, 5_000].map(asked), [1, 80, 100, 250, 1_000]);
+}
+
+/// A lane that has claimed a job, and then looked in vain for 80 ms.
+fn dear_lane(now: &mut Instant) -> Lane {
+    let mut lane = Lane::new("default", 4, *now);
+    look(&mut lane, now, MS, 1, 70);
+    *now += 3 * MS;
+    look(&mut lane, now, 80 * MS, 0, 0);
+    lane
+}
+
+#[test]
+fn a_lane_whose_beginning_is_dear_sleeps_behind_its_cursor_and_sends_scouts() {
+    let mut now = Instant::now();
+    let mut lane = dear_lane(&mut now);
+
+    assert!(lane.wants_to_sleep());
+    assert_eq!(lane.cursor(), Some((0, 70)));
+    lane.armed("sentinel", false, now);
+    assert_eq!(lane.next_scout(), Some((now + 20 * 80 * MS, 4)), "seldom");
+    lane.wake(now);
+    assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
+    let (due, _) = lane.next_scout().unwrap();
+    assert!(due <= now + 2 * 80 * MS, "sooner if it was rung for in vain");
+    lane.scout_left();
+    assert_eq!(lane.next_scout(), None, "one at a time");
+}
+
+#[test]
+fn what_a_scout_found_is_claimed_and_the_cursor_stays() {
+    let mut now = Instant::now();
+    let mut lane = dear_lane(&mut now);
+    lane.armed("sentinel", false, now);
+    lane.scout_left();
+
+    now += 80 * MS;
+    let scouted = Scouted {
+        found: 2,
+        first: (0, 7),
+    };
+    lane.scout_returned(Some(scouted), 80 * MS, now);
+    let request = look(&mut lane, &mut now, MS, 2, 9);
+
+    assert_eq!(
+        (request.after_id, request.slots, request.mode),
+        (Some(6), 2, "sentinel")
+    );
+    assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
+    let (due, _) = lane.next_scout().unwrap();
+    assert!(due <= now + 50 * MS, "there may be more");
+}
+
+#[test]
+fn a_lane_follows_what_is_more_urgent_than_its_cursor() {
+    let mut now = Instant::now();
+    let mut lane = dear_lane(&mut now);
+    lane.scout_left();
+    let scouted = Scouted {
+        found: 1,
+        first: (-5, 90),
+    };
+    lane.scout_returned(Some(scouted), 80 * MS, now);
+
+    let asked_at = now;
+    let request = lane.request(now).unwrap();
+    lane.claimed(&request, 1, Some((-5, 90)), asked_at, now);
+
+    assert_eq!(lane.cursor(), Some((-5, 90)));
+}
+
+#[test]
+fn a_scout_that_is_back_soon_ends_it_all() {
+    let mut now = Instant::now();
+    let mut lane = dear_lane(&mut now);
+    lane.armed("sentinel", false, now);
+    lane.scout_left();
+
+    let nothing = Scouted {
+        found: 0,
+        first: (0, 0),
+    };
+    lane.scout_returned(Some(nothing), MS, now);
+
+    assert_eq!(lane.next_scout(), None);
+    let request = look(&mut lane, &mut now, MS, 0, 0);
+    assert_eq!(request.after_id, None, "from the beginning, as ever");
+    assert!(lane.wants_to_sleep() && lane.cursor().is_none());
+}
+
+#[test]
+fn where_scouts_are_of_no_use_a_dear_lane_polls_from_its_cursor_and_rescans_seldom() {
+    let mut now = Instant::now();
+    let mut lane = dear_lane(&mut now);
+    lane.scout_left();
+    lane.scout_returned(None, 80 * MS, now);
+
+    assert!(!lane.wants_to_sleep());
+    let (mut looks, mut rescans) = (0, 0);
+    let until = now + Duration::from_secs(4);
+    while now < until {
+        now = now.max(lane.next_look().unwrap());
+        let request = look(&mut lane, &mut now, MS, 0, 0);
+        looks += 1;
+        rescans += u32::from(request.after_id.is_none());
+        if request.after_id.is_none() {
+            break;
+        }
+        assert_eq!(request.after_id, Some(70));
+    }
+
+    assert!(looks > 40, "it keeps looking: {looks}");
+    assert_eq!(rescans, 1, "and from the beginning after a while");
+    assert!(lane.wants_to_sleep(), "which is cheap again");
+}
+
+#[test]
+fn a_lane_that_never_claimed_anything_sleeps_even_if_its_looks_are_dear() {
+    let mut now = Instant::now();
+    let mut lane = Lane::new("default", 4, now);
+
+    look(&mut lane, &mut now, 80 * MS, 0, 0);
+
+    assert!(lane.wants_to_sleep() && lane.cursor().is_none());
+}
