@@ -7,6 +7,7 @@ mod judge;
 mod proof {
     mod disk;
     mod edges;
+    mod excuses;
     mod failover;
     mod fuzz;
     mod fuzz_cli;

@@ -9,6 +9,7 @@ use super::verdict::{Bars, Court, Kind, LONGEST_FREEZE};
 /// One execution of one step.
 struct StepRun<'a> {
     who: &'a str,
+    claim: i64,
     from: u64,
     /// It came to a good end.
     done: bool,
@@ -178,7 +179,7 @@ impl Court<'_> {
         let (mut violations, mut of_chains, mut of_executors) = (Vec::new(), 0, 0);
         for entry in &self.history.entries {
             match &entry.what {
-                What::StepStarted { job, step, of, .. } => {
+                What::StepStarted { job, claim, step, of } => {
                     match of {
                         0 => of_executors += 1,
                         _ => of_chains += 1,
@@ -195,6 +196,7 @@ impl Court<'_> {
                     }
                     runs.entry((*job, step)).or_default().push(StepRun {
                         who: &entry.who,
+                        claim: *claim,
                         from: entry.at,
                         done: false,
                     });
@@ -217,7 +219,12 @@ impl Court<'_> {
                 }
             }
             for pair in runs.windows(2).filter(|pair| pair[0].done) {
-                if !self.is_explained(pair[0].who, pair[0].from, pair[1].from) {
+                // whoever was frozen before it began has an older claim, and begins after the one that was given its job
+                let (victim, since) = match pair[0].claim <= pair[1].claim {
+                    true => (pair[0].who, pair[0].from),
+                    false => (pair[1].who, pair[1].from.saturating_sub(LONGEST_FREEZE)),
+                };
+                if !self.is_explained(victim, since, pair[1].from) {
                     violations.push(format!(
                         "step {step} of job {job} was done by {} and run again by {}, and nothing explains it",
                         pair[0].who, pair[1].who
