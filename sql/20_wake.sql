@@ -154,6 +154,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
+  v_limit constant integer := least(greatest(coalesce(p_limit, 0), 0), 10000);
   v_commands constant text[] := coalesce((
     select r.commands from bugle.registrations r where r.id = p_worker and r.paused_at is null), '{}');
 begin
@@ -178,7 +179,7 @@ begin
             and j.command = c.command
             and (j.deadline is null or j.deadline > now())
           order by j.priority, j.id
-          limit p_limit) f
+          limit v_limit) f
       union all
       select f.priority, f.id
       from unnest(bugle.served_chains(v_commands)) c (key)
@@ -195,11 +196,11 @@ begin
             and j.steps[coalesce(j.step, 0) + 1:] <@ v_commands
             and (j.deadline is null or j.deadline > now())
           order by j.priority, j.id
-          limit p_limit) f) r
+          limit v_limit) f) r
     where not exists (
       select from bugle.queues q where q.name = p_queue and q.paused_at is not null)
     order by r.priority, r.id
-    limit p_limit
+    limit v_limit
   )
   select (select count(*) from ready)::integer, f.priority, f.id
   from (values (true)) one

@@ -26,6 +26,7 @@ declare
   v_is_exact boolean;
   v_ids bigint[];
   v_places tid[];
+  v_limit_keys text[];
   v_count bigint;
   v_now timestamptz;
   v_most integer;
@@ -74,7 +75,7 @@ begin
     v_request.slots := least(v_request.slots, 10000);
     v_is_exact := v_request.queue = any (v_exact);
     if v_is_exact then
-      select p.ids, p.places into v_ids, v_places from bugle.pick_exactly(v_request, v_commands) p;
+      select p.ids, p.places, p.limit_keys into v_ids, v_places, v_limit_keys from bugle.pick_exactly(v_request, v_commands) p;
     else
       v_places := bugle.pick(v_request, v_commands);
     end if;
@@ -109,7 +110,7 @@ begin
 
     get diagnostics v_count = row_count;
     if v_is_exact then
-      perform bugle.note_starts(v_request.queue, v_ids);
+      perform bugle.note_starts(v_request.queue, v_limit_keys);
     end if;
     if v_count >= v_request.slots then
       perform bugle.pass_on(v_request.queue);

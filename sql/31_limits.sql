@@ -238,7 +238,9 @@ comment on function bugle.command_rooms is 'How many jobs may start now of each 
 revoke execute on function bugle.command_rooms from public;
 
 -- Called after the jobs were stamped: what is noted here is not earlier than their started_at, so the period holds between those.
-create or replace function bugle.note_starts(p_queue text, p_ids bigint[]) returns void
+-- p_keys has the limit key of each of them, or null.
+drop function if exists bugle.note_starts(text, bigint[]);
+create or replace function bugle.note_starts(p_queue text, p_keys text[]) returns void
 language plpgsql
 as $$
 declare
@@ -246,20 +248,18 @@ declare
   v_keys text[];
 begin
   select q.* into v_limits from bugle.queues q where q.name = p_queue;
-  if cardinality(p_ids) = 0 or num_nonnulls(v_limits.max_starts, v_limits.max_starts_per_key) = 0 then
+  if cardinality(p_keys) = 0 or num_nonnulls(v_limits.max_starts, v_limits.max_starts_per_key) = 0 then
     return;
   end if;
   with noted as (
     insert into bugle.starts (queue, key, started_at, starts, total)
     select p_queue, k.key, greatest(clock_timestamp(), l.started_at + interval '1 microsecond'), k.starts, coalesce(l.total, 0) + k.starts
     from (
-      select '' as key, cardinality(p_ids) as starts
+      select '' as key, cardinality(p_keys) as starts
       where v_limits.max_starts is not null
       union all
       select j.limit_key, count(*)
-      from unnest(p_ids) i (id)
-        cross join lateral (
-          select f.limit_key from bugle.jobs_live f where f.id = i.id limit 1) j
+      from unnest(p_keys) j (limit_key)
       where v_limits.max_starts_per_key is not null
         and j.limit_key is not null
       group by j.limit_key) k
@@ -270,9 +270,15 @@ begin
           and s.key = k.key
         order by s.started_at desc
         limit 1) l on true
-    returning key
+    returning key, starts, total
   )
-  select array_agg(n.key) into v_keys from noted n;
+  -- what has left the period is removed with every eighth start, eight times as much as comes
+  select array_agg(n.key) into v_keys
+  from noted n
+  where n.total / 8 > (n.total - n.starts) / 8;
+  if v_keys is null then
+    return;
+  end if;
   delete from bugle.starts s
   where s.ctid = any (array(
     select old.ctid
@@ -284,7 +290,7 @@ begin
           and o.key = k.key
           and o.started_at <= clock_timestamp() - case k.key when '' then v_limits.starts_period else v_limits.starts_per_key_period end
         order by o.started_at
-        limit 20) old));
+        limit 160) old));
 end
 $$;
 comment on function bugle.note_starts is 'Note that these jobs started, where starts are counted.';

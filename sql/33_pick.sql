@@ -29,6 +29,8 @@ declare
   v_is_all boolean;
   v_must_choose boolean;
   v_keys text[];
+  v_heads bigint[];
+  v_place integer;
   v_free_at timestamptz;
 begin
   ids := '{}';
@@ -61,13 +63,25 @@ begin
     v_commands := array(
       select c.command from unnest(v_commands) c (command) where bugle.has_ready(p_queue, array[c.command]));
     -- one start each; or more keys, if some of them may have nothing that can start
-    v_keys := bugle.rotated(p_queue, v_commands, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end);
+    select h.keys, h.heads into v_keys, v_heads
+    from bugle.heads_by_turn(p_queue, v_commands, p_served, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
   end if;
   -- a short look first; longer ones if it did not find enough among many
   v_depth := v_most;
   v_each := (v_most - 1) / greatest(cardinality(v_keys), 1) + 1;
   loop
-    if is_fair then
+    if is_fair and v_each = 1 and array_position(v_heads, null) is not distinct from array_position(v_keys, '')
+      and cardinality(array_positions(v_heads, null)) <= 1
+    then
+      -- one of each, and of each it is known which
+      ids := array_remove(v_heads, null);
+      if '' = any (v_keys) then
+        v_place := array_position(v_keys, '');
+        ids := ids[1:v_place - 1] || bugle.in_line(p_queue, v_commands, p_served, null, v_blocks, 1 + case when v_has_order then 50 else 0 end, 1) || ids[v_place:];
+      end if;
+      v_is_all := false;
+      v_each := least(4, v_most);
+    elsif is_fair then
       ids := bugle.by_turns(p_queue, v_commands, p_served, v_keys, v_blocks, v_each + case when v_has_order then 50 else 0 end, v_each);
       v_is_all := v_each >= v_most or v_each * cardinality(v_keys) > 5000;
       v_each := least(4 * v_each, v_most);
@@ -84,6 +98,10 @@ begin
   end loop;
   look_at := least(look_at, v_free_at);
 
+  if cardinality(ids) < room and cardinality(v_commands) > 1 then
+    v_commands := array(
+      select c.command from unnest(v_commands) c (command) where bugle.has_ready(p_queue, array[c.command]));
+  end if;
   if cardinality(ids) < room and v_has_order then
     select h.ids, h.order_key into ids, turn.order_key
     from bugle.hop_order_keys(p_queue, v_limits, v_busy, v_commands, p_served, v_blocks, coalesce(turn.order_key, ''), ids, room, p_reach) h;
@@ -94,7 +112,9 @@ begin
   if cardinality(ids) < room and v_has_keys then
     select h.ids, h.limit_key, least(look_at, h.free_at) into ids, turn.limit_key, look_at
     from bugle.hop_limit_keys(v_limits, v_busy, v_commands, p_served, coalesce(turn.limit_key, ''), ids, room, p_reach) h;
-    select c.ids into ids from bugle.capped(v_limits, v_busy, v_command_rooms, ids) c;
+    if v_command_rooms is not null then
+      select c.ids into ids from bugle.capped(v_limits, v_busy, v_command_rooms, ids) c;
+    end if;
   end if;
   ids := ids[1:v_most];
 end
@@ -102,155 +122,14 @@ $$;
 comment on function bugle.startable is 'Which jobs of a queue with limits or keys may start now, in order.';
 revoke execute on function bugle.startable from public;
 
--- Fair keys in the order of their turns: those behind the last, then from the beginning. Those without a key begin the round.
-create or replace function bugle.rotated(p_queue text, p_commands text[], p_after text, p_limit integer) returns text[]
-language plpgsql stable
-as $$
-declare
-  v_keys text[] := bugle.next_fair_keys(p_queue, p_commands, p_after, p_limit);
-begin
-  if cardinality(v_keys) < p_limit then
-    v_keys := v_keys || ''::text || array(
-      select k.key
-      from unnest(bugle.next_fair_keys(p_queue, p_commands, '', p_limit - cardinality(v_keys))) k (key)
-      where k.key <= p_after);
-  end if;
-  return v_keys;
-end
-$$;
-comment on function bugle.rotated is 'The fair keys of a queue in the order of their turns.';
-revoke execute on function bugle.rotated from public;
-
--- The first of each order key, from behind one on and round to it again, until there are enough.
-create or replace function bugle.hop_order_keys(
-  p_queue text, p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_blocks boolean, p_after text, p_ids bigint[],
-  p_limit integer, p_reach integer, out ids bigint[], out order_key text)
-language plpgsql stable
-as $$
-declare
-  v_keys text[];
-  v_seen integer := 0;
-  v_is_round boolean := p_after = '';
-begin
-  ids := p_ids;
-  order_key := p_after;
-  while cardinality(ids) < p_limit and v_seen < p_reach loop
-    v_keys := bugle.next_order_keys(p_queue, order_key, least(2::bigint * (p_limit - cardinality(ids)) + 20, p_reach - v_seen)::integer);
-    if cardinality(v_keys) = 0 then
-      exit when v_is_round;
-      v_is_round := true;
-      order_key := '';
-      continue;
-    end if;
-    ids := ids || array(
-      select h.id
-      from unnest(v_keys) k (key)
-        cross join lateral (
-          select j.id, j.state, j.command, j.steps, j.step, j.deadline, j.priority, j.limit_key
-          from bugle.jobs_live j
-          where j.queue = p_queue
-            and j.order_key = k.key
-            and (j.state not in ('scheduled', 'waiting') or j.first_started_at is not null)
-          order by case j.state when 'running' then 0 when 'ready' then 1 else 2 end, j.id
-          limit 1) h
-      where h.state = 'ready'
-        and h.command = any (p_commands)
-        and bugle.serves(p_served, h.command, h.steps, h.step)
-        and (h.deadline is null or h.deadline > now())
-        and h.id <> all (ids)
-        and (not p_blocks or (
-          select true
-          from bugle.jobs_live b
-          where b.queue = p_queue
-            and b.order_key = k.key
-            and (b.state not in ('scheduled', 'waiting') or b.first_started_at is not null)
-            and case b.state when 'running' then 0 when 'ready' then 1 else 2 end = 2
-            and b.id < h.id
-          limit 1) is null)
-        and (h.limit_key is null
-          or num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) = 0
-          or (select r.room from bugle.key_rooms(p_limits, p_busy, array[h.limit_key]) r) > 0)
-      order by h.priority, h.id);
-    v_seen := v_seen + cardinality(v_keys);
-    order_key := v_keys[cardinality(v_keys)];
-    exit when v_is_round and p_after <> '' and order_key >= p_after;
-  end loop;
-end
-$$;
-comment on function bugle.hop_order_keys is 'More candidates: the first job of each order key, from behind a key on.';
-revoke execute on function bugle.hop_order_keys from public;
-
--- As many of each limit key as it has room for.
-create or replace function bugle.hop_limit_keys(
-  p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_after text, p_ids bigint[], p_limit integer,
-  p_reach integer, out ids bigint[], out limit_key text, out free_at timestamptz)
-language plpgsql stable
-as $$
-declare
-  v_keys text[];
-  v_seen integer := 0;
-  v_found bigint[];
-  v_free_at timestamptz;
-  v_is_round boolean := p_after = '';
-begin
-  ids := p_ids;
-  limit_key := p_after;
-  while cardinality(ids) < p_limit and v_seen < p_reach loop
-    v_keys := bugle.next_limit_keys(p_limits.name, p_commands, limit_key, least(2::bigint * (p_limit - cardinality(ids)) + 20, p_reach - v_seen)::integer);
-    if cardinality(v_keys) = 0 then
-      exit when v_is_round;
-      v_is_round := true;
-      limit_key := '';
-      continue;
-    end if;
-    with keys as materialized (
-      select r.key, r.room, r.free_at
-      from bugle.key_rooms(p_limits, p_busy, v_keys) r
-    )
-    select array(
-        select w.id
-        from keys k
-          cross join lateral (
-            select m.id, m.priority
-            from unnest(p_commands) c (command)
-              cross join lateral (
-                select j.id, j.priority
-                from bugle.jobs_live j
-                where j.state = 'ready'
-                  and j.limit_key is not null
-                  and j.queue = p_limits.name
-                  and j.command = c.command
-                  and j.limit_key = k.key
-                  and bugle.serves(p_served, j.command, j.steps, j.step)
-                  and (j.deadline is null or j.deadline > now())
-                  and j.order_key is null
-                order by j.priority, j.id
-                limit least(k.room, p_limit)) m
-            order by m.priority, m.id
-            limit least(k.room, p_limit)) w
-        where k.room > 0
-          and w.id <> all (ids)
-        order by w.priority, w.id),
-      (select min(k.free_at) from keys k)
-    into v_found, v_free_at;
-    ids := ids || v_found;
-    free_at := least(free_at, v_free_at);
-    v_seen := v_seen + cardinality(v_keys);
-    limit_key := v_keys[cardinality(v_keys)];
-    exit when v_is_round and p_after <> '' and limit_key >= p_after;
-  end loop;
-end
-$$;
-comment on function bugle.hop_limit_keys is 'More candidates: jobs of each limit key that has room, from behind a key on.';
-revoke execute on function bugle.hop_limit_keys from public;
-
 -- Lock what may start, and remember whose turn is next. Rows that somebody else has locked are passed over.
 --
 -- The cursor of a request says nothing here about where to begin. But a worker that has one asks often, be it that it finds enough
 -- or that a look from the beginning is dear, and does look from the beginning before it believes that there is nothing: fewer keys
 -- will do.
+drop function if exists bugle.pick_exactly(bugle.queue_request, text[]);
 create or replace function bugle.pick_exactly(
-  p_request bugle.queue_request, p_commands text[], out ids bigint[], out places tid[])
+  p_request bugle.queue_request, p_commands text[], out ids bigint[], out places tid[], out limit_keys text[])
 language plpgsql
 as $$
 declare
@@ -261,13 +140,14 @@ begin
   select s.* into v_found
   from bugle.startable(p_request.queue, p_request.slots, p_commands,
     case when p_request.after_id is null then 2000 else least(2::bigint * p_request.slots + 100, 2000)::integer end) s;
-  select coalesce(array_agg(l.id order by l.place), '{}'), coalesce(array_agg(l.ctid order by l.place), '{}')
-  into ids, places
+  select coalesce(array_agg(l.id order by l.place), '{}'), coalesce(array_agg(l.ctid order by l.place), '{}'),
+    coalesce(array_agg(l.limit_key order by l.place), '{}')
+  into ids, places, limit_keys
   from (
-    select u.place, locked.id, locked.ctid
+    select u.place, locked.id, locked.ctid, locked.limit_key
     from unnest(v_found.ids) with ordinality u (id, place)
       cross join lateral (
-        select j.id, j.ctid
+        select j.id, j.ctid, j.limit_key
         from bugle.jobs_live j
         where j.id = u.id
           and j.state = 'ready'
@@ -353,3 +233,9 @@ end
 $$;
 comment on function bugle.has_ready is 'Whether a queue has a ready job of one of these commands, whatever holds it back.';
 revoke execute on function bugle.has_ready from public;
+
+-- of an earlier revision
+drop function if exists bugle.next_order_keys(text, text, integer);
+drop function if exists bugle.next_limit_keys(text, text[], text, integer);
+drop function if exists bugle.next_fair_keys(text, text[], text, integer);
+drop function if exists bugle.rotated(text, text[], text, integer);

@@ -146,7 +146,10 @@ impl Error {
             Some(code) => {
                 let code = code.code();
                 // connection, resources, operator intervention, rollback (deadlock, serialization), lock, read-only standby
-                ["08", "53", "57", "40"].contains(&&code[..2]) || code == "55P03" || code == "25006"
+                ["08", "53", "57", "40"].contains(&&code[..2])
+                    || code == "55P03"
+                    || code == "25006"
+                    || self.was_replaced(code)
             }
             // no answer of the server: the link is gone or was never there. What we sent wrongly ourselves stays wrong.
             None => {
@@ -156,6 +159,12 @@ impl Error {
                     || source.to_string().contains("timeout")
             }
         }
+    }
+
+    /// A migration replaced a function while it was being called: the next call finds the new one.
+    fn was_replaced(&self, code: &str) -> bool {
+        let source = self.source.as_ref().and_then(|source| source.as_db_error());
+        code == "XX000" && source.is_some_and(|said| said.message().starts_with("cache lookup failed for function"))
     }
 
     /// What went wrong, without the hint.

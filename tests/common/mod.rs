@@ -247,6 +247,21 @@ pub fn noop() -> Registry {
     Registry::new().on("noop", async |_: bugle::Context, _: serde_json::Value| Ok(()))
 }
 
+/// Run all of these, a few at a time, each as a task of its own: whoever drops a database holds up all that shares its task, and
+/// may have to wait for one of those (see `Database::drop`).
+pub async fn side_by_side<T: Send + 'static>(
+    works: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
+    at_once: usize,
+) -> Vec<T> {
+    use futures_util::StreamExt;
+    futures_util::stream::iter(works)
+        .map(|work| tokio::spawn(Box::pin(work)))
+        .map(|task| async { task.await.expect("it came to its end") })
+        .buffer_unordered(at_once)
+        .collect()
+        .await
+}
+
 pub async fn connect(config: &Config) -> Client {
     let (client, connection) = config.connect(NoTls).await.expect("connects");
     tokio::spawn(connection);

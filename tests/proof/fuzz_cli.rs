@@ -11,7 +11,7 @@ use fastrand::Rng;
 use tokio_postgres::Client;
 
 use super::seed::seed;
-use crate::common::{BUGLE, Database, Folder};
+use crate::common::{BUGLE, Database, Folder, side_by_side};
 
 const RUNS: usize = 600;
 const LANES: usize = 3;
@@ -43,7 +43,7 @@ async fn the_command_line_takes_everything_or_refuses_it_in_its_own_words() {
         }
         (strange, refused)
     });
-    let lanes = futures_util::future::join_all(lanes).await;
+    let lanes = side_by_side(lanes, LANES).await;
 
     let refused: usize = lanes.iter().map(|(_, refused)| refused).sum();
     println!(

@@ -245,7 +245,7 @@ impl Hand {
 pub struct Asker {
     pub client: Client,
     pen: Pen,
-    count: std::cell::Cell<usize>,
+    count: std::sync::atomic::AtomicUsize,
 }
 
 impl Asker {
@@ -253,13 +253,13 @@ impl Asker {
         Asker {
             client: database.connect("enqueuer").await,
             pen: Pen::new(history, "asker"),
-            count: std::cell::Cell::new(0),
+            count: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
     pub fn token(&self) -> String {
-        self.count.set(self.count.get() + 1);
-        format!("t{}", self.count.get())
+        let before = self.count.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        format!("t{}", before + 1)
     }
 
     /// Enqueue one; `more` are further arguments of `bugle.enqueue`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Error};
 
-use crate::common::{DEADLINE, Database, connect};
+use crate::common::{DEADLINE, Database, connect, side_by_side};
 use crate::judge::{AUDIT, Evidence, illegal_steps};
 
 /// Where three jobs are when two sessions come for them.
@@ -241,7 +241,7 @@ const DECLARED: [&str; 7] = ["JB001", "JB010", "JB011", "JB030", "JB031", "JB012
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_pair_of_verbs_ends_as_if_one_had_come_after_the_other() {
-    let places = VERBS.map(|(place, verbs)| async move {
+    let places = VERBS.into_iter().map(|(place, verbs)| async move {
         let mut arena = Arena::new().await;
         let mut wrong = Vec::new();
         let mut runs = 0;
@@ -260,9 +260,8 @@ async fn every_pair_of_verbs_ends_as_if_one_had_come_after_the_other() {
         wrong.extend(illegal_steps(&evidence));
         (runs, wrong)
     });
-    // two at a time: each waits mostly for locks
-    use futures_util::StreamExt;
-    let done: Vec<(usize, Vec<String>)> = futures_util::stream::iter(places).buffer_unordered(3).collect().await;
+    // each waits mostly for locks
+    let done: Vec<(usize, Vec<String>)> = side_by_side(places, 3).await;
 
     let runs: usize = done.iter().map(|(runs, _)| runs).sum();
     let wrong: Vec<&String> = done.iter().flat_map(|(_, wrong)| wrong).collect();

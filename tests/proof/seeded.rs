@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
 use super::hand::{Asker, Hand};
-use crate::common::{Database, Folder, RunningWorker, wait_until};
+use crate::common::{Database, Folder, RunningWorker, side_by_side, wait_until};
 use crate::judge::{AUDIT, Bars, Evidence, Fault, History, Kind, Pen, Report, What, judge};
 
 /// A mistake somebody could make.
@@ -78,7 +78,7 @@ const SCENARIOS: [Scenario; 17] = [
     Limited,
 ];
 
-const BUGS: [Bug; 39] = [
+static BUGS: [Bug; 39] = [
     Bug {
         name: "completion does not look at the claim",
         patches: &[(
@@ -478,7 +478,7 @@ const BUGS: [Bug; 39] = [
         name: "starts are not noted",
         patches: &[(
             "31_limits",
-            "  if cardinality(p_ids) = 0 or num_nonnulls(",
+            "  if cardinality(p_keys) = 0 or num_nonnulls(",
             "  if true or num_nonnulls(",
         )],
         scenario: Limited,
@@ -513,18 +513,13 @@ async fn without_a_bug_every_scenario_passes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_seeded_bug_is_caught_by_its_name() {
-    use futures_util::StreamExt;
-    let play = async |bug: &'static Bug| {
+    let plays = BUGS.iter().map(|bug| async move {
         let report = play(bug.scenario, bug.patches).await;
         let caught = report.kinds().contains(&bug.caught_as);
         (!caught).then(|| format!("“{}” was not caught as {:?}:\n{report}", bug.name, bug.caught_as))
-    };
+    });
 
-    let missed: Vec<Option<String>> = futures_util::stream::iter(&BUGS)
-        .map(play)
-        .buffer_unordered(3)
-        .collect()
-        .await;
+    let missed: Vec<Option<String>> = side_by_side(plays, 3).await;
 
     let missed: Vec<String> = missed.into_iter().flatten().collect();
     assert!(missed.is_empty(), "{}", missed.join("\n\n"));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
-use crate::common::Database;
+use crate::common::{Database, side_by_side};
 use op::{Identity, Op, QUEUES, WORKERS, Word};
 use world::{Job, Said, World};
 
@@ -39,7 +39,7 @@ async fn the_engine_does_what_the_model_does() {
         }
         (checked, engine.taken)
     });
-    let sessions = futures_util::future::join_all(sessions).await;
+    let sessions = side_by_side(sessions, SESSIONS).await;
     let checked: usize = sessions.iter().map(|(checked, _)| checked).sum();
     let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
     for (what, count) in sessions.iter().flat_map(|(_, taken)| taken) {
