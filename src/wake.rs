@@ -23,11 +23,13 @@ const RESCAN: Duration = Duration::from_millis(50);
 const RESCAN_SHARE: u32 = 20;
 /// The same for a lane that was rung for and found nothing behind its cursor: what rang probably lies before it.
 const RUNG_SHARE: u32 = 2;
-/// A look from the beginning that finds next to nothing and takes longer than this walks over what is dead and cannot be
-/// cleaned up. Such a lane looks from its cursor, also when it goes to sleep; what lies before it is scouted on another
+/// A look from the beginning that finds next to nothing and takes longer than this, and much longer than one from the cursor right
+/// after it, walks over what is dead and cannot be cleaned up. Such a lane looks from its cursor, also when it goes to sleep; what lies before it is scouted on another
 /// connection, as often as [`RESCAN_SHARE`] allows, so that no job has to wait for it. Where a cursor is of no use, because of
 /// limits or keys, it does not sleep, but polls.
 const DEAR: Duration = Duration::from_millis(10);
+/// How much longer.
+const DEAR_FACTOR: u32 = 3;
 /// The most jobs in one claim.
 const LARGEST_CLAIM: usize = 1_000;
 /// A claim takes no more than half the slots: the other half can be claimed while these are started. Not by smaller claims than this.
@@ -93,6 +95,8 @@ pub struct Lane {
     furthest: Option<(i32, i64)>,
     /// Whether a look from the beginning has become dear.
     is_dear: bool,
+    /// Whether the last look from the beginning took so long that it may be; the next one, from the cursor, will tell.
+    may_be_dear: bool,
     /// Whether what lies before the cursor can be scouted.
     can_scout: bool,
     is_scouting: bool,
@@ -128,6 +132,7 @@ impl Lane {
             cursor: None,
             furthest: None,
             is_dear: false,
+            may_be_dear: false,
             can_scout: true,
             is_scouting: false,
             scouted: None,
@@ -262,9 +267,9 @@ impl Lane {
         if from_the_beginning {
             self.rescanned_at = now;
             self.rescan_cost = now - asked_at;
-            if got < 10 {
-                self.is_dear = self.rescan_cost > DEAR;
-                self.can_scout |= !self.is_dear;
+            if got < 10 && self.rescan_cost <= DEAR {
+                self.is_dear = false;
+                self.can_scout = true;
             }
         }
         if got > 0 {
@@ -288,6 +293,12 @@ impl Lane {
             self.cursor = last.filter(|_| self.full_claims > 0 || self.is_dear);
             self.full_claims += 1;
             self.next_look = now;
+        } else if !from_the_beginning && self.may_be_dear {
+            self.full_claims = 0;
+            self.may_be_dear = false;
+            self.is_dear = self.rescan_cost > DEAR_FACTOR * (now - asked_at);
+            self.cursor = self.cursor.filter(|_| self.is_dear);
+            self.next_look = now + self.step;
         } else if !from_the_beginning && self.is_dear {
             self.full_claims = 0;
             self.empty_looks += u32::from(got == 0);
@@ -300,16 +311,17 @@ impl Lane {
             self.next_look = now;
         } else {
             self.full_claims = 0;
-            self.cursor = self.furthest.filter(|_| self.is_dear);
+            self.may_be_dear = !self.is_dear && got < 10 && self.rescan_cost > DEAR && self.furthest.is_some();
+            self.cursor = self.furthest.filter(|_| self.is_dear || self.may_be_dear);
             self.is_drained = true;
             self.empty_looks += 1;
-            self.next_look = now + self.step;
+            self.next_look = if self.may_be_dear { now } else { now + self.step };
         }
     }
 
     /// Whether it has looked in vain often enough.
     pub fn wants_to_sleep(&self) -> bool {
-        let may_sleep = !self.is_dear || self.cursor.is_none() || self.scouts();
+        let may_sleep = !self.may_be_dear && (!self.is_dear || self.cursor.is_none() || self.scouts());
         self.mode == Mode::Awake && self.empty_looks >= self.patience && self.free_slots() > 0 && may_sleep
     }
 

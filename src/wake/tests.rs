@@ -56,13 +56,29 @@ fn a_claim_leaves_half_the_slots_for_the_next_unless_they_are_few() {
     assert_eq!([1, 80, 150, 500, 5_000].map(asked), [1, 80, 100, 250, 1_000]);
 }
 
-/// A lane that has claimed a job, and then looked in vain for 80 ms.
-fn dear_lane(now: &mut Instant) -> Lane {
+/// A lane that has claimed a job, then looked in vain for 80 ms, and behind its cursor for this long.
+fn lane_after_a_long_look(now: &mut Instant, behind_cursor: Duration) -> Lane {
     let mut lane = Lane::new("default", 4, *now);
     look(&mut lane, now, MS, 1, 70);
     *now += 3 * MS;
     look(&mut lane, now, 80 * MS, 0, 0);
+    assert!(!lane.wants_to_sleep(), "it compares first");
+    let request = look(&mut lane, now, behind_cursor, 0, 0);
+    assert_eq!(request.after_id, Some(70));
     lane
+}
+
+fn dear_lane(now: &mut Instant) -> Lane {
+    lane_after_a_long_look(now, MS)
+}
+
+#[test]
+fn where_every_look_takes_long_it_is_the_machine() {
+    let mut now = Instant::now();
+    let lane = lane_after_a_long_look(&mut now, 60 * MS);
+
+    assert!(lane.wants_to_sleep() && lane.cursor().is_none());
+    assert_eq!(lane.next_scout(), None);
 }
 
 #[test]
@@ -73,7 +89,7 @@ fn a_lane_whose_beginning_is_dear_sleeps_behind_its_cursor_and_sends_scouts() {
     assert!(lane.wants_to_sleep());
     assert_eq!(lane.cursor(), Some((0, 70)));
     lane.armed("sentinel", false, now);
-    assert_eq!(lane.next_scout(), Some((now + 20 * 80 * MS, 4)), "seldom");
+    assert_eq!(lane.next_scout(), Some((now - MS + 20 * 80 * MS, 4)), "seldom");
     lane.wake(now);
     assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
     let (due, _) = lane.next_scout().unwrap();
