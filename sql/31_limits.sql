@@ -328,12 +328,12 @@ begin
   end if;
   perform bugle.ring(q.queue)
   from (
-    select distinct j.queue
+    select distinct j.queue, j.order_key is not null as is_ordered
     from unnest(p_ids) i (id)
       cross join lateral (
-        select l.queue, l.order_key from bugle.jobs_live l where l.id = i.id limit 1) j
-    where j.order_key is not null
-      or exists (select from bugle.queues l where l.name = j.queue and l.is_limited)) q;
+        select l.queue, l.order_key from bugle.jobs_live l where l.id = i.id limit 1) j) q
+  where q.is_ordered
+    or exists (select from bugle.queues l where l.name = q.queue and l.is_limited);
   -- a command's limit holds in all queues
   if exists (select from bugle.commands t where t.max_running is not null) then
     perform bugle.ring(q.queue)

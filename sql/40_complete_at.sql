@@ -1,6 +1,6 @@
 -- complete, for workers that tell where the rows lie (claimed_job.address): in one pass less, and without an index. They name jobs in
 -- the order of their ids, in which rows are locked everywhere: sorting them here once more would cost a twentieth of it all. Only for jobs
--- that stand alone, while there are no limits and nobody listens; and if but one of them is not where it was, because it has
+-- that stand alone, while no command has a limit and nobody listens; and if but one of them is not where it was, because it has
 -- reported progress, was fenced, or was ended before, then all of them by bugle.complete: it locks in id order, and half a batch
 -- locked before it begins could make a deadlock.
 create or replace function bugle.complete_at(
@@ -16,10 +16,13 @@ set jit = off
 as $$
 declare
   v_day constant date := bugle.history_day('ended');
+  v_is_held constant boolean := bugle.anything_held();
   v_found bigint;
   v_gone bigint;
 begin
-  if cardinality(p_addresses) = cardinality(p_ids) and not bugle.anything_held() and not bugle.is_heard() then
+  if cardinality(p_addresses) = cardinality(p_ids) and not bugle.is_heard()
+    and (not v_is_held or not exists (select from bugle.commands t where t.max_running is not null))
+  then
     begin
       perform bugle.check_worker(p_worker, p_nonce);
       if (select s.keep_completed from bugle.settings s) then
@@ -63,6 +66,9 @@ begin
             for update) g;
       end if;
       if v_found = cardinality(p_ids) then
+        if v_is_held then
+          perform bugle.release_at(p_addresses);
+        end if;
         delete from bugle.jobs_live j
         where j.ctid = any (p_addresses);
         get diagnostics v_gone = row_count;
@@ -84,3 +90,21 @@ end
 $$;
 comment on function bugle.complete_at is 'As bugle.complete, for jobs whose addresses are known from their claim. Faster; jobs that have moved are found by their ids.';
 revoke execute on function bugle.complete_at from public;
+
+-- bugle.release for these, which no command's limit counts.
+create or replace function bugle.release_at(p_addresses tid[]) returns void
+language plpgsql
+as $$
+begin
+  perform bugle.ring(q.queue)
+  from (
+    select distinct j.queue, j.order_key is not null as is_ordered
+    from unnest(p_addresses) a (address)
+      cross join lateral (
+        select l.queue, l.order_key from bugle.jobs_live l where l.ctid = a.address limit 1) j) q
+  where q.is_ordered
+    or exists (select from bugle.queues l where l.name = q.queue and l.is_limited);
+end
+$$;
+comment on function bugle.release_at is 'Ring for whoever was held back by the jobs at these addresses.';
+revoke execute on function bugle.release_at from public;
