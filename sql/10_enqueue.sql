@@ -159,13 +159,14 @@ revoke execute on function bugle.admitted from public;
 -- bugle.jobs, because the engine's own inserts into history would fire it there. There is no statement trigger: its transition
 -- table would copy every row.
 --
--- An ordinary job that is due now, in a queue whose bell this transaction has asked for, passes by one expression. It may send
--- a good one on to be looked at (a name that begins with a blank), never let a bad one pass. Few expressions and no PERFORM on
--- the way of an ordinary job: each expression is set up anew in every transaction, and a PERFORM costs ten of them.
+-- An ordinary job that is due now passes by a few expressions. They may send a good one on to be looked at (a name that begins
+-- with a blank), never let a bad one pass. Few and short ones, and no PERFORM: each expression, and each function call in it, is
+-- set up anew in every transaction, and a PERFORM costs ten of them.
 create or replace function bugle.admit() returns trigger
 language plpgsql
 as $$
 declare
+  v_bell text;
   v_is_plain boolean;
   v_templated text;
 begin
@@ -178,19 +179,30 @@ begin
       new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at, new.finished_at, new.day,
       new.steps, new.step, new.context, new.on_success, new.on_failure, new.parent, new.outstanding, new.answer,
       new.watched) = 0
-    and new.attempt = 0 and new.crashes = 0 and new.claim = 0
-    and (new.unique_key is null or octet_length(new.unique_key) between 1 and 300)
-    and (new.order_key is null or octet_length(new.order_key) between 1 and 300)
-    and (new.limit_key is null or octet_length(new.limit_key) between 1 and 300)
-    and (new.fair_key is null or octet_length(new.fair_key) between 1 and 300)
-    and (new.headers is null or jsonb_typeof(new.headers) = 'object' and pg_column_size(new.headers) <= 4096);
-  if new.queue = current_setting('bugle.bell', true) then
+    and new.attempt = 0 and new.crashes = 0 and new.claim = 0;
+  -- apart from the others: most jobs have none of these
+  if num_nonnulls(new.unique_key, new.order_key, new.limit_key, new.fair_key, new.headers) > 0 then
+    v_is_plain := v_is_plain
+      and (new.unique_key is null or octet_length(new.unique_key) between 1 and 300)
+      and (new.order_key is null or octet_length(new.order_key) between 1 and 300)
+      and (new.limit_key is null or octet_length(new.limit_key) between 1 and 300)
+      and (new.fair_key is null or octet_length(new.fair_key) between 1 and 300)
+      and (new.headers is null or jsonb_typeof(new.headers) = 'object' and pg_column_size(new.headers) <= 4096);
+  end if;
+  v_bell := current_setting('bugle.bell', true);
+  if new.queue = v_bell then
     if v_is_plain and current_setting('bugle.templated', true) = 'no' then
       return new;
     end if;
     -- whether there are templates (12_template.sql): remembered from the second row of a transaction on
     v_templated := set_config('bugle.templated',
       case when pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
+  elsif v_is_plain and coalesce(v_bell, '') = '' and pg_sequence_last_value('bugle.templates') is null
+    -- the first row of a transaction, and mostly the only one: bugle.bell_is_free without what it does for others
+    and pg_try_advisory_xact_lock_shared(hashtextextended(new.queue, 7126490981))
+    and set_config('bugle.bell', new.queue, true) is not null
+  then
+    return new;
   end if;
 
   if v_is_plain is not true or pg_sequence_last_value('bugle.templates') is not null then

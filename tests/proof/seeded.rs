@@ -383,11 +383,18 @@ static BUGS: [Bug; 39] = [
     },
     Bug {
         name: "the bell is kept by whoever enqueued",
-        patches: &[(
-            "20_wake",
-            "      and pg_try_advisory_xact_lock_shared(",
-            "      and pg_try_advisory_lock_shared(",
-        )],
+        patches: &[
+            (
+                "20_wake",
+                "      and pg_try_advisory_xact_lock_shared(",
+                "      and pg_try_advisory_lock_shared(",
+            ),
+            (
+                "10_enqueue",
+                "    and pg_try_advisory_xact_lock_shared(",
+                "    and pg_try_advisory_lock_shared(",
+            ),
+        ],
         scenario: Calm,
         caught_as: Kind::LeftOver,
     },
