@@ -210,7 +210,7 @@ fn judge(verdicts: Result<Vec<Verdict>, Error>) -> Result<()> {
         }
         Err(error) if error.is_transient() => Err(error),
         Err(error) => {
-            tracing::error!(event = "refused", %error, "the database refused to hear how jobs ended; they will be rescued");
+            tracing::error!(event = "refused", %error, "the database refused to hear how jobs ended; they will be given back");
             Ok(())
         }
     }
