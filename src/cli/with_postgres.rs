@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::private_postgres::{Options, PrivatePostgres};
+use crate::private_postgres::{GUARDED_BY, Options, PrivatePostgres};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -50,6 +50,7 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
             };
             let server = PrivatePostgres::start(&options)?;
             command.env("BUGLE_SERVER_URL", server.url("postgres"));
+            command.env(GUARDED_BY, server.host());
             // Whatever starts further servers shall use the same version.
             command.env("BUGLE_PG_BIN", &server.binaries().dir);
             Some(server)

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::folder::Folder;
-use super::processes::end_group;
+use super::processes::{end_commands_guarded_by, end_group};
 use super::server::{Server, Shutdown, Spec};
 
 /// What the owner asks for.
@@ -51,6 +51,10 @@ pub fn guard(folder: &Path) -> Result<()> {
         Some(server) => server.stop(server.last_shutdown()),
         None => Ok(()),
     };
+    // last: by now it has begun, if the owner was killed while it started it
+    if !guarded.was_told {
+        end_commands_guarded_by(folder.path());
+    }
     std::fs::remove_dir_all(folder.path())
         .with_context(|| format!("could not remove {}", folder.path().display()))
         .and(stopped)
@@ -60,6 +64,8 @@ pub fn guard(folder: &Path) -> Result<()> {
 struct Guarded {
     server: Option<Server>,
     group: Option<i32>,
+    /// Whether the owner has ever named a group.
+    was_told: bool,
     port: u16,
 }
 
@@ -91,7 +97,7 @@ impl Guarded {
             Request::Start => self.port = self.server()?.start()?,
             Request::Stop => self.server()?.stop(Shutdown::Fast)?,
             Request::Crash => self.server()?.stop(Shutdown::Immediate)?,
-            Request::EndWithOwner(group) => self.group = Some(group),
+            Request::EndWithOwner(group) => (self.group, self.was_told) = (Some(group), true),
             Request::Ended => self.group = None,
         }
         Ok(self.port)

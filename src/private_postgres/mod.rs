@@ -28,6 +28,7 @@ use std::sync::OnceLock;
 pub use find::{Binaries, find};
 pub use guard::guard;
 pub use owner::PrivatePostgres;
+pub(crate) use processes::GUARDED_BY;
 
 /// How a private server should be. The default is the fastest one that can be had.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group, test_kill_process_group};
 
 /// Look every few milliseconds until `done`, at most for `limit`. Says whether it came to pass.
 pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
@@ -29,6 +29,25 @@ pub(super) fn end_group(group: i32) {
         let _ = kill_process_group(group, signal);
         if wait_until(Duration::from_secs(3), gone) {
             return;
+        }
+    }
+}
+
+/// Tells of a command, in its environment, which guardian is to end it: that of this folder.
+pub(crate) const GUARDED_BY: &str = "BUGLE_GUARDED_BY";
+
+/// End the commands that say so. For an owner that was killed between starting one and naming its group; needs `/proc`.
+pub(super) fn end_commands_guarded_by(folder: &Path) {
+    let mark = format!("{GUARDED_BY}={}", folder.display());
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for id in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == mark.as_bytes())
+            && let Ok(group) = getpgid(Pid::from_raw(id))
+        {
+            end_group(group.as_raw_nonzero().get());
         }
     }
 }
@@ -80,4 +99,33 @@ fn command_line(id: i32) -> Option<String> {
         .status
         .success()
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_command_that_says_who_guards_it_is_ended_and_no_other() {
+        let start = |folder: &str| {
+            let mut command = Command::new("sleep");
+            command.arg("600").env(GUARDED_BY, folder).process_group(0);
+            command.spawn().unwrap()
+        };
+        let folder = format!("/nowhere/{}", std::process::id());
+        let (mut ours, mut other) = (start(&folder), start(&format!("{folder}0")));
+
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| ours.wait().unwrap());
+            end_commands_guarded_by(Path::new(&folder));
+            assert!(!ended.join().unwrap().success());
+        });
+
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
 }
