@@ -1,40 +1,24 @@
 -- hops: from key to key by index, where a queue has more jobs of each key than may start. Used by claims of queues with limits or keys.
 --
 -- Each hop is a step of a recursion: one probe of an index, which gives the next key and, as it is ordered that way, what comes
--- first of it. A second look for that, key by key, took as long as the hop itself.
+-- first of it. A second look for that, key by key, took as long as the hop itself. Commands that share keys are hopped through one
+-- after the other: to choose between them at every step took a sort for each.
+
+-- of an earlier revision
+drop function if exists bugle.fair_heads(text, text[], text[], text, integer);
+drop function if exists bugle.heads_by_turn(text, text[], text[], text, integer);
+drop function if exists bugle.hop_order_keys(text, bugle.queues, jsonb, text[], text[], boolean, text, bigint[], integer, integer);
+drop function if exists bugle.hop_limit_keys(bugle.queues, jsonb, text[], text[], text, bigint[], integer, integer);
 
 -- The next fair keys in their order, each with the job that is next of it, if that is plain to see: it has no other key, nor has any other
--- of the fair key, and it may start. Each step of the recursion is one probe of the index for each command.
+-- of the fair key, and it may start. p_is_mixed: there may be jobs with other keys.
 create or replace function bugle.fair_heads(
-  p_queue text, p_commands text[], p_served text[], p_after text, p_limit integer, out keys text[], out heads bigint[])
+  p_queue text, p_commands text[], p_served text[], p_is_mixed boolean, p_after text, p_limit integer, out keys text[], out heads tid[])
 language plpgsql stable
 as $$
 begin
-  with recursive hop (key, number, id, has_key, command, steps, step, deadline) as (
-    select p_after, 0, null::bigint, null::boolean, null::text, null::text[], null::integer, null::timestamptz
-    union all
-    select n.fair_key, h.number + 1, n.id, n.has_key, n.command, n.steps, n.step, n.deadline
-    from hop h
-      cross join lateral (
-        select f.*
-        from unnest(p_commands) c (command)
-          cross join lateral (
-            select j.fair_key, j.id, j.priority, (j.order_key is not null or j.limit_key is not null) as has_key, j.command,
-              j.steps, j.step, j.deadline
-            from bugle.jobs_live j
-            where j.state = 'ready'
-              and j.fair_key is not null
-              and j.queue = p_queue
-              and j.command = c.command
-              and j.fair_key > h.key
-            order by j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
-            limit 1) f
-        order by f.fair_key, f.has_key, f.priority, f.id
-        limit 1) n
-    where h.number < p_limit
-  )
-  select coalesce(array_agg(h.key order by h.number), '{}'), coalesce(array_agg(
-    case when not h.has_key and bugle.serves(p_served, h.command, h.steps, h.step) and (h.deadline is null or h.deadline > now()) and (
+  select coalesce(array_agg(f.key order by f.key), '{}'), coalesce(array_agg(
+    case when f.can_start and (not p_is_mixed or (
       select k.has_one
       from unnest(p_commands) c (command)
         cross join lateral (
@@ -44,14 +28,38 @@ begin
             and j.fair_key is not null
             and j.queue = p_queue
             and j.command = c.command
-            and j.fair_key = h.key
+            and j.fair_key = f.key
             and (j.order_key is not null or j.limit_key is not null) = true
           limit 1) k
-      limit 1) is null then h.id end
-    order by h.number), '{}')
+      limit 1) is null) then f.address end
+    order by f.key), '{}')
   into keys, heads
-  from hop h
-  where h.number > 0;
+  from (
+    select distinct on (n.key) n.key, n.address, n.can_start
+    from unnest(p_commands) c (command)
+      cross join lateral (
+        with recursive hop (key, number, address, id, priority, has_key, can_start) as (
+          select p_after, 0, null::tid, null::bigint, null::integer, null::boolean, null::boolean
+          union all
+          select n.fair_key, h.number + 1, n.address, n.id, n.priority, n.has_key,
+            not n.has_key and bugle.serves(p_served, c.command, n.steps, n.step) and (n.deadline is null or n.deadline > now())
+          from hop h
+            cross join lateral (
+              select j.fair_key, j.ctid as address, j.id, j.priority, (j.order_key is not null or j.limit_key is not null) as has_key,
+                j.steps, j.step, j.deadline
+              from bugle.jobs_live j
+              where j.state = 'ready'
+                and j.fair_key is not null
+                and j.queue = p_queue
+                and j.command = c.command
+                and j.fair_key > h.key
+              order by j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+              limit 1) n
+          where h.number < p_limit
+        )
+        select h.* from hop h where h.number > 0) n
+    order by n.key, n.has_key, n.priority, n.id
+    limit p_limit) f;
 end
 $$;
 comment on function bugle.fair_heads is 'The fair keys that have ready jobs, from behind one on, and the next job of each where it is plain to see.';
@@ -59,20 +67,20 @@ revoke execute on function bugle.fair_heads from public;
 
 -- Fair keys in the order of their turns: those behind the last, then from the beginning. Those without a key begin the round.
 create or replace function bugle.heads_by_turn(
-  p_queue text, p_commands text[], p_served text[], p_after text, p_limit integer, out keys text[], out heads bigint[])
+  p_queue text, p_commands text[], p_served text[], p_is_mixed boolean, p_after text, p_limit integer, out keys text[], out heads tid[])
 language plpgsql stable
 as $$
 declare
   v_more record;
 begin
-  select f.keys, f.heads into keys, heads from bugle.fair_heads(p_queue, p_commands, p_served, p_after, p_limit) f;
+  select f.keys, f.heads into keys, heads from bugle.fair_heads(p_queue, p_commands, p_served, p_is_mixed, p_after, p_limit) f;
   if cardinality(keys) < p_limit then
     select coalesce(array_agg(m.key order by m.place), '{}') as keys, coalesce(array_agg(m.head order by m.place), '{}') as heads into v_more
-    from bugle.fair_heads(p_queue, p_commands, p_served, '', p_limit - cardinality(keys)) f
+    from bugle.fair_heads(p_queue, p_commands, p_served, p_is_mixed, '', p_limit - cardinality(keys)) f
       cross join unnest(f.keys, f.heads) with ordinality m (key, head, place)
     where m.key <= p_after;
     keys := keys || ''::text || v_more.keys;
-    heads := heads || null::bigint || v_more.heads;
+    heads := heads || null::tid || v_more.heads;
   end if;
 end
 $$;
@@ -82,64 +90,70 @@ revoke execute on function bugle.heads_by_turn from public;
 -- The first of each order key, from behind one on and round to it again, until there are enough. Each step of the recursion is one
 -- probe of the index, which gives the next key and what comes first of it.
 create or replace function bugle.hop_order_keys(
-  p_queue text, p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_blocks boolean, p_after text, p_ids bigint[],
-  p_limit integer, p_reach integer, out ids bigint[], out order_key text)
+  p_queue text, p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_blocks boolean, p_after text,
+  p_addresses tid[], p_limit integer, p_reach integer, out addresses tid[], out order_key text)
 language plpgsql stable
 as $$
 declare
   v_has_keys constant boolean := num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0;
   v_more integer;
-  v_found bigint[];
+  v_found tid[];
   v_last text;
   v_hops integer;
   v_seen integer := 0;
   v_is_round boolean := p_after = '';
 begin
-  ids := p_ids;
+  addresses := p_addresses;
   order_key := p_after;
-  while cardinality(ids) < p_limit and v_seen < p_reach loop
-    v_more := least((p_limit - cardinality(ids))::bigint * 5 / 4 + 20, p_reach - v_seen)::integer;
-    with recursive hop (key, number, id, state, command, steps, step, deadline, priority, limit_key) as (
-      select order_key, 0, null::bigint, null::text, null::text, null::text[], null::integer, null::timestamptz, null::integer, null::text
+  while cardinality(addresses) < p_limit and v_seen < p_reach loop
+    v_more := least((p_limit - cardinality(addresses))::bigint * 9 / 8 + 8, p_reach - v_seen)::integer;
+    with recursive hop (key, number, address, id, state, command, steps, step, deadline, priority, limit_key) as (
+      select order_key, 0, null::tid, null::bigint, null::text, null::text, null::text[], null::integer, null::timestamptz, null::integer, null::text
       union all
-      select n.order_key, h.number + 1, n.id, n.state, n.command, n.steps, n.step, n.deadline, n.priority, n.limit_key
+      select n.order_key, h.number + 1, n.address, n.id, n.state, n.command, n.steps, n.step, n.deadline, n.priority, n.limit_key
       from hop h
         cross join lateral (
-          select j.order_key, j.id, j.state, j.command, j.steps, j.step, j.deadline, j.priority, j.limit_key
+          select j.order_key, j.ctid as address, j.id, j.state, j.command, j.steps, j.step, j.deadline, j.priority, j.limit_key
           from bugle.jobs_live j
           where j.queue = p_queue
             and j.order_key > h.key
             and j.order_key is not null
             and (j.state not in ('scheduled', 'waiting') or j.first_started_at is not null)
-          order by j.order_key, case j.state when 'running' then 0 when 'ready' then 1 else 2 end, j.id
+          order by j.order_key, case j.state when 'running' then 0 when 'ready' then 2 else 1 end, j.id
           limit 1) n
       where h.number < v_more
     )
     select array(
-        select h.id
+        select f.address
         from hop h
-        where h.state = 'ready'
-          and h.command = any (p_commands)
-          and bugle.serves(p_served, h.command, h.steps, h.step)
-          and (h.deadline is null or h.deadline > now())
-          and h.id <> all (ids)
-          and (not p_blocks or (
-            select true
-            from bugle.jobs_live b
-            where b.queue = p_queue
-              and b.order_key = h.key
-              and (b.state not in ('scheduled', 'waiting') or b.first_started_at is not null)
-              and case b.state when 'running' then 0 when 'ready' then 1 else 2 end = 2
-              and b.id < h.id
-            limit 1) is null)
-          and (h.limit_key is null
+          cross join lateral (
+            select h.address, h.id, h.command, h.steps, h.step, h.deadline, h.priority, h.limit_key
+            where h.state = 'ready'
+            union all
+            -- something else comes first, and may be in the way
+            (
+              select r.ctid, r.id, r.command, r.steps, r.step, r.deadline, r.priority, r.limit_key
+              from bugle.jobs_live r
+              where h.state not in ('ready', 'running')
+                and (h.id > r.id or not p_blocks)
+                and r.queue = p_queue
+                and r.order_key = h.key
+                and (r.state not in ('scheduled', 'waiting') or r.first_started_at is not null)
+                and case r.state when 'running' then 0 when 'ready' then 2 else 1 end = 2
+              order by r.id
+              limit 1)) f
+        where f.command = any (p_commands)
+          and bugle.serves(p_served, f.command, f.steps, f.step)
+          and (f.deadline is null or f.deadline > now())
+          and f.address <> all (addresses)
+          and (f.limit_key is null
             or not v_has_keys
-            or (select r.room from bugle.key_rooms(p_limits, p_busy, array[h.limit_key]) r) > 0)
-        order by h.priority, h.id),
+            or (select r.room from bugle.key_rooms(p_limits, p_busy, array[f.limit_key]) r) > 0)
+        order by f.priority, f.id),
       (select h.key from hop h order by h.number desc limit 1),
       (select max(h.number) from hop h)
     into v_found, v_last, v_hops;
-    ids := ids || v_found;
+    addresses := addresses || v_found;
     v_seen := v_seen + v_hops;
     order_key := v_last;
     exit when v_is_round and p_after <> '' and order_key >= p_after;
@@ -157,8 +171,8 @@ revoke execute on function bugle.hop_order_keys from public;
 -- As many of each limit key as it has room for beside those that are candidates already. The step to a key brings its first job with it; where there is room for more, or that
 -- one cannot start, they are looked for.
 create or replace function bugle.hop_limit_keys(
-  p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_after text, p_ids bigint[], p_limit integer,
-  p_reach integer, out ids bigint[], out limit_key text, out free_at timestamptz)
+  p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_after text, p_addresses tid[], p_limit integer,
+  p_reach integer, out addresses tid[], out limit_key text, out free_at timestamptz)
 language plpgsql stable
 set enable_hashjoin = on
 as $$
@@ -167,67 +181,71 @@ declare
     select jsonb_object_agg(t.limit_key, t.jobs)
     from (
       select j.limit_key, count(*) as jobs
-      from unnest(p_ids) i (id)
+      from unnest(p_addresses) a (address)
         cross join lateral (
-          select l.limit_key from bugle.jobs_live l where l.id = i.id limit 1) j
+          select l.limit_key from bugle.jobs_live l where l.ctid = a.address limit 1) j
       where j.limit_key is not null
       group by j.limit_key) t);
   v_more integer;
-  v_found bigint[];
+  v_found tid[];
   v_last text;
   v_hops integer;
   v_free_at timestamptz;
   v_seen integer := 0;
   v_is_round boolean := p_after = '';
 begin
-  ids := p_ids;
+  addresses := p_addresses;
   limit_key := p_after;
-  while cardinality(ids) < p_limit and v_seen < p_reach loop
-    v_more := least((p_limit - cardinality(ids))::bigint * 5 / 4 + 20, p_reach - v_seen)::integer;
-    with recursive hop (key, number, id, priority, can_start) as (
-      select limit_key, 0, null::bigint, null::integer, null::boolean
-      union all
-      select n.limit_key, h.number + 1, n.id, n.priority,
-        n.order_key is null and bugle.serves(p_served, n.command, n.steps, n.step) and (n.deadline is null or n.deadline > now())
-      from hop h
+  while cardinality(addresses) < p_limit and v_seen < p_reach loop
+    v_more := least((p_limit - cardinality(addresses))::bigint * 9 / 8 + 8, p_reach - v_seen)::integer;
+    with heads as materialized (
+      select distinct on (n.key) n.key, n.address, n.id, n.priority, n.can_start
+      from unnest(p_commands) c (command)
         cross join lateral (
-          select f.*
-          from unnest(p_commands) c (command)
-            cross join lateral (
-              select j.limit_key, j.id, j.priority, j.command, j.steps, j.step, j.deadline, j.order_key
-              from bugle.jobs_live j
-              where j.state = 'ready'
-                and j.limit_key is not null
-                and j.queue = p_limits.name
-                and j.command = c.command
-                and j.limit_key > h.key
-              order by j.limit_key, j.priority, j.id
-              limit 1) f
-          order by f.limit_key, f.priority, f.id
-          limit 1) n
-      where h.number < v_more
+          with recursive hop (key, number, address, id, priority, can_start) as (
+            select limit_key, 0, null::tid, null::bigint, null::integer, null::boolean
+            union all
+            select n.limit_key, h.number + 1, n.address, n.id, n.priority,
+              n.order_key is null and bugle.serves(p_served, c.command, n.steps, n.step) and (n.deadline is null or n.deadline > now())
+            from hop h
+              cross join lateral (
+                select j.limit_key, j.ctid as address, j.id, j.priority, j.steps, j.step, j.deadline, j.order_key
+                from bugle.jobs_live j
+                where j.state = 'ready'
+                  and j.limit_key is not null
+                  and j.queue = p_limits.name
+                  and j.command = c.command
+                  and j.limit_key > h.key
+                order by j.limit_key, j.priority, j.id
+                limit 1) n
+            where h.number < v_more
+          )
+          select h.* from hop h where h.number > 0) n
+      order by n.key, n.priority, n.id
+      limit v_more
     ), rooms as materialized (
-      select h.key, h.id, h.priority, h.can_start and n.room = 1 as is_enough, n.room, r.free_at
-      from hop h
-        join bugle.key_rooms(p_limits, p_busy, array(select k.key from hop k where k.number > 0)) r on r.key = h.key
+      select h.key, h.address, h.id, h.priority, h.can_start and n.room = 1 as is_enough, n.room, r.free_at
+      from heads h
+        join bugle.key_rooms(p_limits, p_busy, array(select k.key from heads k)) r on r.key = h.key
         cross join lateral (
           select r.room - coalesce((v_taken ->> h.key)::integer, 0) as room) n
-      where h.number > 0
-        -- not twice: the last hops of a round may go further than it began
-        and (not v_is_round or p_after = '' or h.key <= p_after)
+      -- not twice: the last hops of a round may go further than it began
+      where not v_is_round
+        or p_after = ''
+        or h.key <= p_after
     )
     select array(
-        select w.id
+        select w.address
         from rooms k
           cross join lateral (
-            select k.id, k.priority
+            select k.address, k.id, k.priority
             where k.is_enough
             union all
             (
-              select m.id, m.priority
+              select m.address, m.id, m.priority
               from unnest(p_commands) c (command)
                 cross join lateral (
-                  select j.id, j.priority
+                  select j.ctid as address, j.id, j.priority
                   from bugle.jobs_live j
                   where j.state = 'ready'
                     and j.limit_key is not null
@@ -243,13 +261,13 @@ begin
               order by m.priority, m.id
               limit least(k.room, p_limit))) w
         where k.room > 0
-          and w.id <> all (ids)
+          and w.address <> all (addresses)
         order by w.priority, w.id),
-      (select h.key from hop h order by h.number desc limit 1),
-      (select max(h.number) from hop h),
+      coalesce((select max(h.key) from heads h), limit_key),
+      (select count(*) from heads h),
       (select min(k.free_at) from rooms k)
     into v_found, v_last, v_hops, v_free_at;
-    ids := ids || v_found;
+    addresses := addresses || v_found;
     free_at := least(free_at, v_free_at);
     v_seen := v_seen + v_hops;
     limit_key := v_last;

@@ -3,8 +3,9 @@
 --   Jobs without a fair key come by priority and id. With fair keys, the keys take turns, one start each (those that have none are
 --   one of them), beginning behind the key that started last; within a key by priority and id.
 --   Of an order key only the first may start, and only if none of the key runs; and, if the queue says block, only if no earlier
---   one is retrying, paused or waiting, or was put off after it had started. The same two probes of jobs_live_ordered stand in
---   each query below: as a function of its own they took six times as long.
+--   one is retrying, paused or waiting, or was put off after it had started. jobs_live_ordered has what runs of a key first, then
+--   what may be in the way, then what is ready: mostly one look tells. It stands in each query below: as a function of its own it
+--   took six times as long.
 --   Of a limit key as many as there is room for.
 -- p_commands has the names of chains in it too (bugle.with_chains); of a chain all that is left must be served.
 -- p_commands are the names to look for, with those of chains; p_served is what the worker has executors for.
@@ -12,18 +13,23 @@
 -- Nothing here walks over the followers of a job, or the jobs of a key that is full: a few rows are looked at in order, and if too
 -- many of them cannot start, the keys are hopped through by index, from where the last claim stopped.
 
+-- of an earlier revision
+drop function if exists bugle.capped(bugle.queues, jsonb, jsonb, bigint[]);
+drop function if exists bugle.in_line(text, text[], text[], jsonb, boolean, integer, integer);
+drop function if exists bugle.by_turns(text, text[], text[], text[], boolean, integer, integer);
+
 -- Candidates in their order, cut to what their keys and commands have room for.
 create or replace function bugle.capped(
-  p_limits bugle.queues, p_busy jsonb, p_commands jsonb, p_ids bigint[], out ids bigint[], out free_at timestamptz)
+  p_limits bugle.queues, p_busy jsonb, p_commands jsonb, p_addresses tid[], out addresses tid[], out free_at timestamptz)
 language plpgsql stable
 set enable_hashjoin = on
 as $$
 begin
   with picked as materialized (
-    select u.place, u.id, j.limit_key, j.command
-    from unnest(p_ids) with ordinality u (id, place)
+    select u.place, u.address, j.limit_key, j.command
+    from unnest(p_addresses) with ordinality u (address, place)
       cross join lateral (
-        select l.limit_key, l.command from bugle.jobs_live l where l.id = u.id limit 1) j
+        select l.limit_key, l.command from bugle.jobs_live l where l.ctid = u.address limit 1) j
   ), keys as materialized (
     select r.key as limit_key, r.room, r.free_at
     from bugle.key_rooms(p_limits, p_busy, array(
@@ -32,17 +38,17 @@ begin
       where p.limit_key is not null
         and num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0)) r
   ), within_keys as (
-    select p.place, p.id, p.command, k.room, row_number() over (partition by p.limit_key order by p.place) as number
+    select p.place, p.address, p.command, k.room, row_number() over (partition by p.limit_key order by p.place) as number
     from picked p
       left join keys k on k.limit_key = p.limit_key
   ), within_commands as (
-    select w.place, w.id, (p_commands ->> w.command)::integer as room, row_number() over (partition by w.command order by w.place) as number
+    select w.place, w.address, (p_commands ->> w.command)::integer as room, row_number() over (partition by w.command order by w.place) as number
     from within_keys w
     where w.room is null
       or w.number <= w.room
   )
-  select coalesce(array_agg(w.id order by w.place), '{}'), (select min(k.free_at) from keys k)
-  into ids, free_at
+  select coalesce(array_agg(w.address order by w.place), '{}'), (select min(k.free_at) from keys k)
+  into addresses, free_at
   from within_commands w
   where w.room is null
     or w.number <= w.room;
@@ -52,18 +58,18 @@ comment on function bugle.capped is 'Candidates, cut to what their limit keys an
 revoke execute on function bugle.capped from public;
 
 -- By priority and id: jobs without a fair key. Those without any key can always start; among the others only so many are looked at.
-create or replace function bugle.in_line(
+create or replace function bugle.next_in_line(
   p_queue text, p_commands text[], p_served text[], p_rooms jsonb, p_blocks boolean, p_depth integer, p_limit integer)
-returns bigint[]
+returns tid[]
 language plpgsql stable
 as $$
 begin
   return array(
-    select w.id
+    select w.address
     from unnest(p_commands) c (command)
       cross join lateral (
         (
-          select j.id, j.priority
+          select j.ctid as address, j.id, j.priority
           from bugle.jobs_live j
           where j.state = 'ready'
             and j.fair_key is null
@@ -77,63 +83,67 @@ begin
           limit least(p_limit, (p_rooms ->> c.command)::integer))
         union all
         (
-          select i.id, i.priority
+          select i.address, i.id, i.priority
           from (
-            select j.id, j.priority, j.order_key
-            from bugle.jobs_live j
-            where j.state = 'ready'
-              and j.fair_key is null
-              and (j.order_key is not null or j.limit_key is not null)
-              and j.queue = p_queue
-              and j.command = c.command
-              and bugle.serves(p_served, j.command, j.steps, j.step)
-              and (j.deadline is null or j.deadline > now())
-            order by j.priority, j.id
-            limit p_depth) i
+            select l.*, lag(l.order_key) over w as key_before, lag(l.id) over w as id_before
+            from (
+              select j.ctid as address, j.id, j.priority, j.order_key
+              from bugle.jobs_live j
+              where j.state = 'ready'
+                and j.fair_key is null
+                and (j.order_key is not null or j.limit_key is not null)
+                and j.queue = p_queue
+                and j.command = c.command
+                and bugle.serves(p_served, j.command, j.steps, j.step)
+                and (j.deadline is null or j.deadline > now())
+              order by j.priority, j.id
+              limit p_depth) l
+            window w as (order by l.priority, l.id)) i
           where i.order_key is null
-            or (
-              i.id = (
-                select h.id
-                from bugle.jobs_live h
-                where h.queue = p_queue
-                  and h.order_key = i.order_key
-                  and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
-                order by case h.state when 'running' then 0 when 'ready' then 1 else 2 end, h.id
-                limit 1)
-              and (not p_blocks or (
-                select true
-                from bugle.jobs_live h
-                where h.queue = p_queue
-                  and h.order_key = i.order_key
-                  and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
-                  and case h.state when 'running' then 0 when 'ready' then 1 else 2 end = 2
-                  and h.id < i.id
-                limit 1) is null))
-          limit p_limit)) w
+            or ((i.order_key is distinct from i.key_before or i.id < i.id_before) and (
+              select case h.state
+                  when 'ready' then h.id = i.id
+                  when 'running' then false
+                  else (h.id > i.id or not p_blocks) and i.id = (
+                    select r.id
+                    from bugle.jobs_live r
+                    where r.queue = p_queue
+                      and r.order_key = i.order_key
+                      and (r.state not in ('scheduled', 'waiting') or r.first_started_at is not null)
+                      and case r.state when 'running' then 0 when 'ready' then 2 else 1 end = 2
+                    order by r.id
+                    limit 1)
+                end
+              from bugle.jobs_live h
+              where h.queue = p_queue
+                and h.order_key = i.order_key
+                and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+              order by case h.state when 'running' then 0 when 'ready' then 2 else 1 end, h.id
+              limit 1)))) w
     order by w.priority, w.id);
 end
 $$;
-comment on function bugle.in_line is 'Jobs without a fair key that may start, by priority and id, among the first so many.';
-revoke execute on function bugle.in_line from public;
+comment on function bugle.next_in_line is 'Jobs without a fair key that may start, by priority and id, among the first so many.';
+revoke execute on function bugle.next_in_line from public;
 
 -- One of each key, then the next of each. The key '' stands for jobs that have none.
-create or replace function bugle.by_turns(
+create or replace function bugle.next_by_turns(
   p_queue text, p_commands text[], p_served text[], p_keys text[], p_blocks boolean, p_depth integer, p_each integer)
-returns bigint[]
+returns tid[]
 language plpgsql stable
 as $$
 begin
   return array(
-    select t.id
+    select t.address
     from (
-      select w.id, k.place, row_number() over (partition by k.place order by w.priority, w.id) as round
+      select w.address, k.place, row_number() over (partition by k.place order by w.priority, w.id) as round
       from unnest(p_keys) with ordinality k (key, place)
         cross join lateral (
-          select m.id, m.priority
+          select m.address, m.id, m.priority
           from unnest(p_commands) c (command)
             cross join lateral (
               (
-                select j.id, j.priority
+                select j.ctid as address, j.id, j.priority
                 from bugle.jobs_live j
                 where j.state = 'ready'
                   and j.fair_key is not null
@@ -147,9 +157,9 @@ begin
                 limit p_each)
               union all
               (
-                select i.id, i.priority
+                select i.address, i.id, i.priority
                 from (
-                  select j.id, j.priority, j.order_key
+                  select j.ctid as address, j.id, j.priority, j.order_key
                   from bugle.jobs_live j
                   where j.state = 'ready'
                     and j.fair_key is not null
@@ -163,31 +173,33 @@ begin
                   limit p_depth) i
                 where i.order_key is null
                   or (
-                    i.id = (
-                      select h.id
-                      from bugle.jobs_live h
-                      where h.queue = p_queue
-                        and h.order_key = i.order_key
-                        and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
-                      order by case h.state when 'running' then 0 when 'ready' then 1 else 2 end, h.id
-                      limit 1)
-                    and (not p_blocks or (
-                      select true
-                      from bugle.jobs_live h
-                      where h.queue = p_queue
-                        and h.order_key = i.order_key
-                        and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
-                        and case h.state when 'running' then 0 when 'ready' then 1 else 2 end = 2
-                        and h.id < i.id
-                      limit 1) is null))
+                    select case h.state
+                        when 'ready' then h.id = i.id
+                        when 'running' then false
+                        else (h.id > i.id or not p_blocks) and i.id = (
+                          select r.id
+                          from bugle.jobs_live r
+                          where r.queue = p_queue
+                            and r.order_key = i.order_key
+                            and (r.state not in ('scheduled', 'waiting') or r.first_started_at is not null)
+                            and case r.state when 'running' then 0 when 'ready' then 2 else 1 end = 2
+                          order by r.id
+                          limit 1)
+                      end
+                    from bugle.jobs_live h
+                    where h.queue = p_queue
+                      and h.order_key = i.order_key
+                      and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+                    order by case h.state when 'running' then 0 when 'ready' then 2 else 1 end, h.id
+                    limit 1)
                 limit p_each)) m) w
       union all
-      select l.id, k.place, l.round
+      select l.address, k.place, l.round
       from unnest(p_keys) with ordinality k (key, place)
-        cross join lateral unnest(bugle.in_line(p_queue, p_commands, p_served, null, p_blocks, p_depth, p_each)) with ordinality l (id, round)
+        cross join lateral unnest(bugle.next_in_line(p_queue, p_commands, p_served, null, p_blocks, p_depth, p_each)) with ordinality l (address, round)
       where k.key = '') t
     order by t.round, t.place);
 end
 $$;
-comment on function bugle.by_turns is 'Jobs that may start, one of each fair key, then the next of each.';
-revoke execute on function bugle.by_turns from public;
+comment on function bugle.next_by_turns is 'Jobs that may start, one of each fair key, then the next of each.';
+revoke execute on function bugle.next_by_turns from public;

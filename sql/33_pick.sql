@@ -1,12 +1,12 @@
 -- pick exactly: the jobs that a claim takes from a queue with limits or keys. Called by bugle.claim, under the locks of 31_limits.sql.
 
--- Which jobs may start now, in order, a few more than asked for; when to look again if a period is what holds others back; and how
+-- Which jobs may start now, in order, a few more than asked for, as the addresses of their rows, which stay theirs while the statement that asked goes on; when to look again if a period is what holds others back; and how
 -- far the keys were hopped through. A plain read: the last look before sleep asks the same.
 --
 -- p_reach bounds how many keys are looked at. If nothing is found within it, the next claim goes on behind it.
-create or replace function bugle.startable(
+create or replace function bugle.next_starts(
   p_queue text, p_slots integer, p_served text[], p_reach integer,
-  out ids bigint[], out room integer, out look_at timestamptz, out is_fair boolean, out turn bugle.turns)
+  out addresses tid[], out room integer, out look_at timestamptz, out is_fair boolean, out turn bugle.turns)
 language plpgsql stable
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -19,6 +19,7 @@ declare
   v_limits bugle.queues;
   v_blocks boolean;
   v_has_order boolean;
+  v_has_limit_keys boolean;
   v_has_keys boolean;
   v_busy jsonb;
   v_command_rooms jsonb;
@@ -29,11 +30,11 @@ declare
   v_is_all boolean;
   v_must_choose boolean;
   v_keys text[];
-  v_heads bigint[];
+  v_heads tid[];
   v_place integer;
   v_free_at timestamptz;
 begin
-  ids := '{}';
+  addresses := '{}';
   is_fair := false;
   select q.* into v_limits from bugle.queues q where q.name = p_queue;
   select r.room, r.busy, r.free_at into room, v_busy, look_at from bugle.queue_room(v_limits, p_queue, p_slots) r;
@@ -62,9 +63,11 @@ begin
   if is_fair then
     v_commands := array(
       select c.command from unnest(v_commands) c (command) where bugle.has_ready(p_queue, array[c.command]));
+    v_has_limit_keys := exists (
+      select from bugle.jobs_live j where j.state = 'ready' and j.limit_key is not null and j.queue = p_queue);
     -- one start each; or more keys, if some of them may have nothing that can start
     select h.keys, h.heads into v_keys, v_heads
-    from bugle.heads_by_turn(p_queue, v_commands, p_served, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
+    from bugle.heads_by_turn(p_queue, v_commands, p_served, v_has_order or v_has_limit_keys, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
   end if;
   -- a short look first; longer ones if it did not find enough among many
   v_depth := v_most;
@@ -74,53 +77,53 @@ begin
       and cardinality(array_positions(v_heads, null)) <= 1
     then
       -- one of each, and of each it is known which
-      ids := array_remove(v_heads, null);
+      addresses := array_remove(v_heads, null);
       if '' = any (v_keys) then
         v_place := array_position(v_keys, '');
-        ids := ids[1:v_place - 1] || bugle.in_line(p_queue, v_commands, p_served, null, v_blocks, 1 + case when v_has_order then 50 else 0 end, 1) || ids[v_place:];
+        addresses := addresses[1:v_place - 1] || bugle.next_in_line(p_queue, v_commands, p_served, null, v_blocks, 1 + case when v_has_order then 50 else 0 end, 1) || addresses[v_place:];
       end if;
       v_is_all := false;
       v_each := least(4, v_most);
     elsif is_fair then
-      ids := bugle.by_turns(p_queue, v_commands, p_served, v_keys, v_blocks, v_each + case when v_has_order then 50 else 0 end, v_each);
+      addresses := bugle.next_by_turns(p_queue, v_commands, p_served, v_keys, v_blocks, v_each + case when v_has_order then 50 else 0 end, v_each);
       v_is_all := v_each >= v_most or v_each * cardinality(v_keys) > 5000;
       v_each := least(4 * v_each, v_most);
     else
-      ids := bugle.in_line(p_queue, v_commands, p_served, v_command_rooms, v_blocks, v_depth + case when v_has_order then 50 else 0 end, v_depth);
-      v_is_all := v_depth > v_most or not (v_has_order or cardinality(ids) >= v_depth);
+      addresses := bugle.next_in_line(p_queue, v_commands, p_served, v_command_rooms, v_blocks, v_depth + case when v_has_order then 50 else 0 end, v_depth);
+      v_is_all := v_depth > v_most or not (v_has_order or cardinality(addresses) >= v_depth);
       v_depth := 3 * v_most + 50;
     end if;
     if v_must_choose then
-      select c.ids, c.free_at into ids, v_free_at from bugle.capped(v_limits, v_busy, v_command_rooms, ids) c;
+      select c.addresses, c.free_at into addresses, v_free_at from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
     -- where next to nothing can start it is better to hop than to walk
-    exit when cardinality(ids) >= room or v_is_all or (3 * cardinality(ids) < room and (v_has_order or v_has_keys));
+    exit when cardinality(addresses) >= room or v_is_all or (3 * cardinality(addresses) < room and (v_has_order or v_has_keys));
   end loop;
   look_at := least(look_at, v_free_at);
 
-  if cardinality(ids) < room and cardinality(v_commands) > 1 then
+  if cardinality(addresses) < room and cardinality(v_commands) > 1 then
     v_commands := array(
       select c.command from unnest(v_commands) c (command) where bugle.has_ready(p_queue, array[c.command]));
   end if;
-  if cardinality(ids) < room and v_has_order then
-    select h.ids, h.order_key into ids, turn.order_key
-    from bugle.hop_order_keys(p_queue, v_limits, v_busy, v_commands, p_served, v_blocks, coalesce(turn.order_key, ''), ids, room, p_reach) h;
+  if cardinality(addresses) < room and v_has_order then
+    select h.addresses, h.order_key into addresses, turn.order_key
+    from bugle.hop_order_keys(p_queue, v_limits, v_busy, v_commands, p_served, v_blocks, coalesce(turn.order_key, ''), addresses, room, p_reach) h;
     if v_must_choose then
-      select c.ids, least(look_at, c.free_at) into ids, look_at from bugle.capped(v_limits, v_busy, v_command_rooms, ids) c;
+      select c.addresses, least(look_at, c.free_at) into addresses, look_at from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
   end if;
-  if cardinality(ids) < room and v_has_keys then
-    select h.ids, h.limit_key, least(look_at, h.free_at) into ids, turn.limit_key, look_at
-    from bugle.hop_limit_keys(v_limits, v_busy, v_commands, p_served, coalesce(turn.limit_key, ''), ids, room, p_reach) h;
+  if cardinality(addresses) < room and v_has_keys then
+    select h.addresses, h.limit_key, least(look_at, h.free_at) into addresses, turn.limit_key, look_at
+    from bugle.hop_limit_keys(v_limits, v_busy, v_commands, p_served, coalesce(turn.limit_key, ''), addresses, room, p_reach) h;
     if v_command_rooms is not null then
-      select c.ids into ids from bugle.capped(v_limits, v_busy, v_command_rooms, ids) c;
+      select c.addresses into addresses from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
   end if;
-  ids := ids[1:v_most];
+  addresses := addresses[1:v_most];
 end
 $$;
-comment on function bugle.startable is 'Which jobs of a queue with limits or keys may start now, in order.';
-revoke execute on function bugle.startable from public;
+comment on function bugle.next_starts is 'Which jobs of a queue with limits or keys may start now, in order.';
+revoke execute on function bugle.next_starts from public;
 
 -- Lock what may start, and remember whose turn is next. Rows that somebody else has locked are passed over.
 --
@@ -138,18 +141,17 @@ declare
   v_after bugle.turns;
 begin
   select s.* into v_found
-  from bugle.startable(p_request.queue, p_request.slots, p_commands,
+  from bugle.next_starts(p_request.queue, p_request.slots, p_commands,
     case when p_request.after_id is null then 2000 else least(2::bigint * p_request.slots + 100, 2000)::integer end) s;
-  select coalesce(array_agg(l.id order by l.place), '{}'), coalesce(array_agg(l.ctid order by l.place), '{}'),
-    coalesce(array_agg(l.limit_key order by l.place), '{}')
+  select coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.ctid), '{}'), coalesce(array_agg(l.limit_key), '{}')
   into ids, places, limit_keys
   from (
     select u.place, locked.id, locked.ctid, locked.limit_key
-    from unnest(v_found.ids) with ordinality u (id, place)
+    from unnest(v_found.addresses) with ordinality u (address, place)
       cross join lateral (
         select j.id, j.ctid, j.limit_key
         from bugle.jobs_live j
-        where j.id = u.id
+        where j.ctid = u.address
           and j.state = 'ready'
         limit 1
         for update skip locked) locked
@@ -181,9 +183,12 @@ begin
       perform bugle.expect(v_after.look_at);
     end if;
   end if;
+  if not v_found.is_fair then
+    ids := null;
+  end if;
 end
 $$;
-comment on function bugle.pick_exactly is 'Lock the jobs of a queue with limits or keys that a claim takes, in the order in which they start.';
+comment on function bugle.pick_exactly is 'Lock the jobs of a queue with limits or keys that a claim takes; their ids only where they start by turns, in that order.';
 revoke execute on function bugle.pick_exactly from public;
 
 -- Whether a claim would find something. If only a period is in the way, and nobody has noted when it is over, a claim must do so.
@@ -193,8 +198,8 @@ as $$
 declare
   v_found record;
 begin
-  select s.* into v_found from bugle.startable(p_queue, 1, p_commands, 20000) s;
-  return cardinality(v_found.ids) > 0
+  select s.* into v_found from bugle.next_starts(p_queue, 1, p_commands, 20000) s;
+  return cardinality(v_found.addresses) > 0
     or (v_found.look_at is not null and not exists (
       select from bugle.turns t where t.queue = p_queue and t.look_at is not null) and bugle.has_ready(p_queue, bugle.with_chains(p_commands)));
 end
@@ -238,4 +243,5 @@ revoke execute on function bugle.has_ready from public;
 drop function if exists bugle.next_order_keys(text, text, integer);
 drop function if exists bugle.next_limit_keys(text, text[], text, integer);
 drop function if exists bugle.next_fair_keys(text, text[], text, integer);
+drop function if exists bugle.startable(text, integer, text[], integer);
 drop function if exists bugle.rotated(text, text[], text, integer);
