@@ -41,6 +41,7 @@ begin
         from bugle.jobs_live j
         where j.state = 'ready'
           and j.fair_key is not null
+          and hashtextextended(j.queue, 0) = hashtextextended(q.queue, 0)
           and j.queue = q.queue
         limit 1)
       or (
@@ -312,7 +313,7 @@ begin
       where j.order_key is not null
         and (j.state not in ('scheduled', 'waiting') or j.first_started_at is not null)
         -- says nothing, but leads into the index of ordered jobs
-        and j.queue >= '');
+        and hashtextextended(j.queue, 0) >= -9223372036854775808);
 end
 $$;
 comment on function bugle.anything_held is 'Whether there are limits, or jobs with an order key.';

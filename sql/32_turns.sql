@@ -63,6 +63,8 @@ create or replace function bugle.next_in_line(
 returns tid[]
 language plpgsql stable
 as $$
+declare
+  v_queue constant bigint := hashtextextended(p_queue, 0);
 begin
   return array(
     select w.address
@@ -107,7 +109,9 @@ begin
                   else (h.id > i.id or not p_blocks) and i.id = (
                     select r.id
                     from bugle.jobs_live r
-                    where r.queue = p_queue
+                    where hashtextextended(r.queue, 0) = v_queue
+                      and hashtextextended(r.order_key, 0) = hashtextextended(i.order_key, 0)
+                      and r.queue = p_queue
                       and r.order_key = i.order_key
                       and (r.state not in ('scheduled', 'waiting') or r.first_started_at is not null)
                       and case r.state when 'running' then 0 when 'ready' then 2 else 1 end = 2
@@ -115,7 +119,9 @@ begin
                     limit 1)
                 end
               from bugle.jobs_live h
-              where h.queue = p_queue
+              where hashtextextended(h.queue, 0) = v_queue
+                and hashtextextended(h.order_key, 0) = hashtextextended(i.order_key, 0)
+                and h.queue = p_queue
                 and h.order_key = i.order_key
                 and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
               order by case h.state when 'running' then 0 when 'ready' then 2 else 1 end, h.id
@@ -132,6 +138,8 @@ create or replace function bugle.next_by_turns(
 returns tid[]
 language plpgsql stable
 as $$
+declare
+  v_queue constant bigint := hashtextextended(p_queue, 0);
 begin
   return array(
     select t.address
@@ -147,10 +155,13 @@ begin
                 from bugle.jobs_live j
                 where j.state = 'ready'
                   and j.fair_key is not null
+                  and hashtextextended(j.queue, 0) = v_queue
+                  and hashtextextended(j.command, 0) = hashtextextended(c.command, 0)
+                  and hashtextextended(j.fair_key, 0) = hashtextextended(k.key, 0)
                   and j.queue = p_queue
                   and j.command = c.command
-                  and bugle.serves(p_served, j.command, j.steps, j.step)
                   and j.fair_key = k.key
+                  and bugle.serves(p_served, j.command, j.steps, j.step)
                   and (j.order_key is not null or j.limit_key is not null) is false
                   and (j.deadline is null or j.deadline > now())
                 order by j.priority, j.id
@@ -163,10 +174,13 @@ begin
                   from bugle.jobs_live j
                   where j.state = 'ready'
                     and j.fair_key is not null
+                    and hashtextextended(j.queue, 0) = v_queue
+                    and hashtextextended(j.command, 0) = hashtextextended(c.command, 0)
+                    and hashtextextended(j.fair_key, 0) = hashtextextended(k.key, 0)
                     and j.queue = p_queue
                     and j.command = c.command
-                    and bugle.serves(p_served, j.command, j.steps, j.step)
                     and j.fair_key = k.key
+                    and bugle.serves(p_served, j.command, j.steps, j.step)
                     and (j.order_key is not null or j.limit_key is not null) = true
                     and (j.deadline is null or j.deadline > now())
                   order by j.priority, j.id
@@ -179,7 +193,9 @@ begin
                         else (h.id > i.id or not p_blocks) and i.id = (
                           select r.id
                           from bugle.jobs_live r
-                          where r.queue = p_queue
+                          where hashtextextended(r.queue, 0) = v_queue
+                            and hashtextextended(r.order_key, 0) = hashtextextended(i.order_key, 0)
+                            and r.queue = p_queue
                             and r.order_key = i.order_key
                             and (r.state not in ('scheduled', 'waiting') or r.first_started_at is not null)
                             and case r.state when 'running' then 0 when 'ready' then 2 else 1 end = 2
@@ -187,7 +203,9 @@ begin
                           limit 1)
                       end
                     from bugle.jobs_live h
-                    where h.queue = p_queue
+                    where hashtextextended(h.queue, 0) = v_queue
+                      and hashtextextended(h.order_key, 0) = hashtextextended(i.order_key, 0)
+                      and h.queue = p_queue
                       and h.order_key = i.order_key
                       and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
                     order by case h.state when 'running' then 0 when 'ready' then 2 else 1 end, h.id

@@ -53,9 +53,15 @@ begin
     from bugle.jobs_live j
     where j.order_key is not null
       and (j.state not in ('scheduled', 'waiting') or j.first_started_at is not null)
+      and hashtextextended(j.queue, 0) = hashtextextended(p_queue, 0)
       and j.queue = p_queue);
   is_fair := exists (
-    select from bugle.jobs_live j where j.state = 'ready' and j.fair_key is not null and j.queue = p_queue);
+    select
+    from bugle.jobs_live j
+    where j.state = 'ready'
+      and j.fair_key is not null
+      and hashtextextended(j.queue, 0) = hashtextextended(p_queue, 0)
+      and j.queue = p_queue);
   select t.* into turn from bugle.turns t where t.queue = p_queue;
 
   v_most := room + 8;
@@ -64,7 +70,12 @@ begin
     v_commands := array(
       select c.command from unnest(v_commands) c (command) where bugle.has_ready(p_queue, array[c.command]));
     v_has_limit_keys := exists (
-      select from bugle.jobs_live j where j.state = 'ready' and j.limit_key is not null and j.queue = p_queue);
+      select
+      from bugle.jobs_live j
+      where j.state = 'ready'
+        and j.limit_key is not null
+        and hashtextextended(j.queue, 0) = hashtextextended(p_queue, 0)
+        and j.queue = p_queue);
     -- one start each; or more keys, if some of them may have nothing that can start
     select h.keys, h.heads into v_keys, v_heads
     from bugle.heads_by_turn(p_queue, v_commands, p_served, v_has_order or v_has_limit_keys, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
@@ -232,7 +243,9 @@ begin
         (
           select
           from bugle.jobs_live j
-          where j.state = 'ready' and j.fair_key is not null and j.queue = p_queue and j.command = c.command
+          where j.state = 'ready' and j.fair_key is not null
+            and hashtextextended(j.queue, 0) = hashtextextended(p_queue, 0) and hashtextextended(j.command, 0) = hashtextextended(c.command, 0)
+            and j.queue = p_queue and j.command = c.command
           limit 1)) found);
 end
 $$;

@@ -230,7 +230,8 @@ as $$
       from bugle.jobs_live j
       where j.state = 'ready'
         and j.fair_key is not null
-      order by j.queue, j.command, j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+      order by hashtextextended(j.queue, 0), hashtextextended(j.command, 0), hashtextextended(j.fair_key, 0),
+        (j.order_key is not null or j.limit_key is not null), j.priority, j.id
       limit 1)
     union all
     select n.queue, n.command, n.id, n.updated_at
@@ -240,8 +241,9 @@ as $$
         from bugle.jobs_live j
         where j.state = 'ready'
           and j.fair_key is not null
-          and (j.queue, j.command) > (h.queue, h.command)
-        order by j.queue, j.command, j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+          and (hashtextextended(j.queue, 0), hashtextextended(j.command, 0)) > (hashtextextended(h.queue, 0), hashtextextended(h.command, 0))
+        order by hashtextextended(j.queue, 0), hashtextextended(j.command, 0), hashtextextended(j.fair_key, 0),
+          (j.order_key is not null or j.limit_key is not null), j.priority, j.id
         limit 1) n
   )
   select distinct on (a.queue, a.command) a.queue, a.command, a.id, a.updated_at

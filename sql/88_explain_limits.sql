@@ -17,7 +17,9 @@ begin
   return (
     select h.id
     from bugle.jobs_live h
-    where h.queue = p_job.queue
+    where hashtextextended(h.queue, 0) = hashtextextended(p_job.queue, 0)
+      and hashtextextended(h.order_key, 0) = hashtextextended(p_job.order_key, 0)
+      and h.queue = p_job.queue
       and h.order_key = p_job.order_key
       and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
       and (h.state = 'running' or (h.id < p_job.id and (v_blocks or h.state = 'ready')))
@@ -152,6 +154,9 @@ begin
         from bugle.jobs_live j
         where j.state = 'ready'
           and j.fair_key is not null
+          and hashtextextended(j.queue, 0) = hashtextextended(p_job.queue, 0)
+          and hashtextextended(j.command, 0) = hashtextextended(p_job.command, 0)
+          and hashtextextended(j.fair_key, 0) = hashtextextended(p_job.fair_key, 0)
           and j.queue = p_job.queue
           and j.fair_key = p_job.fair_key
           and j.command = p_job.command

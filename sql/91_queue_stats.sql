@@ -62,7 +62,9 @@ begin
               and j.queue = p.queue
               and j.command = p.command
               and j.fair_key is not null
-            order by j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+              and hashtextextended(j.queue, 0) = hashtextextended(p.queue, 0)
+              and hashtextextended(j.command, 0) = hashtextextended(p.command, 0)
+            order by hashtextextended(j.fair_key, 0), (j.order_key is not null or j.limit_key is not null), j.priority, j.id
             limit v_cap) r) k) c
       cross join lateral (
         select min(greatest(f.run_at, f.created_at)) as since
@@ -100,7 +102,9 @@ begin
               and j.queue = p.queue
               and j.command = p.command
               and j.fair_key is not null
-            order by j.fair_key, (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+              and hashtextextended(j.queue, 0) = hashtextextended(p.queue, 0)
+              and hashtextextended(j.command, 0) = hashtextextended(p.command, 0)
+            order by hashtextextended(j.fair_key, 0), (j.order_key is not null or j.limit_key is not null), j.priority, j.id
             limit 100)) f) o
     group by p.queue
   ), running as (
