@@ -20,3 +20,12 @@ create index jobs_live_fair on bugle.jobs_live (
   hashtextextended(queue, 0), hashtextextended(command, 0), hashtextextended(fair_key, 0),
   (order_key is not null or limit_key is not null), priority, id)
   where state = 'ready' and fair_key is not null;
+
+-- Likewise: what started lately of a key is found by a hash of both names.
+alter table bugle.starts
+  drop constraint starts_pkey,
+  add column key_hash bigint not null generated always as (hashtextextended(key, hashtextextended(queue, 0))) stored,
+  add primary key (key_hash, started_at);
+
+-- Whether the last claim had to hop: then the next one hops sooner.
+alter table bugle.turns add column hopped boolean not null default false;

@@ -94,13 +94,15 @@ create or replace function bugle.starts_left(
 language plpgsql stable
 as $$
 declare
+  v_key constant bigint := hashtextextended(p_key, hashtextextended(p_queue, 0));
   v_since constant timestamptz := clock_timestamp() - p_period;
   v_before bigint;
   v_total bigint;
 begin
   select s.total - s.starts into v_before
   from bugle.starts s
-  where s.queue = p_queue
+  where s.key_hash = v_key
+    and s.queue = p_queue
     and s.key = p_key
     and s.started_at > v_since
   order by s.started_at
@@ -111,7 +113,8 @@ begin
   end if;
   select s.total into v_total
   from bugle.starts s
-  where s.queue = p_queue
+  where s.key_hash = v_key
+    and s.queue = p_queue
     and s.key = p_key
   order by s.started_at desc
   limit 1;
@@ -119,7 +122,8 @@ begin
   if room <= 0 then
     select s.started_at + p_period into free_at
     from bugle.starts s
-    where s.queue = p_queue
+    where s.key_hash = v_key
+      and s.queue = p_queue
       and s.key = p_key
       and s.started_at > v_since
       and s.total > v_total - p_max
@@ -179,6 +183,7 @@ returns table (key text, room integer, free_at timestamptz)
 language plpgsql stable
 as $$
 declare
+  v_queue constant bigint := hashtextextended(p_limits.name, 0);
   v_since constant timestamptz := clock_timestamp() - p_limits.starts_per_key_period;
 begin
   if p_limits.max_starts_per_key is null then
@@ -199,7 +204,8 @@ begin
       left join lateral (
         select s.total - s.starts as before
         from bugle.starts s
-        where s.queue = p_limits.name
+        where s.key_hash = hashtextextended(k.key, v_queue)
+          and s.queue = p_limits.name
           and s.key = k.key
           and s.started_at > v_since
         order by s.started_at
@@ -207,7 +213,8 @@ begin
       left join lateral (
         select s.total
         from bugle.starts s
-        where s.queue = p_limits.name
+        where s.key_hash = hashtextextended(k.key, v_queue)
+          and s.queue = p_limits.name
           and s.key = k.key
         order by s.started_at desc
         limit 1) l on true
@@ -245,6 +252,7 @@ create or replace function bugle.note_starts(p_queue text, p_keys text[]) return
 language plpgsql
 as $$
 declare
+  v_queue constant bigint := hashtextextended(p_queue, 0);
   v_limits bugle.queues;
   v_keys text[];
 begin
@@ -267,7 +275,8 @@ begin
       left join lateral (
         select s.started_at, s.total
         from bugle.starts s
-        where s.queue = p_queue
+        where s.key_hash = hashtextextended(k.key, v_queue)
+          and s.queue = p_queue
           and s.key = k.key
         order by s.started_at desc
         limit 1) l on true
@@ -287,7 +296,8 @@ begin
       cross join lateral (
         select o.ctid
         from bugle.starts o
-        where o.queue = p_queue
+        where o.key_hash = hashtextextended(k.key, v_queue)
+          and o.queue = p_queue
           and o.key = k.key
           and o.started_at <= clock_timestamp() - case k.key when '' then v_limits.starts_period else v_limits.starts_per_key_period end
         order by o.started_at

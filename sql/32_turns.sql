@@ -24,31 +24,45 @@ create or replace function bugle.capped(
 language plpgsql stable
 set enable_hashjoin = on
 as $$
+declare
+  v_keys text[] := '{}';
+  v_rooms integer[];
+  v_is_over boolean;
 begin
+  if num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0 then
+    with wanted as materialized (
+      select j.limit_key, count(*) as jobs
+      from unnest(p_addresses) u (address)
+        cross join lateral (
+          select l.limit_key from bugle.jobs_live l where l.ctid = u.address limit 1) j
+      where j.limit_key is not null
+      group by j.limit_key
+    )
+    select array_agg(r.key), array_agg(r.room), bool_or(r.room < w.jobs), min(r.free_at) into v_keys, v_rooms, v_is_over, free_at
+    from bugle.key_rooms(p_limits, p_busy, array(select w.limit_key from wanted w)) r
+      join wanted w on w.limit_key = r.key;
+  end if;
+  -- mostly there is room for all of them
+  if v_is_over is not true and p_commands is null then
+    addresses := p_addresses;
+    return;
+  end if;
   with picked as materialized (
     select u.place, u.address, j.limit_key, j.command
     from unnest(p_addresses) with ordinality u (address, place)
       cross join lateral (
         select l.limit_key, l.command from bugle.jobs_live l where l.ctid = u.address limit 1) j
-  ), keys as materialized (
-    select r.key as limit_key, r.room, r.free_at
-    from bugle.key_rooms(p_limits, p_busy, array(
-      select distinct p.limit_key
-      from picked p
-      where p.limit_key is not null
-        and num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0)) r
   ), within_keys as (
-    select p.place, p.address, p.command, k.room, row_number() over (partition by p.limit_key order by p.place) as number
+    select p.place, p.address, p.command, r.room, row_number() over (partition by p.limit_key order by p.place) as number
     from picked p
-      left join keys k on k.limit_key = p.limit_key
+      left join unnest(v_keys, v_rooms) r (key, room) on r.key = p.limit_key
   ), within_commands as (
     select w.place, w.address, (p_commands ->> w.command)::integer as room, row_number() over (partition by w.command order by w.place) as number
     from within_keys w
     where w.room is null
       or w.number <= w.room
   )
-  select coalesce(array_agg(w.address order by w.place), '{}'), (select min(k.free_at) from keys k)
-  into addresses, free_at
+  select coalesce(array_agg(w.address order by w.place), '{}') into addresses
   from within_commands w
   where w.room is null
     or w.number <= w.room;

@@ -26,6 +26,7 @@ declare
   v_commands text[] := bugle.with_chains(p_served);
   v_most integer;
   v_depth integer;
+  v_seen integer;
   v_each integer;
   v_is_all boolean;
   v_must_choose boolean;
@@ -80,8 +81,8 @@ begin
     select h.keys, h.heads into v_keys, v_heads
     from bugle.heads_by_turn(p_queue, v_commands, p_served, v_has_order or v_has_limit_keys, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
   end if;
-  -- a short look first; longer ones if it did not find enough among many
-  v_depth := v_most;
+  -- a short look first, and a shorter one where the last claim had to hop; longer ones if it did not find enough among many
+  v_depth := case when turn.hopped then least(v_most, v_most / 4 + 16) else v_most end;
   v_each := (v_most - 1) / greatest(cardinality(v_keys), 1) + 1;
   loop
     if is_fair and v_each = 1 and array_position(v_heads, null) is not distinct from array_position(v_keys, '')
@@ -102,14 +103,17 @@ begin
     else
       addresses := bugle.next_in_line(p_queue, v_commands, p_served, v_command_rooms, v_blocks, v_depth + case when v_has_order then 50 else 0 end, v_depth);
       v_is_all := v_depth > v_most or not (v_has_order or cardinality(addresses) >= v_depth);
-      v_depth := 3 * v_most + 50;
+      v_seen := v_depth;
+      v_depth := case when v_depth < v_most then v_most else 3 * v_most + 50 end;
     end if;
     if v_must_choose then
       select c.addresses, c.free_at into addresses, v_free_at from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
     -- where next to nothing can start it is better to hop than to walk
-    exit when cardinality(addresses) >= room or v_is_all or (3 * cardinality(addresses) < room and (v_has_order or v_has_keys));
+    exit when cardinality(addresses) >= room or v_is_all
+      or (3 * cardinality(addresses) < least(room, v_seen) and (v_has_order or v_has_keys));
   end loop;
+  turn.hopped := cardinality(addresses) < room and (v_has_order or v_has_keys);
   look_at := least(look_at, v_free_at);
 
   if cardinality(addresses) < room and cardinality(v_commands) > 1 then
@@ -171,10 +175,11 @@ begin
 
   select t.* into v_before from bugle.turns t where t.queue = p_request.queue;
   v_before := (p_request.queue, coalesce(v_before.fair_key, ''), coalesce(v_before.order_key, ''), coalesce(v_before.limit_key, ''),
-    v_before.look_at)::bugle.turns;
+    v_before.look_at, coalesce(v_before.hopped, false))::bugle.turns;
   v_after := v_before;
-  v_after.order_key := coalesce((v_found.turn).order_key, '');
-  v_after.limit_key := coalesce((v_found.turn).limit_key, '');
+  v_after.order_key := coalesce((v_found.turn).order_key, v_before.order_key);
+  v_after.limit_key := coalesce((v_found.turn).limit_key, v_before.limit_key);
+  v_after.hopped := coalesce((v_found.turn).hopped, v_before.hopped);
   if v_found.is_fair and cardinality(ids) > 0 then
     v_after.fair_key := (select coalesce(j.fair_key, '') from bugle.jobs_live j where j.id = ids[cardinality(ids)]);
   end if;
@@ -183,13 +188,14 @@ begin
     v_after.look_at := v_found.look_at;
   end if;
   if v_after is distinct from v_before then
-    insert into bugle.turns as t (queue, fair_key, order_key, limit_key, look_at)
-    values (v_after.queue, v_after.fair_key, v_after.order_key, v_after.limit_key, v_after.look_at)
+    insert into bugle.turns as t (queue, fair_key, order_key, limit_key, look_at, hopped)
+    values (v_after.queue, v_after.fair_key, v_after.order_key, v_after.limit_key, v_after.look_at, v_after.hopped)
     on conflict (queue) do update
     set fair_key = excluded.fair_key,
       order_key = excluded.order_key,
       limit_key = excluded.limit_key,
-      look_at = excluded.look_at;
+      look_at = excluded.look_at,
+      hopped = excluded.hopped;
     if v_after.look_at is distinct from v_before.look_at then
       perform bugle.expect(v_after.look_at);
     end if;
