@@ -853,6 +853,42 @@ impl Stage {
         let a = self.hand("a").await;
         let lost = [self.asker.enqueue("").await];
         a.claim(1).await;
+        let worker = self.sleeper().await;
+        let next = self.asker.enqueue("").await;
+        self.comes_to_its_end("enqueued", next).await;
+        worker.stop().await;
+        let worker = self.sleeper().await;
+        let due = self
+            .asker
+            .enqueue(", p_run_at => now() + interval '300 milliseconds'")
+            .await;
+        self.comes_to_its_end("due", due).await;
+        worker.stop().await;
+        let worker = self.sleeper().await;
+        // while somebody enqueues and has not committed yet, nobody can fall asleep without seeing it
+        self.asker.client.batch_execute("begin").await.expect("begins");
+        let open = self.asker.enqueue("").await;
+        self.run("select bugle.ring('default')").await;
+        self.run("select pg_notify(bugle.bell_channel('default'), 'default')")
+            .await;
+        self.asker.client.batch_execute("commit").await.expect("commits");
+        self.comes_to_its_end("committed late", open).await;
+        worker.stop().await;
+        let worker = self.sleeper().await;
+        self.look_once_more().await;
+        self.asleep().await;
+        self.pen.note(What::Fault {
+            fault: Fault::Kill,
+            whom: "a".into(),
+        });
+        drop(a);
+        self.comes_to_its_end("rescued", lost[0]).await;
+        worker.stop().await;
+    }
+
+    /// A worker that has claimed nothing yet and sleeps: one that has may send scouts where a look seems dear, and find what nobody
+    /// woke it for.
+    async fn sleeper(&self) -> RunningWorker {
         let pen = Pen::new(self.history.path(), "sleeper");
         let registry = bugle::Registry::new().on("noop", move |context: bugle::Context, _: serde_json::Value| {
             let pen = pen.clone();
@@ -872,34 +908,7 @@ impl Stage {
         settings.safety_poll = Duration::ZERO;
         let worker = RunningWorker::start(settings, registry);
         self.asleep().await;
-
-        let next = self.asker.enqueue("").await;
-        self.comes_to_its_end("enqueued", next).await;
-        self.asleep().await;
-        let due = self
-            .asker
-            .enqueue(", p_run_at => now() + interval '300 milliseconds'")
-            .await;
-        self.comes_to_its_end("due", due).await;
-        self.asleep().await;
-        // while somebody enqueues and has not committed yet, nobody can fall asleep without seeing it
-        self.asker.client.batch_execute("begin").await.expect("begins");
-        let open = self.asker.enqueue("").await;
-        self.run("select bugle.ring('default')").await;
-        self.run("select pg_notify(bugle.bell_channel('default'), 'default')")
-            .await;
-        self.asker.client.batch_execute("commit").await.expect("commits");
-        self.comes_to_its_end("committed late", open).await;
-        self.asleep().await;
-        self.look_once_more().await;
-        self.asleep().await;
-        self.pen.note(What::Fault {
-            fault: Fault::Kill,
-            whom: "a".into(),
-        });
-        drop(a);
-        self.comes_to_its_end("rescued", lost[0]).await;
-        worker.stop().await;
+        worker
     }
 
     /// What was committed before the bell was taken is seen by whoever takes it.
