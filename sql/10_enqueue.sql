@@ -166,7 +166,6 @@ create or replace function bugle.admit() returns trigger
 language plpgsql
 as $$
 declare
-  v_bell text;
   v_is_plain boolean;
   v_templated text;
 begin
@@ -189,20 +188,21 @@ begin
       and (new.fair_key is null or octet_length(new.fair_key) between 1 and 300)
       and (new.headers is null or jsonb_typeof(new.headers) = 'object' and pg_column_size(new.headers) <= 4096);
   end if;
-  v_bell := current_setting('bugle.bell', true);
-  if new.queue = v_bell then
+  -- the first row of a transaction, and mostly the only one: bugle.bell_is_free without what it does for others, and without
+  -- remembering the queue if this transaction has written nothing yet
+  if v_is_plain and coalesce(current_setting('bugle.bell', true), '') = '' and pg_sequence_last_value('bugle.templates') is null
+    and pg_try_advisory_xact_lock_shared(hashtextextended(new.queue, 7126490981))
+    and (pg_current_xact_id_if_assigned() is null or set_config('bugle.bell', new.queue, true) is not null)
+  then
+    return new;
+  end if;
+  if new.queue = current_setting('bugle.bell', true) then
     if v_is_plain and current_setting('bugle.templated', true) = 'no' then
       return new;
     end if;
-    -- whether there are templates (12_template.sql): remembered from the second row of a transaction on
+    -- whether there are templates (12_template.sql): remembered from the third row of a transaction on
     v_templated := set_config('bugle.templated',
       case when pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
-  elsif v_is_plain and coalesce(v_bell, '') = '' and pg_sequence_last_value('bugle.templates') is null
-    -- the first row of a transaction, and mostly the only one: bugle.bell_is_free without what it does for others
-    and pg_try_advisory_xact_lock_shared(hashtextextended(new.queue, 7126490981))
-    and set_config('bugle.bell', new.queue, true) is not null
-  then
-    return new;
   end if;
 
   if v_is_plain is not true or pg_sequence_last_value('bugle.templates') is not null then

@@ -11,15 +11,9 @@ return case p_key when '' then -9223372036854775808 else hashtextextended(p_key,
 comment on function bugle.hop_from is 'Where hops through keys begin: behind one, or at the first.';
 revoke execute on function bugle.hop_from from public;
 
--- of an earlier revision
-drop function if exists bugle.fair_heads(text, text[], text[], text, integer);
-drop function if exists bugle.heads_by_turn(text, text[], text[], text, integer);
-drop function if exists bugle.hop_order_keys(text, bugle.queues, jsonb, text[], text[], boolean, text, bigint[], integer, integer);
-drop function if exists bugle.hop_limit_keys(bugle.queues, jsonb, text[], text[], text, bigint[], integer, integer);
-
 -- The next fair keys in their order, each with the job that is next of it, if that is plain to see: it has no other key, nor has any other
 -- of the fair key, and it may start. p_is_mixed: there may be jobs with other keys.
-create or replace function bugle.fair_heads(
+create or replace function bugle.fair_firsts(
   p_queue text, p_commands text[], p_served text[], p_is_mixed boolean, p_after text, p_limit integer, out keys text[], out heads tid[])
 language plpgsql stable
 as $$
@@ -76,21 +70,21 @@ begin
     limit p_limit) f;
 end
 $$;
-comment on function bugle.fair_heads is 'The fair keys that have ready jobs, from behind one on, and the next job of each where it is plain to see.';
-revoke execute on function bugle.fair_heads from public;
+comment on function bugle.fair_firsts is 'The fair keys that have ready jobs, from behind one on, and the next job of each where it is plain to see.';
+revoke execute on function bugle.fair_firsts from public;
 
 -- Fair keys in the order of their turns: those behind the last, then from the beginning. Those without a key begin the round.
-create or replace function bugle.heads_by_turn(
+create or replace function bugle.firsts_by_turn(
   p_queue text, p_commands text[], p_served text[], p_is_mixed boolean, p_after text, p_limit integer, out keys text[], out heads tid[])
 language plpgsql stable
 as $$
 declare
   v_more record;
 begin
-  select f.keys, f.heads into keys, heads from bugle.fair_heads(p_queue, p_commands, p_served, p_is_mixed, p_after, p_limit) f;
+  select f.keys, f.heads into keys, heads from bugle.fair_firsts(p_queue, p_commands, p_served, p_is_mixed, p_after, p_limit) f;
   if cardinality(keys) < p_limit then
     select coalesce(array_agg(m.key order by m.place), '{}') as keys, coalesce(array_agg(m.head order by m.place), '{}') as heads into v_more
-    from bugle.fair_heads(p_queue, p_commands, p_served, p_is_mixed, '', p_limit - cardinality(keys)) f
+    from bugle.fair_firsts(p_queue, p_commands, p_served, p_is_mixed, '', p_limit - cardinality(keys)) f
       cross join unnest(f.keys, f.heads) with ordinality m (key, head, place)
     where bugle.hop_from(m.key) <= bugle.hop_from(p_after);
     keys := keys || ''::text || v_more.keys;
@@ -98,12 +92,12 @@ begin
   end if;
 end
 $$;
-comment on function bugle.heads_by_turn is 'The fair keys of a queue in the order of their turns, and the next job of each where it is plain to see.';
-revoke execute on function bugle.heads_by_turn from public;
+comment on function bugle.firsts_by_turn is 'The fair keys of a queue in the order of their turns, and the next job of each where it is plain to see.';
+revoke execute on function bugle.firsts_by_turn from public;
 
 -- The first of each order key, from behind one on and round to it again, until there are enough. Each step of the recursion is one
 -- probe of the index, which gives the next key and what comes first of it.
-create or replace function bugle.hop_order_keys(
+create or replace function bugle.hop_orders(
   p_queue text, p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_blocks boolean, p_after text,
   p_addresses tid[], p_limit integer, p_reach integer, out addresses tid[], out order_key text)
 language plpgsql stable
@@ -123,7 +117,7 @@ begin
   addresses := p_addresses;
   order_key := p_after;
   while cardinality(addresses) < p_limit and v_seen < p_reach loop
-    v_more := least((p_limit - cardinality(addresses))::bigint * 9 / 8 + 8, p_reach - v_seen)::integer;
+    v_more := least(greatest((p_limit - cardinality(addresses))::bigint * 9 / 8 + 8, v_seen), p_reach - v_seen)::integer;
     with recursive hop (key, number, order_key, address, id, state, command, steps, step, deadline, priority, limit_key) as (
       select v_from, 0, order_key, null::tid, null::bigint, null::text, null::text, null::text[], null::integer, null::timestamptz, null::integer, null::text
       union all
@@ -149,11 +143,11 @@ begin
             where h.state = 'ready'
             union all
             -- something else comes first, and may be in the way
-            (
+            select r.*
+            from (
               select r.ctid, r.id, r.command, r.steps, r.step, r.deadline, r.priority, r.limit_key
               from bugle.jobs_live r
               where h.state not in ('ready', 'running')
-                and (h.id > r.id or not p_blocks)
                 and hashtextextended(r.queue, 0) = v_queue
                 and hashtextextended(r.order_key, 0) = h.key
                 and r.queue = p_queue
@@ -161,7 +155,9 @@ begin
                 and (r.state not in ('scheduled', 'waiting') or r.first_started_at is not null)
                 and case r.state when 'running' then 0 when 'ready' then 2 else 1 end = 2
               order by r.id
-              limit 1)) f
+              limit 1) r
+            where not p_blocks
+              or h.id > r.id) f
         where f.command = any (p_commands)
           and bugle.serves(p_served, f.command, f.steps, f.step)
           and (f.deadline is null or f.deadline > now())
@@ -187,12 +183,12 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.hop_order_keys is 'More candidates: the first job of each order key, from behind a key on.';
-revoke execute on function bugle.hop_order_keys from public;
+comment on function bugle.hop_orders is 'More candidates: the first job of each order key, from behind a key on.';
+revoke execute on function bugle.hop_orders from public;
 
 -- As many of each limit key as it has room for beside those that are candidates already. The step to a key brings its first job with it; where there is room for more, or that
 -- one cannot start, they are looked for.
-create or replace function bugle.hop_limit_keys(
+create or replace function bugle.hop_limits(
   p_limits bugle.queues, p_busy jsonb, p_commands text[], p_served text[], p_after text, p_addresses tid[], p_limit integer,
   p_reach integer, out addresses tid[], out limit_key text, out free_at timestamptz)
 language plpgsql stable
@@ -222,7 +218,7 @@ begin
   addresses := p_addresses;
   limit_key := p_after;
   while cardinality(addresses) < p_limit and v_seen < p_reach loop
-    v_more := least((p_limit - cardinality(addresses))::bigint * 9 / 8 + 8, p_reach - v_seen)::integer;
+    v_more := least(greatest((p_limit - cardinality(addresses))::bigint * 9 / 8 + 8, v_seen), p_reach - v_seen)::integer;
     with heads as materialized (
       select distinct on (n.key) n.key, n.limit_key, n.address, n.id, n.priority, n.can_start
       from unnest(p_commands) c (command)
@@ -312,5 +308,5 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.hop_limit_keys is 'More candidates: jobs of each limit key that has room, from behind a key on.';
-revoke execute on function bugle.hop_limit_keys from public;
+comment on function bugle.hop_limits is 'More candidates: jobs of each limit key that has room, from behind a key on.';
+revoke execute on function bugle.hop_limits from public;

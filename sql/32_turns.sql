@@ -13,13 +13,8 @@
 -- Nothing here walks over the followers of a job, or the jobs of a key that is full: a few rows are looked at in order, and if too
 -- many of them cannot start, the keys are hopped through by index, from where the last claim stopped.
 
--- of an earlier revision
-drop function if exists bugle.capped(bugle.queues, jsonb, jsonb, bigint[]);
-drop function if exists bugle.in_line(text, text[], text[], jsonb, boolean, integer, integer);
-drop function if exists bugle.by_turns(text, text[], text[], text[], boolean, integer, integer);
-
 -- Candidates in their order, cut to what their keys and commands have room for.
-create or replace function bugle.capped(
+create or replace function bugle.cut_to_room(
   p_limits bugle.queues, p_busy jsonb, p_commands jsonb, p_addresses tid[], out addresses tid[], out free_at timestamptz)
 language plpgsql stable
 set enable_hashjoin = on
@@ -68,8 +63,8 @@ begin
     or w.number <= w.room;
 end
 $$;
-comment on function bugle.capped is 'Candidates, cut to what their limit keys and commands have room for; and when a key has room again.';
-revoke execute on function bugle.capped from public;
+comment on function bugle.cut_to_room is 'Candidates, cut to what their limit keys and commands have room for; and when a key has room again.';
+revoke execute on function bugle.cut_to_room from public;
 
 -- By priority and id: jobs without a fair key. Those without any key can always start; among the others only so many are looked at.
 create or replace function bugle.next_in_line(
@@ -228,7 +223,7 @@ begin
       union all
       select l.address, k.place, l.round
       from unnest(p_keys) with ordinality k (key, place)
-        cross join lateral unnest(bugle.next_in_line(p_queue, p_commands, p_served, null, p_blocks, p_depth, p_each)) with ordinality l (address, round)
+        cross join lateral unnest((bugle.next_in_line(p_queue, p_commands, p_served, null, p_blocks, p_depth, p_each))[1:p_each]) with ordinality l (address, round)
       where k.key = '') t
     order by t.round, t.place);
 end

@@ -26,7 +26,6 @@ declare
   v_commands text[] := bugle.with_chains(p_served);
   v_most integer;
   v_depth integer;
-  v_seen integer;
   v_each integer;
   v_is_all boolean;
   v_must_choose boolean;
@@ -79,10 +78,10 @@ begin
         and j.queue = p_queue);
     -- one start each; or more keys, if some of them may have nothing that can start
     select h.keys, h.heads into v_keys, v_heads
-    from bugle.heads_by_turn(p_queue, v_commands, p_served, v_has_order or v_has_limit_keys, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
+    from bugle.firsts_by_turn(p_queue, v_commands, p_served, v_has_order or v_has_limit_keys, coalesce(turn.fair_key, ''), v_most + case when v_has_order or v_has_keys then 200 else 0 end) h;
   end if;
-  -- a short look first, and a shorter one where the last claim had to hop; longer ones if it did not find enough among many
-  v_depth := case when turn.hopped then least(v_most, v_most / 4 + 16) else v_most end;
+  -- a short look first; longer ones if it did not find enough among many
+  v_depth := v_most;
   v_each := (v_most - 1) / greatest(cardinality(v_keys), 1) + 1;
   loop
     if is_fair and v_each = 1 and array_position(v_heads, null) is not distinct from array_position(v_keys, '')
@@ -92,7 +91,9 @@ begin
       addresses := array_remove(v_heads, null);
       if '' = any (v_keys) then
         v_place := array_position(v_keys, '');
-        addresses := addresses[1:v_place - 1] || bugle.next_in_line(p_queue, v_commands, p_served, null, v_blocks, 1 + case when v_has_order then 50 else 0 end, 1) || addresses[v_place:];
+        addresses := addresses[1:v_place - 1]
+          || (bugle.next_in_line(p_queue, v_commands, p_served, null, v_blocks, 1 + case when v_has_order then 50 else 0 end, 1))[1:1]
+          || addresses[v_place:];
       end if;
       v_is_all := false;
       v_each := least(4, v_most);
@@ -103,17 +104,14 @@ begin
     else
       addresses := bugle.next_in_line(p_queue, v_commands, p_served, v_command_rooms, v_blocks, v_depth + case when v_has_order then 50 else 0 end, v_depth);
       v_is_all := v_depth > v_most or not (v_has_order or cardinality(addresses) >= v_depth);
-      v_seen := v_depth;
-      v_depth := case when v_depth < v_most then v_most else 3 * v_most + 50 end;
+      v_depth := 3 * v_most + 50;
     end if;
     if v_must_choose then
-      select c.addresses, c.free_at into addresses, v_free_at from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
+      select c.addresses, c.free_at into addresses, v_free_at from bugle.cut_to_room(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
     -- where next to nothing can start it is better to hop than to walk
-    exit when cardinality(addresses) >= room or v_is_all
-      or (3 * cardinality(addresses) < least(room, v_seen) and (v_has_order or v_has_keys));
+    exit when cardinality(addresses) >= room or v_is_all or (3 * cardinality(addresses) < room and (v_has_order or v_has_keys));
   end loop;
-  turn.hopped := cardinality(addresses) < room and (v_has_order or v_has_keys);
   look_at := least(look_at, v_free_at);
 
   if cardinality(addresses) < room and cardinality(v_commands) > 1 then
@@ -122,16 +120,16 @@ begin
   end if;
   if cardinality(addresses) < room and v_has_order then
     select h.addresses, h.order_key into addresses, turn.order_key
-    from bugle.hop_order_keys(p_queue, v_limits, v_busy, v_commands, p_served, v_blocks, coalesce(turn.order_key, ''), addresses, room, p_reach) h;
+    from bugle.hop_orders(p_queue, v_limits, v_busy, v_commands, p_served, v_blocks, coalesce(turn.order_key, ''), addresses, room, p_reach) h;
     if v_must_choose then
-      select c.addresses, least(look_at, c.free_at) into addresses, look_at from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
+      select c.addresses, least(look_at, c.free_at) into addresses, look_at from bugle.cut_to_room(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
   end if;
   if cardinality(addresses) < room and v_has_keys then
     select h.addresses, h.limit_key, least(look_at, h.free_at) into addresses, turn.limit_key, look_at
-    from bugle.hop_limit_keys(v_limits, v_busy, v_commands, p_served, coalesce(turn.limit_key, ''), addresses, room, p_reach) h;
+    from bugle.hop_limits(v_limits, v_busy, v_commands, p_served, coalesce(turn.limit_key, ''), addresses, room, p_reach) h;
     if v_command_rooms is not null then
-      select c.addresses into addresses from bugle.capped(v_limits, v_busy, v_command_rooms, addresses) c;
+      select c.addresses into addresses from bugle.cut_to_room(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
   end if;
   addresses := addresses[1:v_most];
@@ -175,11 +173,10 @@ begin
 
   select t.* into v_before from bugle.turns t where t.queue = p_request.queue;
   v_before := (p_request.queue, coalesce(v_before.fair_key, ''), coalesce(v_before.order_key, ''), coalesce(v_before.limit_key, ''),
-    v_before.look_at, coalesce(v_before.hopped, false))::bugle.turns;
+    v_before.look_at)::bugle.turns;
   v_after := v_before;
   v_after.order_key := coalesce((v_found.turn).order_key, v_before.order_key);
   v_after.limit_key := coalesce((v_found.turn).limit_key, v_before.limit_key);
-  v_after.hopped := coalesce((v_found.turn).hopped, v_before.hopped);
   if v_found.is_fair and cardinality(ids) > 0 then
     v_after.fair_key := (select coalesce(j.fair_key, '') from bugle.jobs_live j where j.id = ids[cardinality(ids)]);
   end if;
@@ -188,14 +185,13 @@ begin
     v_after.look_at := v_found.look_at;
   end if;
   if v_after is distinct from v_before then
-    insert into bugle.turns as t (queue, fair_key, order_key, limit_key, look_at, hopped)
-    values (v_after.queue, v_after.fair_key, v_after.order_key, v_after.limit_key, v_after.look_at, v_after.hopped)
+    insert into bugle.turns as t (queue, fair_key, order_key, limit_key, look_at)
+    values (v_after.queue, v_after.fair_key, v_after.order_key, v_after.limit_key, v_after.look_at)
     on conflict (queue) do update
     set fair_key = excluded.fair_key,
       order_key = excluded.order_key,
       limit_key = excluded.limit_key,
-      look_at = excluded.look_at,
-      hopped = excluded.hopped;
+      look_at = excluded.look_at;
     if v_after.look_at is distinct from v_before.look_at then
       perform bugle.expect(v_after.look_at);
     end if;
@@ -262,5 +258,7 @@ revoke execute on function bugle.has_ready from public;
 drop function if exists bugle.next_order_keys(text, text, integer);
 drop function if exists bugle.next_limit_keys(text, text[], text, integer);
 drop function if exists bugle.next_fair_keys(text, text[], text, integer);
-drop function if exists bugle.startable(text, integer, text[], integer);
 drop function if exists bugle.rotated(text, text[], text, integer);
+
+-- Of the revision before, for claims that are under way while this one comes: bugle.startable, in_line, by_turns, capped, fair_heads, heads_by_turn,
+-- hop_order_keys, hop_limit_keys. The next revision drops them.

@@ -24,5 +24,4 @@ comment on column bugle.turns.queue is 'bugle.jobs.queue.';
 comment on column bugle.turns.fair_key is 'The fair_key that started last.';
 comment on column bugle.turns.order_key is 'How far order keys were hopped through.';
 comment on column bugle.turns.limit_key is 'How far limit keys were hopped through.';
-comment on column bugle.turns.hopped is 'Whether the last claim had to hop from key to key: then the next one hops sooner.';
 comment on column bugle.turns.look_at is 'When a period lets go of a start that a claim could have used: somebody is to look then.';

@@ -133,3 +133,8 @@ begin
   end if;
 end
 $$;
+
+-- Of the revision before. Last, because it keeps everybody from the live jobs until this transaction ends.
+drop index if exists bugle.jobs_live_ordered_by_name;
+drop index if exists bugle.jobs_live_limited_by_name;
+drop index if exists bugle.jobs_live_fair_by_name;

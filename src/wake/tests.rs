@@ -34,6 +34,37 @@ fn an_idle_lane_asks_to_sleep_after_one_look_in_vain() {
 }
 
 #[test]
+fn a_lane_that_could_not_fall_asleep_looks_more_often_before_it_tries_again() {
+    let mut now = Instant::now();
+    let mut lane = Lane::new("default", 4, now);
+    look(&mut lane, &mut now, MS, 1, 1);
+    assert!(lane.wants_to_sleep(), "a trickle: at once");
+
+    lane.armed("sentinel", true, now);
+    look(&mut lane, &mut now, MS, 1, 2);
+
+    assert!(!lane.wants_to_sleep(), "work comes fast enough to poll for it");
+    now = lane.next_look().unwrap();
+    look(&mut lane, &mut now, MS, 0, 0);
+    assert!(lane.wants_to_sleep());
+}
+
+#[test]
+fn a_long_look_is_followed_by_a_longer_pause() {
+    let pause_after = |cost| {
+        let mut now = Instant::now();
+        let mut lane = Lane::new("default", 40, now);
+        look(&mut lane, &mut now, cost, 20, 20);
+        lane.next_look().unwrap() - now
+    };
+
+    assert_eq!(
+        [MS / 2, MS, 4 * MS, 9 * MS, 2_000 * MS].map(pause_after),
+        [2 * MS, 2 * MS, 8 * MS, 18 * MS, 25 * MS]
+    );
+}
+
+#[test]
 fn the_cursor_moves_on_under_load_and_starts_again_when_it_runs_dry() {
     let mut now = Instant::now();
     let mut lane = Lane::new("default", 4, now);
