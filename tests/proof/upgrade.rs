@@ -13,6 +13,13 @@ use tokio_postgres::Client;
 
 use crate::common::{Database, Folder, Shared, WorkerProcess, enqueue, noop, wait_for_state, wait_until};
 
+/// What one enqueues, and the other: claims of queues with keys are another path through the functions.
+const JOBS: [&str; 2] = [
+    "insert into bugle.jobs (command) values ('noop')",
+    "insert into bugle.jobs (command, order_key, limit_key, fair_key)
+     values ('noop', 'o' || (random() * 20)::integer, 'l' || (random() * 5)::integer, 'f' || (random() * 3)::integer)",
+];
+
 /// Two who enqueue without pause.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -21,15 +28,17 @@ struct Load {
 }
 
 impl Load {
-    fn start(database: &Database) -> Load {
+    async fn start(database: &Database) -> Load {
+        let limits = "select bugle.set_limits('default', p_max_running_per_key => 2)";
+        database.owner().await.batch_execute(limits).await.expect("limits");
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged: Shared<usize> = Shared::default();
-        let enqueuers = (0..2).map(|_| {
+        let enqueuers = JOBS.into_iter().map(|insert| {
             let (config, stop, acknowledged) = (database.config("enqueuer"), stop.clone(), acknowledged.clone());
             tokio::spawn(async move {
                 let client = crate::common::connect(&config).await;
                 while !stop.load(Ordering::Acquire) {
-                    enqueue(&client, "noop").await;
+                    client.execute(insert, &[]).await.expect("enqueues");
                     *acknowledged.lock().unwrap() += 1;
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
@@ -80,7 +89,7 @@ async fn workers_of_an_earlier_release_go_on_under_the_new_schema_and_beside_new
     let folder = Folder::new();
     let config = "[commands.noop]\nsql = \"select 1\"\n";
     let old = ["old_1", "old_2"].map(|name| WorkerProcess::of(previous, &database, &folder, name, config, &[]));
-    let load = Load::start(&database);
+    let load = Load::start(&database).await;
     let revision = "select revision from bugle.schema_version";
     let before: i32 = owner.query_one(revision, &[]).await.expect("asks").get(0);
     // each of them runs what was enqueued after the moment
@@ -127,7 +136,7 @@ async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
         database.worker(&[("default", 4)], noop()),
     ];
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
-    let load = Load::start(&database);
+    let load = Load::start(&database).await;
 
     for _ in 0..3 {
         let before = load.acknowledged();
