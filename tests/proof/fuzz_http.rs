@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use futures_util::StreamExt;
@@ -34,6 +34,12 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     );
     let worker = WorkerProcess::start(&database, &folder, "fuzzed", &config, &[]);
     eventually("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
+    let ready = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let started = Instant::now();
+    while !say(address, ready, DEADLINE).await.starts_with("HTTP/1.1 200") {
+        assert!(started.elapsed() < DEADLINE, "it is not ready");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     owner
         .batch_execute("insert into bugle.jobs (command, run_at) select 'held', now() + interval '1 day' from generate_series(1, 20)")
         .await
