@@ -1,6 +1,7 @@
 //! `bugle bench pickup`: how soon an idle worker starts a new job.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use tokio_postgres::Client;
@@ -145,8 +146,19 @@ fn histogram(nanoseconds: impl Iterator<Item = i64>) -> Vec<u64> {
     counts
 }
 
-/// Counted when a session ends, so after the workers are gone.
+/// A session's calls are counted when it ends, and the server may still be ending those of workers that are gone.
 async fn claim_calls(client: &Client) -> Result<i64> {
+    let others = "select exists (
+        select from pg_stat_activity a
+        where a.datname = current_database() and a.backend_type = 'client backend' and a.application_name <> 'bugle bench')";
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while client.query_one(others, &[]).await?.get::<_, bool>(0) {
+        ensure!(
+            Instant::now() < deadline,
+            "sessions of the workers are open a minute after these ended"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     let calls = "select coalesce(sum(f.calls), 0)::bigint from pg_stat_user_functions f where f.schemaname = 'bugle' and f.funcname = 'claim'";
     Ok(client.query_one(calls, &[]).await?.get(0))
 }
