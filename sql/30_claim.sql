@@ -106,7 +106,7 @@ begin
       case when pg_column_size(j.payload) <= v_most then j.payload end,
       j.steps, j.step,
       case when pg_column_size(j.context) <= v_most then j.context end, j.answer,
-      case when j.watched is null and j.steps is null then j.ctid end, case when v_is_exact then array_position(v_ids, j.id) end;
+      case when j.watched is null and j.steps is null then j.ctid end, case when v_is_exact then coalesce(array_position(v_ids, j.id), 0) end;
 
     get diagnostics v_count = row_count;
     if v_is_exact then

@@ -214,7 +214,7 @@ comment on column bugle.claimed_job.step is 'How many of them are done. Null: no
 comment on column bugle.claimed_job.context is 'What they have put out. Null also if it is too large to come along: bugle.start_step tells it.';
 comment on column bugle.claimed_job.answer is 'The answer its executor waited for, if it was resumed with one.';
 comment on column bugle.claimed_job.address is 'Where its row lies, for bugle.complete_at. Null: to be ended by bugle.complete.';
-comment on column bugle.claimed_job.turn is 'Where limits or keys have an order of their own: its place in it.';
+comment on column bugle.claimed_job.turn is 'Where limits or keys decide what may start: its place in their order, 0 if they have none.';
 comment on type bugle.held_job is 'A job and the claim under which a worker holds it.';
 comment on column bugle.held_job.id is 'bugle.jobs.id.';
 comment on column bugle.held_job.claim is 'The claim.';

@@ -162,18 +162,30 @@ pub async fn backend(session: &Session) -> Result<String> {
 /// What a claim brought, not read yet: the next claim need not wait for that.
 pub struct Answer(Vec<Row>);
 
+/// What a claim brought of one queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Share {
+    pub count: usize,
+    /// The last of them.
+    pub last: Option<(i32, JobId)>,
+    /// Whether limits or keys decided what may start.
+    pub is_exact: bool,
+}
+
 impl Answer {
-    /// How many jobs of a queue there are, and the last of them.
-    pub fn of(&self, queue: &str) -> Result<(usize, Option<(i32, JobId)>)> {
-        let mut count = 0;
+    /// What came of a queue.
+    pub fn of(&self, queue: &str) -> Result<Share> {
+        let mut share = Share::default();
         let mut last: Option<(Option<i32>, i32, JobId)> = None;
         for row in &self.0 {
             if row.try_get::<_, &str>(3)? == queue {
-                count += 1;
+                share.count += 1;
                 last = last.max(Some((row.try_get(15)?, row.try_get(4)?, row.try_get(0)?)));
             }
         }
-        Ok((count, last.map(|(_, priority, id)| (priority, id))))
+        share.last = last.map(|(_, priority, id)| (priority, id));
+        share.is_exact = last.is_some_and(|(turn, ..)| turn.is_some());
+        Ok(share)
     }
 
     /// The jobs, in the order in which to start them.

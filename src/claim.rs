@@ -215,10 +215,10 @@ impl Claimer {
         let took = catch.answered_at - catch.asked_at;
         observe::time(&self.crew.observed.tallies.claims, took);
         for request in &catch.requests {
-            let (count, last) = catch.answer.of(&request.queue)?;
+            let share = catch.answer.of(&request.queue)?;
             let lane = self.lane_mut(&request.queue);
-            lane.claimed(request, count, last, catch.asked_at, catch.answered_at);
-            lane.running().fetch_add(count, Ordering::AcqRel);
+            lane.claimed(request, share, catch.asked_at, catch.answered_at);
+            lane.running().fetch_add(share.count, Ordering::AcqRel);
         }
         Ok(())
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::calls::QueueRequest;
+use crate::calls::{QueueRequest, Share};
 
 /// The pause between two looks of a lane that is awake.
 const STEP: Duration = Duration::from_millis(2);
 /// A look that found less than it asked for is followed by a pause of so many times its length: on a busy server fewer looks, each of which
-/// finds more, leave more to those who enqueue.
+/// finds more, leave more to those who enqueue. Not where limits or keys decide: there is more as soon as our own jobs have ended.
 const LOOK_SHARE: u32 = 2;
 /// The longest pause, also when the bell is refused again and again: somebody enqueued and does not commit.
 const LONGEST_STEP: Duration = Duration::from_millis(25);
@@ -107,6 +107,8 @@ pub struct Lane {
     scouted: Option<Scouted>,
     /// Whether the claim under way is for that.
     fetches_scouted: bool,
+    /// Whether limits or keys decided what the last jobs were that it claimed.
+    is_exact: bool,
     /// Whether it was rung for and has found nothing since.
     is_rung: bool,
     /// Whether the last look from the beginning found less than it asked for, and none since found more.
@@ -140,6 +142,7 @@ impl Lane {
             is_scouting: false,
             scouted: None,
             fetches_scouted: false,
+            is_exact: false,
             is_rung: false,
             is_drained: false,
             full_claims: 0,
@@ -256,15 +259,9 @@ impl Lane {
         self.cursor.filter(|_| self.scouts())
     }
 
-    /// A claim was answered: `got` jobs, the last at `last`. It took from `asked_at` to `now`.
-    pub fn claimed(
-        &mut self,
-        request: &QueueRequest,
-        got: usize,
-        last: Option<(i32, i64)>,
-        asked_at: Instant,
-        now: Instant,
-    ) {
+    /// A claim was answered. It took from `asked_at` to `now`.
+    pub fn claimed(&mut self, request: &QueueRequest, share: Share, asked_at: Instant, now: Instant) {
+        let (got, last) = (share.count, share.last);
         self.mode = Mode::Awake;
         let from_the_beginning = request.after_id.is_none();
         if from_the_beginning {
@@ -276,6 +273,7 @@ impl Lane {
             }
         }
         if got > 0 {
+            self.is_exact = share.is_exact;
             self.empty_looks = 0;
             self.step = STEP;
             self.is_drained = false;
@@ -320,6 +318,8 @@ impl Lane {
             self.empty_looks += 1;
             self.next_look = if self.may_be_dear {
                 now
+            } else if self.is_exact {
+                now + self.step
             } else {
                 now + self.step.max(LONGEST_STEP.min((now - asked_at) * LOOK_SHARE))
             };

@@ -2,12 +2,21 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
+/// So many jobs, of a queue without limits or keys, the last of them here.
+fn share(count: usize, last: (i32, i64)) -> Share {
+    Share {
+        count,
+        last: (count > 0).then_some(last),
+        is_exact: false,
+    }
+}
+
 /// One look that takes `cost` and finds `got` jobs, the last of them at `id`.
 fn look(lane: &mut Lane, now: &mut Instant, cost: Duration, got: usize, id: i64) -> QueueRequest {
     let asked_at = *now;
     let request = lane.request(asked_at).expect("it is time to look");
     *now += cost;
-    lane.claimed(&request, got, (got > 0).then_some((0, id)), asked_at, *now);
+    lane.claimed(&request, share(got, (0, id)), asked_at, *now);
     request
 }
 
@@ -62,6 +71,33 @@ fn a_long_look_is_followed_by_a_longer_pause() {
         [MS / 2, MS, 4 * MS, 9 * MS, 2_000 * MS].map(pause_after),
         [2 * MS, 2 * MS, 8 * MS, 18 * MS, 25 * MS]
     );
+}
+
+#[test]
+fn where_limits_or_keys_decide_a_long_look_is_followed_by_a_short_pause() {
+    let mut now = Instant::now();
+    let mut lane = Lane::new("default", 40, now);
+    let mut pause_after = |got, is_exact| {
+        let request = lane.request(now).unwrap();
+        let asked_at = now;
+        now += 9 * MS;
+        let share = Share {
+            is_exact,
+            ..share(got, (0, 20))
+        };
+        lane.claimed(&request, share, asked_at, now);
+        let pause = lane.next_look().unwrap() - now;
+        now += pause;
+        pause
+    };
+
+    assert_eq!(
+        pause_after(20, true),
+        2 * MS,
+        "there is more as soon as these have ended"
+    );
+    assert_eq!(pause_after(0, false), 2 * MS, "none came that would tell");
+    assert_eq!(pause_after(20, false), 18 * MS, "the limit is gone");
 }
 
 #[test]
@@ -166,7 +202,7 @@ fn a_lane_follows_what_is_more_urgent_than_its_cursor() {
 
     let asked_at = now;
     let request = lane.request(now).unwrap();
-    lane.claimed(&request, 1, Some((-5, 90)), asked_at, now);
+    lane.claimed(&request, share(1, (-5, 90)), asked_at, now);
 
     assert_eq!(lane.cursor(), Some((-5, 90)));
 }
