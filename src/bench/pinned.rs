@@ -27,7 +27,7 @@ pub struct Options {
     /// Jobs in one chunk [default: a twentieth]
     #[arg(long, value_name = "N")]
     pub chunk: Option<u64>,
-    /// Jobs for pickup, before and after [default: 200]
+    /// Jobs for pickup, before and after [default: 500]
     #[arg(long, value_name = "N")]
     pub pickups: Option<u64>,
     /// How many jobs the worker runs at once [default: 500]
@@ -40,7 +40,7 @@ pub struct Options {
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 200_000, 4_000);
     let chunk = options.chunk.unwrap_or(jobs / 20).max(1);
-    let pickups = bench.choose(options.pickups, 200, 10);
+    let pickups = bench.choose(options.pickups, 500, 10);
     let slots = options.slots.unwrap_or(500);
     let chunks = jobs.div_ceil(chunk);
 
