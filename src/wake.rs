@@ -3,11 +3,14 @@
 //! Like a network driver: interrupts when idle, polling under load. A lane that finds work keeps looking in short steps;
 //! one that finds nothing asks for the bell (`bugle.arm`) and sleeps until it is rung, or follows whoever has it.
 
+mod trail;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::calls::{QueueRequest, Share};
+use trail::Trail;
 
 /// The pause between two looks of a lane that is awake.
 const STEP: Duration = Duration::from_millis(2);
@@ -26,11 +29,13 @@ const RESCAN: Duration = Duration::from_millis(50);
 const RESCAN_SHARE: u32 = 20;
 /// The same for a lane that was rung for and found nothing behind its cursor: what rang probably lies before it.
 const RUNG_SHARE: u32 = 2;
-/// A look from the beginning that finds next to nothing and takes longer than this, and much longer than one from the cursor right
+/// A look from the beginning that takes longer than this, and than what it found explains, and much longer than one from the cursor right
 /// after it, walks over what is dead and cannot be cleaned up. Such a lane looks from its cursor, also when it goes to sleep; what lies before it is scouted on another
 /// connection, as often as [`RESCAN_SHARE`] allows, so that no job has to wait for it. Where a cursor is of no use, because of
 /// limits or keys, it does not sleep, but polls.
 const DEAR: Duration = Duration::from_millis(10);
+/// More than any job that was found takes, where neither limits nor keys decide.
+const DEAR_FOR_A_JOB: Duration = Duration::from_micros(200);
 /// How much longer.
 const DEAR_FACTOR: u32 = 3;
 /// The most jobs in one claim.
@@ -96,6 +101,7 @@ pub struct Lane {
     cursor: Option<(i32, i64)>,
     /// The last job it ever claimed: where a cursor can start again.
     furthest: Option<(i32, i64)>,
+    trail: Trail,
     /// Whether a look from the beginning has become dear.
     is_dear: bool,
     /// Whether the last look from the beginning took so long that it may be; the next one, from the cursor, will tell.
@@ -136,6 +142,7 @@ impl Lane {
             mode: Mode::Awake,
             cursor: None,
             furthest: None,
+            trail: Trail::default(),
             is_dear: false,
             may_be_dear: false,
             can_scout: true,
@@ -289,6 +296,9 @@ impl Lane {
             return;
         }
         self.furthest = last.or(self.furthest);
+        if let Some(last) = last {
+            self.trail.note(last, now);
+        }
         if got >= request.slots as usize {
             // one full claim is a trickle's; a cursor for it would cost another look when the next one finds nothing
             self.cursor = last.filter(|_| self.full_claims > 0 || self.is_dear);
@@ -301,6 +311,8 @@ impl Lane {
             self.cursor = self.cursor.filter(|_| self.is_dear);
             self.next_look = now + self.step;
         } else if !from_the_beginning && self.is_dear {
+            // else it would walk over all that has died since
+            self.cursor = self.cursor.map(|cursor| self.trail.follow(cursor));
             self.full_claims = 0;
             self.empty_looks += u32::from(got == 0);
             self.next_look = now + self.step;
@@ -312,7 +324,11 @@ impl Lane {
             self.next_look = now;
         } else {
             self.full_claims = 0;
-            self.may_be_dear = !self.is_dear && got < 10 && self.rescan_cost > DEAR && self.furthest.is_some();
+            let explained = match self.is_exact && got >= 10 {
+                true => Duration::MAX,
+                false => DEAR.max(DEAR_FOR_A_JOB * got as u32),
+            };
+            self.may_be_dear = !self.is_dear && self.rescan_cost > explained && self.furthest.is_some();
             self.cursor = self.furthest.filter(|_| self.is_dear || self.may_be_dear);
             self.is_drained = true;
             self.empty_looks += 1;

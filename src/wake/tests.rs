@@ -62,13 +62,13 @@ fn a_lane_that_could_not_fall_asleep_looks_more_often_before_it_tries_again() {
 fn a_long_look_is_followed_by_a_longer_pause() {
     let pause_after = |cost| {
         let mut now = Instant::now();
-        let mut lane = Lane::new("default", 40, now);
-        look(&mut lane, &mut now, cost, 20, 20);
+        let mut lane = Lane::new("default", 400, now);
+        look(&mut lane, &mut now, cost, 150, 150);
         lane.next_look().unwrap() - now
     };
 
     assert_eq!(
-        [MS / 2, MS, 4 * MS, 9 * MS, 2_000 * MS].map(pause_after),
+        [MS / 2, MS, 4 * MS, 9 * MS, 30 * MS].map(pause_after),
         [2 * MS, 2 * MS, 8 * MS, 18 * MS, 25 * MS]
     );
 }
@@ -137,6 +137,21 @@ fn lane_after_a_long_look(now: &mut Instant, behind_cursor: Duration) -> Lane {
 
 fn dear_lane(now: &mut Instant) -> Lane {
     lane_after_a_long_look(now, MS)
+}
+
+#[test]
+fn a_look_that_takes_longer_than_what_it_found_explains_is_dear_too() {
+    let is_dear_after = |cost| {
+        let mut now = Instant::now();
+        let mut lane = Lane::new("default", 400, now);
+        look(&mut lane, &mut now, cost, 100, 70);
+        now = lane.next_look().unwrap();
+        look(&mut lane, &mut now, MS, 3, 73);
+        lane.next_scout().is_some()
+    };
+
+    assert!(!is_dear_after(20 * MS), "a hundred jobs take their time");
+    assert!(is_dear_after(21 * MS));
 }
 
 #[test]
@@ -224,6 +239,25 @@ fn a_scout_that_is_back_soon_ends_it_all() {
     let request = look(&mut lane, &mut now, MS, 0, 0);
     assert_eq!(request.after_id, None, "from the beginning, as ever");
     assert!(lane.wants_to_sleep() && lane.cursor().is_none());
+}
+
+#[test]
+fn the_cursor_of_a_dear_lane_moves_on_a_while_behind_what_it_claims() {
+    let mut now = Instant::now();
+    let mut lane = dear_lane(&mut now);
+    let mut behind = Vec::new();
+
+    for id in 71..=120 {
+        now = now.max(lane.next_look().unwrap()) + 97 * MS;
+        let request = look(&mut lane, &mut now, MS, 1, id);
+        behind.push(id - request.after_id.expect("from its cursor"));
+    }
+
+    let most = behind[20..].iter().max().unwrap();
+    assert!(
+        (10..=25).contains(most),
+        "one to two seconds, ten jobs each: {behind:?}"
+    );
 }
 
 #[test]
