@@ -49,7 +49,7 @@ fn private() -> PrivatePostgres {
 impl TlsServer {
     fn start() -> TlsServer {
         let server = private();
-        let files = Folder::new();
+        let files = Folder::within(server.data_dir().parent().unwrap());
         let authority = Authority::new("the authority");
         let data = server.data_dir();
         let (certificate, key) = authority.signs("postgres", &["localhost"]);

@@ -14,7 +14,12 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new() -> Folder {
-        let path = std::env::temp_dir().join(format!("bugle-test-{:016x}", fastrand::u64(..)));
+        Folder::within(&std::env::temp_dir())
+    }
+
+    /// In a place that is gone itself: for what is never dropped.
+    pub fn within(place: &Path) -> Folder {
+        let path = place.join(format!("bugle-test-{:016x}", fastrand::u64(..)));
         std::fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }
