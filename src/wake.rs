@@ -324,11 +324,9 @@ impl Lane {
             self.next_look = now;
         } else {
             self.full_claims = 0;
-            let explained = match self.is_exact && got >= 10 {
-                true => Duration::MAX,
-                false => DEAR.max(DEAR_FOR_A_JOB * got as u32),
-            };
-            self.may_be_dear = !self.is_dear && self.rescan_cost > explained && self.furthest.is_some();
+            let is_explained =
+                self.rescan_cost <= DEAR.max(DEAR_FOR_A_JOB * got as u32) || (self.is_exact && got >= 10);
+            self.may_be_dear = !self.is_dear && !is_explained && self.furthest.is_some();
             self.cursor = self.furthest.filter(|_| self.is_dear || self.may_be_dear);
             self.is_drained = true;
             self.empty_looks += 1;
