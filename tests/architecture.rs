@@ -3,9 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is longer wants to be two files.
-const LONGEST_FILE: usize = 400;
-
 /// Where SQL text may be written in Rust. Everything else calls these.
 const SQL_TEXT: [&str; 8] = [
     "src/answer.rs",
@@ -31,19 +28,6 @@ fn every_sql_file_says_first_what_it_is_for() {
     for (name, text) in files("sql", "sql").into_iter().chain(files("migrations", "sql")) {
         assert!(text.starts_with("-- "), "{name} does not start with a comment");
     }
-}
-
-#[test]
-fn no_source_file_is_too_long() {
-    let long: Vec<String> = [files("src", "rs"), files("sql", "sql")]
-        .concat()
-        .iter()
-        .map(|(name, text)| (name, text.lines().count()))
-        .filter(|(_, lines)| *lines > LONGEST_FILE)
-        .map(|(name, lines)| format!("{name}: {lines} lines"))
-        .collect();
-
-    assert!(long.is_empty(), "more than {LONGEST_FILE} lines: {long:#?}");
 }
 
 #[test]
