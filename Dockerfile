@@ -20,5 +20,7 @@ RUN useradd --uid 10001 --create-home bugle
 COPY --from=build /src/target/release/bugle /usr/local/bin/bugle
 USER bugle
 WORKDIR /home/bugle
+# Asks the worker at BUGLE_LISTEN, or 127.0.0.1:9187, whether its parts move. For containers that listen nowhere: --no-healthcheck
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["bugle", "health", "--live"]
 ENTRYPOINT ["bugle"]
 CMD ["--help"]

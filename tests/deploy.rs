@@ -1,17 +1,19 @@
 //! What is in deploy/ fits the program: names of metrics, files of workers, times, and what systemd is told.
 
 mod common;
+#[path = "deploy/image.rs"]
+mod image;
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bugle::Settings;
 use bugle::config::Config;
 use bugle::observe::METRICS;
-use common::{BUGLE, Database, Folder};
+use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn deploy(file: &str) -> PathBuf {
@@ -87,6 +89,7 @@ fn whoever_stops_a_worker_waits_longer_than_it_drains() {
 
     assert!(number(&read("systemd/bugle-worker@.service"), "TimeoutStopSec") > drain + 15);
     assert!(number(&read("kubernetes/bugle.yaml"), "terminationGracePeriodSeconds") > drain + 15);
+    assert!(number(&read("../docker-compose.yml"), "stop_grace_period") > drain + 15);
 }
 
 #[test]
@@ -139,4 +142,185 @@ async fn systemd_is_told_that_a_worker_is_ready_alive_and_stopping() {
     .unwrap();
 
     assert_eq!(heard[0], "READY=1", "{heard:?}");
+}
+
+#[test]
+fn the_container_image_can_be_built_from_what_the_dockerfile_copies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let ignored = image::Ignored::parse(&read("../.dockerignore"));
+    let stages = image::stages(&read("../Dockerfile"));
+    let stage = &stages[0];
+    // always the same place: cargo goes by it, and need not check what it has checked before
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
+    let _ = std::fs::remove_dir_all(&place);
+
+    image::replay(stage, root, &ignored, &place);
+    let workdir = place.join(stage.workdir.trim_start_matches('/'));
+    let [run] = &stage.runs[..] else {
+        panic!("one command builds: {:?}", stage.runs)
+    };
+    let mut words: Vec<String> = run.split_whitespace().map(String::from).collect();
+    for word in &mut words {
+        if let Some(value) = word
+            .strip_prefix("\"$")
+            .and_then(|name| stage.arguments.get(name.trim_end_matches('"')))
+        {
+            *word = value.clone();
+        }
+    }
+    assert_eq!(words[..3], ["cargo", "build", "--release"].map(String::from), "{run}");
+    let is_whole = std::env::var_os("BUGLE_TEST_IMAGE").is_some();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // what cargo has set for us would have build scripts run again
+    for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_")) {
+        if !["CARGO_HOME", "CARGO_BUILD_JOBS"].iter().any(|kept| variable == *kept) {
+            cargo.env_remove(&variable);
+        }
+    }
+    match is_whole {
+        true => cargo.args(["build", "--release"]),
+        // proves the same but for the linker, in seconds
+        false => cargo.arg("check").env("CARGO_TARGET_DIR", target()),
+    };
+    let built = cargo
+        .args(&words[3..])
+        .arg("--offline")
+        .current_dir(&workdir)
+        .output()
+        .expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+
+    let (from, program) = &stages[1].taken[0];
+    assert_eq!(
+        (from, program),
+        (&stage.name, &format!("{}/target/release/bugle", stage.workdir))
+    );
+    assert!(
+        !is_whole || place.join(program.trim_start_matches('/')).exists(),
+        "no {program}"
+    );
+    std::fs::remove_dir_all(&place).expect("nothing is left");
+}
+
+/// The address a worker says in its log that it listens on.
+async fn listens_at(worker: &WorkerProcess) -> String {
+    let mut found = None;
+    eventually("it listens", || {
+        let log = worker.log();
+        let events = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        found = events
+            .filter(|event| event["event"] == "listen")
+            .find_map(|event| event["address"].as_str().map(String::from));
+        found.is_some()
+    })
+    .await;
+    found.expect("an address")
+}
+
+/// Where cargo has put what these tests were built from.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("target")
+        .to_owned()
+}
+
+#[test]
+fn the_last_pattern_of_a_dockerignore_that_matches_decides() {
+    let lacks = |patterns: &str, path: &str| image::Ignored::parse(patterns).lacks(path);
+
+    assert!(lacks("*", "docs/openapi.json"));
+    assert!(!lacks("*\n!docs/openapi.json", "docs/openapi.json"));
+    assert!(lacks("*\n!docs/openapi.json", "docs/other.md"));
+    assert!(!lacks("*\n!src", "src/cli/mod.rs"));
+    assert!(lacks("*\n!src\nsrc/cli", "src/cli/mod.rs"));
+    assert!(lacks("**/*.md", "README.md") && lacks("**/*.md", "a/b/c.md") && !lacks("**/*.md", "a/b.rs"));
+    assert!(lacks("a/**", "a/b/c") && !lacks("a/**", "b/a") && lacks("a/**/c", "a/c"));
+    assert!(lacks("/te?t/", "test/x") && !lacks("te?t", "tempt") && !lacks("# test\n", "test"));
+    assert!(!lacks("*.md", "docs/a.md"), "a star stays in its folder");
+}
+
+#[tokio::test]
+async fn the_health_checks_of_image_and_compose_file_tell_how_a_worker_is() {
+    let database = Database::new().await;
+    let folder = Folder::new();
+    let worker = WorkerProcess::start(
+        &database,
+        &folder,
+        "asked",
+        "listen = '127.0.0.1:0'\n[commands.x]\nprogram = ['true']",
+        &[],
+    );
+    let address = listens_at(&worker).await;
+    let stages = image::stages(&read("../Dockerfile"));
+    let of_the_image = stages[1].healthcheck.clone().expect("a health check");
+    assert_eq!(stages[1].entrypoint, Some(vec!["bugle".to_owned()]));
+    let compose = read("../docker-compose.yml");
+    assert!(compose.contains(r#"test: ["CMD", "bugle", "health"]"#));
+    let of_compose: Vec<String> = ["bugle", "health"].map(String::from).to_vec();
+    let health = async |check: &[String], listen: &str| {
+        assert_eq!(check[0], "bugle");
+        let mut command = tokio::process::Command::new(BUGLE);
+        command.args(&check[1..]).env("BUGLE_LISTEN", listen);
+        // a proxy is for other machines
+        command
+            .env("http_proxy", "http://127.0.0.1:9")
+            .output()
+            .await
+            .expect("it runs")
+    };
+    // as a container listens: on all interfaces
+    let everywhere = address.replace("127.0.0.1", "0.0.0.0");
+
+    let mut ready = health(&of_compose, &everywhere).await;
+    let started = Instant::now();
+    while !ready.status.success() {
+        assert!(started.elapsed() < DEADLINE, "never ready: {ready:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        ready = health(&of_compose, &everywhere).await;
+    }
+    assert_eq!(ready.stdout, b"ready\n");
+    let alive = health(&of_the_image, &everywhere).await;
+    assert_eq!((alive.status.code(), &alive.stdout[..]), (Some(0), &b"alive\n"[..]));
+
+    worker.terminate();
+    assert!(worker.ended().await.success());
+    for check in [&of_compose, &of_the_image] {
+        let gone = health(check, &everywhere).await;
+        let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+        assert_eq!(gone.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with(&format!("bugle: no worker answers at {address}")) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn supervisors_start_a_worker_again_however_it_ended() {
+    assert!(read("systemd/bugle-worker@.service").contains("\nRestart=always\n"));
+    assert!(read("../docker-compose.yml").contains("\n    restart: unless-stopped\n"));
+    // a deployment's pods are always restarted: there is nothing to choose
+    assert!(read("kubernetes/bugle.yaml").contains("kind: Deployment"));
+}
+
+#[test]
+fn systemd_understands_the_unit() {
+    // it checks that the program is there too
+    let folder = Folder::new();
+    let unit = read("systemd/bugle-worker@.service").replace("/usr/local/bin/bugle", BUGLE);
+    let unit = folder.write("bugle-worker@mail.service", &unit);
+    let Ok(output) = Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&unit)
+        .output()
+    else {
+        eprintln!("skipped: systemd-analyze is not installed");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("bugle-worker")).collect();
+    assert!(about_it.is_empty(), "{said}");
 }

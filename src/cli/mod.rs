@@ -9,6 +9,7 @@ mod dev;
 mod doctor;
 mod enqueue;
 mod filter;
+mod health;
 mod jobs;
 mod migrate;
 mod operate;
@@ -80,6 +81,9 @@ enum Command {
     /// Look for what is wrong with the database and its workers, and say what mends it.
     Doctor(doctor::Arguments),
 
+    /// Ask a worker whether it is well: exit code 0 or 1, for health checks.
+    Health(health::Arguments),
+
     /// Look at what a worker would go by.
     Config(config::Arguments),
 
@@ -136,6 +140,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Stats(arguments) => wait_for(stats::run(arguments)),
         Command::Top(arguments) => wait_for(top::run(arguments)),
         Command::Doctor(arguments) => wait_for(doctor::run(arguments)),
+        Command::Health(arguments) => wait_for(health::run(arguments)),
         Command::Config(arguments) => config::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
