@@ -195,6 +195,7 @@ begin
     insert into bugle.jobs as j (
       id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
       unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure)
+    overriding system value
     values (
       v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
       p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
@@ -306,6 +307,7 @@ begin
     insert into bugle.jobs as n (
       id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
       unique_key, idempotency_key, idempotency_ttl, steps)
+    overriding system value
     select
       w.id, p_command, coalesce(w.payload, '{}'), coalesce(w.queue, 'default'), coalesce(w.priority, 0),
       coalesce(w.run_at, now()), w.deadline, w.timeout, w.max_attempts, w.retry_policy, w.headers,

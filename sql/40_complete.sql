@@ -119,6 +119,7 @@ begin
       unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
       on_success, on_failure, parent, watched, attempt, crashes, claim, worker, result, last_error, last_error_code,
       progress, progress_note, created_at, updated_at, first_started_at, started_at, finished_at, day)
+    overriding system value
     select
       g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
       g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,
@@ -195,6 +196,7 @@ begin
       unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
       on_success, on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note, answer_token,
       created_at, updated_at, first_started_at, started_at, finished_at, day)
+    overriding system value
     select
       g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
       g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,

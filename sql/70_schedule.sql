@@ -230,6 +230,7 @@ begin
   end if;
   insert into bugle.jobs (
     id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, steps, headers)
+  overriding system value
   values (
     v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()), p_schedule.timeout,
     p_schedule.max_attempts, p_schedule.retry_policy, p_schedule.steps,

@@ -50,6 +50,7 @@ begin
     id, state, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers,
     unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
     on_success, on_failure, parent, watched, claim, last_error, last_error_code, created_at, first_started_at, started_at)
+  overriding system value
   select
     g.id, 'ready', g.command, g.payload, g.queue, g.priority, now(), g.timeout, g.max_attempts, g.retry_policy, g.headers,
     g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key, g.steps, g.step, g.context,

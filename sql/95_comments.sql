@@ -3,7 +3,7 @@
 comment on schema bugle is 'Bugle, a Postgres-native job runner. Enqueue with INSERT INTO bugle.jobs; read bugle.jobs and the views.';
 
 comment on table bugle.jobs is 'One row is one job: a command to be carried out, and its state. Insert command and payload; everything else has a default.';
-comment on column bugle.jobs.id is 'Given by the database, rising. INSERT … RETURNING id.';
+comment on column bugle.jobs.id is 'Given by the database, rising; it cannot be set. INSERT … RETURNING id.';
 comment on column bugle.jobs.state is 'scheduled, ready, running, retrying, paused, waiting; in the end completed, failed or cancelled. Changes by functions only.';
 comment on column bugle.jobs.command is 'What to do: the name an executor is registered for in a worker.';
 comment on column bugle.jobs.payload is 'The data for the executor: any JSON, up to settings.max_payload_bytes.';
@@ -38,7 +38,6 @@ comment on table bugle.jobs_ended is 'Part of bugle.jobs: completed and cancelle
 comment on table bugle.jobs_failed is 'Part of bugle.jobs: failed jobs, the dead letters, a leaf for each day.';
 comment on table bugle.jobs_ended_by_hand is 'Always empty: refuses final states that are inserted by hand.';
 comment on table bugle.jobs_failed_by_hand is 'Always empty: refuses final states that are inserted by hand.';
-comment on sequence bugle.job_ids is 'The ids of bugle.jobs.';
 
 comment on table bugle.attempts is 'One row for each attempt that failed, as long as its job is kept.';
 comment on column bugle.attempts.job is 'bugle.jobs.id.';

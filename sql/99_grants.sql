@@ -27,7 +27,6 @@ do $$
 begin
   if exists (select from pg_roles r where r.rolname = 'bugle_enqueuer') then
     grant usage on schema bugle to bugle_enqueuer;
-    grant usage on sequence bugle.job_ids to bugle_enqueuer;
     grant select on sequence bugle.templates to bugle_enqueuer;
     grant select (id) on bugle.jobs to bugle_enqueuer;
     grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,

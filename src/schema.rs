@@ -25,6 +25,9 @@ const HISTORY: &str = "bugle.migrations";
 /// One lock around everything `migrate` does.
 const MIGRATE_KEY: i64 = 7_126_490_980;
 
+/// What may be removed only once the transaction that made it useless has been committed.
+const AFTERWARDS: &str = "drop sequence if exists bugle.job_ids_before;";
+
 /// What a database has, compared with what this binary brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -60,6 +63,10 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
     });
     migrated.await.map_err(migration_error)?;
     insist(&mut client, Error::is_transient, apply).await?;
+    insist(&mut client, Error::is_transient, async |client| {
+        Ok(client.batch_execute(AFTERWARDS).await?)
+    })
+    .await?;
     while let Some(done) = client
         .query_one("select bugle.upkeep()", &[])
         .await?
@@ -143,7 +150,7 @@ pub fn script() -> String {
         script.push_str(&format!("\n-- sql/{name}\n{sql}"));
     }
     script.push_str(&format!(
-        "\n{}\ncommit;\nselect bugle.upkeep() from generate_series(1, 6);\n",
+        "\n{}\ncommit;\n{AFTERWARDS}\nselect bugle.upkeep() from generate_series(1, 6);\n",
         note_version()
     ));
     script

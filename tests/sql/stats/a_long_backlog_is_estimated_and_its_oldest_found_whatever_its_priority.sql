@@ -1,8 +1,8 @@
 begin;
 
-insert into bugle.jobs_live (command, queue, priority)
+insert into bugle.jobs (command, queue, priority)
 select 'noop', 'long', i % 50 from generate_series(1, 12000) i;
-insert into bugle.jobs_live (command, queue) select 'noop', 'short' from generate_series(1, 3) i;
+insert into bugle.jobs (command, queue) select 'noop', 'short' from generate_series(1, 3) i;
 update bugle.jobs_live set created_at = now() - interval '1 day', run_at = now() - interval '1 day'
 where id = (select min(j.id) from bugle.jobs_live j where j.priority = 49);
 analyze bugle.jobs_live;
