@@ -46,7 +46,7 @@ begin
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;
     grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.unnamed, bugle.detach, bugle.heartbeat, bugle.is_sent_home,
-      bugle.arm(bigint, text[]), bugle.arm(bigint, text[], integer[], bigint[]), bugle.scout, bugle.stand_down, bugle.claim, bugle.payloads, bugle.complete, bugle.complete_at, bugle.fail, bugle.give_back, bugle.snooze,
+      bugle.arm(bigint, text[]), bugle.arm(bigint, text[], integer[], bigint[]), bugle.scout, bugle.stand_down, bugle.claim, bugle.payloads(bigint, uuid, bigint[]), bugle.payloads(bigint, bigint[]), bugle.complete, bugle.complete_at, bugle.fail, bugle.give_back, bugle.snooze,
       bugle.give_up, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
   end if;

@@ -143,10 +143,64 @@ pub struct QueueRequest {
 
 /// A claimed job, and whether its payload is still to be fetched with [`payloads`].
 pub struct Claimed {
-    pub job: ClaimedJob,
+    pub job: Result<ClaimedJob, Undecodable>,
     pub lacks_payload: bool,
     /// Its place in the order of its queue's limits and keys.
     turn: Option<i32>,
+}
+
+/// A claimed job with a column that cannot be decoded. Jobs are written by every application: such a row ends this job, and must
+/// neither fail the claim it came with nor the worker.
+#[derive(Debug)]
+pub struct Undecodable {
+    pub held: HeldJob,
+    pub queue: String,
+    pub priority: i32,
+    pub command: String,
+    pub attempt: i32,
+    /// Which column, and what is wrong with it.
+    pub reason: String,
+}
+
+impl Claimed {
+    pub fn held(&self) -> HeldJob {
+        match &self.job {
+            Ok(job) => job.held,
+            Err(undecodable) => undecodable.held,
+        }
+    }
+
+    pub fn queue(&self) -> &str {
+        match &self.job {
+            Ok(job) => &job.queue,
+            Err(undecodable) => &undecodable.queue,
+        }
+    }
+
+    fn priority(&self) -> i32 {
+        match &self.job {
+            Ok(job) => job.priority,
+            Err(undecodable) => undecodable.priority,
+        }
+    }
+
+    /// Add the payload that was fetched afterwards.
+    pub fn add_payload(&mut self, payload: Result<Box<RawValue>, String>) {
+        let Ok(job) = &mut self.job else { return };
+        match payload {
+            Ok(payload) => job.payload = payload,
+            Err(reason) => {
+                self.job = Err(Undecodable {
+                    held: job.held,
+                    queue: std::mem::take(&mut job.queue),
+                    priority: job.priority,
+                    command: std::mem::take(&mut job.command),
+                    attempt: job.attempt,
+                    reason,
+                });
+            }
+        }
+    }
 }
 
 /// The process that serves this session. Not prepared: a pooler may not know what a prepared statement is.
@@ -191,7 +245,7 @@ impl Answer {
     /// The jobs, in the order in which to start them.
     pub fn read(self) -> Result<Vec<Claimed>> {
         let mut jobs = self.0.iter().map(claimed).collect::<Result<Vec<Claimed>>>()?;
-        jobs.sort_by_key(|c| (c.turn, c.job.priority, c.job.held.id));
+        jobs.sort_by_key(|c| (c.turn, c.priority(), c.held().id));
         Ok(jobs)
     }
 }
@@ -207,41 +261,77 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
         .map(Answer)
 }
 
+/// What the engine wrote must be there: an error here means that worker and schema do not fit. Everything else is decoded
+/// for each job alone.
 fn claimed(row: &Row) -> Result<Claimed> {
-    let payload: Option<Json<Box<RawValue>>> = row.try_get(10)?;
-    let headers: Option<Json<BTreeMap<String, Value>>> = row.try_get(9)?;
-    Ok(Claimed {
-        lacks_payload: payload.is_none(),
-        job: ClaimedJob {
-            held: HeldJob {
-                id: row.try_get(0)?,
-                claim: row.try_get(1)?,
-            },
-            command: row.try_get(2)?,
-            queue: row.try_get(3)?,
-            priority: row.try_get(4)?,
-            attempt: row.try_get(5)?,
-            timeout: row.try_get::<_, Option<f64>>(6)?.map(seconds),
-            created_at: row.try_get(7)?,
-            run_at: row.try_get(8)?,
-            headers: headers.map(|h| h.0).unwrap_or_default(),
-            payload: payload.map_or_else(|| RawValue::NULL.to_owned(), |p| p.0),
-            answer: row
-                .try_get::<_, Option<Json<Box<RawValue>>>>(11)?
-                .map(|answer| answer.0),
-            steps: row.try_get(12)?,
-            step: row.try_get::<_, Option<i32>>(13)?.unwrap_or_default(),
-            address: row.try_get(14)?,
-        },
-        turn: row.try_get(15)?,
+    let held = HeldJob {
+        id: row.try_get(0)?,
+        claim: row.try_get(1)?,
+    };
+    let (queue, priority): (String, i32) = (row.try_get(3)?, row.try_get(4)?);
+    let turn = row.try_get(15)?;
+    match decode(row, held, &queue, priority) {
+        Ok((job, lacks_payload)) => Ok(Claimed {
+            job: Ok(job),
+            lacks_payload,
+            turn,
+        }),
+        Err(reason) => Ok(Claimed {
+            job: Err(Undecodable {
+                held,
+                queue,
+                priority,
+                command: row.try_get(2).unwrap_or_default(),
+                attempt: row.try_get(5).unwrap_or_default(),
+                reason,
+            }),
+            lacks_payload: false,
+            turn,
+        }),
+    }
+}
+
+fn decode(row: &Row, held: HeldJob, queue: &str, priority: i32) -> Result<(ClaimedJob, bool), String> {
+    let payload: Option<Json<Box<RawValue>>> = column(row, 10)?;
+    let headers: Option<Json<BTreeMap<String, Value>>> = column(row, 9)?;
+    let answer: Option<Json<Box<RawValue>>> = column(row, 11)?;
+    let lacks_payload = payload.is_none();
+    let job = ClaimedJob {
+        held,
+        command: column(row, 2)?,
+        queue: queue.to_owned(),
+        priority,
+        attempt: column(row, 5)?,
+        timeout: column::<Option<f64>>(row, 6)?.map(seconds),
+        created_at: column(row, 7)?,
+        run_at: column(row, 8)?,
+        headers: headers.map(|h| h.0).unwrap_or_default(),
+        payload: payload.map_or_else(|| RawValue::NULL.to_owned(), |p| p.0),
+        answer: answer.map(|answer| answer.0),
+        steps: column(row, 12)?,
+        step: column::<Option<i32>>(row, 13)?.unwrap_or_default(),
+        address: column(row, 14)?,
+    };
+    Ok((job, lacks_payload))
+}
+
+/// A column, or what is wrong with it.
+fn column<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, String> {
+    row.try_get(index).map_err(|error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        format!("column {:?} cannot be decoded: {cause}", row.columns()[index].name())
     })
 }
 
-pub async fn payloads(session: &Session, me: Identity, ids: &[JobId]) -> Result<Vec<(HeldJob, Box<RawValue>)>> {
+pub async fn payloads(
+    session: &Session,
+    me: Identity,
+    ids: &[JobId],
+) -> Result<Vec<(HeldJob, Result<Box<RawValue>, String>)>> {
     let rows = session
         .query(
-            "select id, claim, payload from bugle.payloads($1, $2)",
-            &[&me.worker, &ids],
+            "select id, claim, payload from bugle.payloads($1, $2, $3)",
+            &[&me.worker, &me.nonce, &ids],
         )
         .await?;
     rows.iter()
@@ -250,7 +340,7 @@ pub async fn payloads(session: &Session, me: Identity, ids: &[JobId]) -> Result<
                 id: row.try_get(0)?,
                 claim: row.try_get(1)?,
             };
-            Ok((held, row.try_get::<_, Json<Box<RawValue>>>(2)?.0))
+            Ok((held, column::<Json<Box<RawValue>>>(row, 2).map(|json| json.0)))
         })
         .collect()
 }

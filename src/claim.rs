@@ -226,9 +226,12 @@ impl Claimer {
     /// Hand the jobs to the crew, in order.
     async fn start(&mut self, session: &Session, me: Identity, catch: Catch) -> Result<()> {
         let claimed = self.take(catch)?;
-        for Claimed { job, .. } in self.fetch_payloads(session, me, claimed).await? {
-            let running = self.lane_mut(&job.queue).running().clone();
-            self.crew.start(job, running);
+        for claimed in self.fetch_payloads(session, me, claimed).await? {
+            let running = self.lane_mut(claimed.queue()).running().clone();
+            match claimed.job {
+                Ok(job) => self.crew.start(job, running),
+                Err(undecodable) => self.crew.refuse(undecodable, &running),
+            }
         }
         Ok(())
     }
@@ -236,7 +239,7 @@ impl Claimer {
     /// From here on they are ours to account for, whatever fails.
     fn take(&self, catch: Catch) -> Result<Vec<Claimed>> {
         let claimed = catch.answer.read()?;
-        self.crew.take(claimed.iter().map(|claimed| claimed.job.held));
+        self.crew.take(claimed.iter().map(Claimed::held));
         drop(catch.under_way);
         Ok(claimed)
     }
@@ -246,7 +249,7 @@ impl Claimer {
         let lacking: Vec<i64> = claimed
             .iter()
             .filter(|c| c.lacks_payload)
-            .map(|c| c.job.held.id)
+            .map(|c| c.held().id)
             .collect();
         if lacking.is_empty() {
             return Ok(claimed);
@@ -260,8 +263,8 @@ impl Claimer {
         };
         let (mut complete, mut fenced) = (Vec::with_capacity(claimed.len()), Vec::new());
         for mut claimed in claimed {
-            match payloads.remove(&claimed.job.held) {
-                Some(payload) => claimed.job.payload = payload,
+            match payloads.remove(&claimed.held()) {
+                Some(payload) => claimed.add_payload(payload),
                 // between claim and fetch
                 None if claimed.lacks_payload => {
                     fenced.push(claimed);
@@ -286,9 +289,9 @@ impl Claimer {
     }
 
     fn hand_back(&mut self, claimed: Vec<Claimed>) {
-        for Claimed { job, .. } in claimed {
-            let running = self.lane_mut(&job.queue).running().clone();
-            self.crew.hand_back(job.held, &running);
+        for claimed in claimed {
+            let running = self.lane_mut(claimed.queue()).running().clone();
+            self.crew.hand_back(claimed.held(), &running);
         }
     }
 

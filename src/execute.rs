@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use tokio::sync::{Notify, mpsc};
@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::calls::Undecodable;
 use crate::chain;
 use crate::complete::{End, How};
 use crate::connect::Pool;
@@ -250,6 +251,26 @@ impl Crew {
     pub fn hand_back(&self, held: HeldJob, running: &AtomicUsize) {
         running.fetch_sub(1, Ordering::AcqRel);
         self.deliver(End::given_back(held));
+    }
+
+    /// End a job that was taken and cannot be decoded. No executor ever will.
+    pub fn refuse(&self, job: Undecodable, running: &AtomicUsize) {
+        running.fetch_sub(1, Ordering::AcqRel);
+        let run = self.observed.tallies.start(&job.queue, &job.command, SystemTime::now());
+        run.end(Ending::Failed);
+        let failure = Failure::new(format!(
+            "{}\nhint: Correct the application that enqueues such rows, then enqueue the job again.",
+            job.reason
+        ));
+        self.deliver(End {
+            held: job.held,
+            address: None,
+            how: How::Outcome(Outcome::Fail(failure.code("undecodable").not_retryable())),
+            command: job.command,
+            queue: job.queue,
+            attempt: job.attempt,
+            took: Duration::ZERO,
+        });
     }
 
     /// The ends of these jobs are delivered, or will never be.

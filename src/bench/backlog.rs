@@ -137,8 +137,8 @@ impl Queue {
         let finished: Vec<FinishedJob> = claimed
             .iter()
             .map(|claimed| FinishedJob {
-                id: claimed.job.held.id,
-                claim: claimed.job.held.claim,
+                id: claimed.held().id,
+                claim: claimed.held().claim,
                 result: None,
             })
             .collect();

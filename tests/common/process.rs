@@ -118,6 +118,39 @@ impl WorkerProcess {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// What it logged, line by line.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        self.log()
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    /// Wait until it has logged this event, and return the first of them.
+    pub async fn event(&self, event: &str) -> serde_json::Value {
+        let started = Instant::now();
+        loop {
+            if let Some(found) = self.events().into_iter().find(|line| line["event"] == event) {
+                return found;
+            }
+            assert!(
+                started.elapsed() < DEADLINE,
+                "the worker logs no {event:?}\n{}",
+                self.log()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Where it listens, once it does: start it with `--listen 127.0.0.1:0`.
+    pub async fn address(&self) -> std::net::SocketAddr {
+        let listens = self.event("listen").await;
+        listens["address"]
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .expect("an address")
+    }
+
     /// Wait for its end.
     pub async fn ended(mut self) -> ExitStatus {
         let started = Instant::now();
