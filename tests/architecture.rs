@@ -95,26 +95,56 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
     assert!(open.is_empty(), "security definer without a search path: {open:#?}");
 }
 
+/// A state is waited for with `tests/common/poll.rs`, which sleeps between two looks. What cannot be waited for says why.
 #[test]
-fn no_test_sleeps_but_in_a_loop_that_waits_for_something_and_gives_up() {
-    let sleep = concat!("thread::", "sleep");
+fn no_test_sleeps_unless_it_says_why_it_cannot_wait_for_a_state() {
     let mut sleeping = Vec::new();
-    for (name, text) in files("tests", "rs") {
+    for (name, text) in files("tests", "rs").into_iter().chain(files("tests", "sql")) {
         let lines: Vec<&str> = text.lines().collect();
-        for (number, _) in lines.iter().enumerate().filter(|(_, line)| line.contains(sleep)) {
-            let above = lines[number.saturating_sub(8)..number].join("\n");
-            let in_a_loop = ["while ", "loop {"].iter().any(|begin| above.contains(begin));
-            let gives_up = ["assert!(", "panic!("].iter().any(|end| above.contains(end));
-            if !in_a_loop || !gives_up {
-                sleeping.push(format!("{name}:{}", number + 1));
+        for (number, line) in lines.iter().enumerate() {
+            let above = lines[..number].iter().rev();
+            let mut comments = above.take_while(|line| ["//", "--"].iter().any(|mark| line.trim().starts_with(mark)));
+            let says_why = |line: &str| line.contains("// why: ") || line.contains("-- why: ");
+            if sleeps(line) && !says_why(line) && !comments.any(|line| says_why(line)) {
+                sleeping.push(format!("{name}:{}: {}", number + 1, line.trim()));
             }
         }
     }
 
     assert!(
         sleeping.is_empty(),
-        "wait for a state or a signal, with a deadline: {sleeping:#?}"
+        "wait for a state with tests/common/poll.rs, or say why that is not possible, with `// why: …` above: {sleeping:#?}"
     );
+}
+
+/// Whether a line calls `thread::sleep`, `tokio::time::sleep`, `sleep_until` or `pg_sleep`, however it was imported.
+fn sleeps(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    ["", "_until", "_for"].iter().any(|kind| {
+        code.match_indices(&format!("sleep{kind}(")).any(|(at, _)| {
+            let is_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
+            // another name that ends like this is not one of them
+            code[..at].ends_with("pg_") || !code[..at].ends_with(is_of_a_name)
+        })
+    })
+}
+
+#[test]
+fn every_kind_of_sleep_is_seen() {
+    let called = |name: &str| sleeps(&format!("    {name}(5);"));
+    let kinds = [
+        "std::thread::sleep",
+        "tokio::time::sleep",
+        "tokio::time::sleep_until",
+        "sleep",
+        "() = sleep_until",
+        "batch_execute(\"select pg_sleep",
+        "perform pg_sleep_for",
+    ];
+    let others = ["asleep", "wants_to_sleep", "// sleep", "sleeps", "sleep_of"];
+
+    assert_eq!(kinds.map(called), [true; 7]);
+    assert_eq!(others.map(called), [false; 5]);
 }
 
 #[test]

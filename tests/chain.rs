@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bugle::{Context, Execution, Failure, NewJob, Next, Outcome, Registry, Stage};
-use common::{Database, Shared, eventually, wait_for_state, wait_until};
+use common::{Database, Shared, answered_or_blocked, eventually, wait_for_state, wait_until};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -517,57 +517,45 @@ async fn an_output_that_cannot_be_kept_fails_the_step() {
     worker.stop().await;
 }
 
+/// In both orders, however the first of the two ends, and however many of the kind were there before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_is_enqueued_while_old_ones_are_forgotten_is_found() {
+    const ENQUEUE: &str = "insert into bugle.jobs (command, steps) values ('chain', '{a,b}')";
+    const FORGET: &str = "select bugle.prune_chains(0)";
     let database = Database::new().await;
     let owner = database.owner().await;
-    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let pruning = {
-        let (client, over) = (database.owner().await, over.clone());
-        tokio::spawn(async move {
-            let mut forgotten = 0;
-            while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                let row = client.query_one("select bugle.prune_chains(0)", &[]).await.unwrap();
-                forgotten += row.get::<_, i32>(0);
-            }
-            forgotten
-        })
-    };
+    let (mut enqueued, mut forgotten) = (0, 0);
 
-    // the same few chains come and go, so that each is often the last and the first of its kind
-    let mut sessions = Vec::new();
-    for session in 0..4 {
-        let client = database.connect("enqueuer").await;
-        let operator = database.connect("operator").await;
-        sessions.push(tokio::spawn(async move {
-            for round in 0..60 {
-                let job = NewJob::new(&format!("chain {}", round % 3), json!({})).steps(["a", "b"]);
-                let id = job.enqueue(&client).await.unwrap();
-                if (session + round) % 4 > 0 {
-                    operator.query("select bugle.remove($1::bigint)", &[&id]).await.unwrap();
+    for was_there in [false, true] {
+        for (first, second) in [(ENQUEUE, FORGET), (FORGET, ENQUEUE)] {
+            for end in ["commit", "rollback"] {
+                if was_there {
+                    let old = enqueue_chain(&owner, &["a", "b"]).await;
+                    owner.query("select bugle.remove($1::bigint)", &[&old]).await.unwrap();
                 }
-            }
-        }));
-    }
-    for session in sessions {
-        session.await.unwrap();
-    }
-    over.store(true, std::sync::atomic::Ordering::Relaxed);
+                let (one, two) = (database.owner().await, database.owner().await);
+                let pid: i32 = two.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+                one.batch_execute(&format!("begin; {first}")).await.unwrap();
+                let late = tokio::spawn(async move { two.batch_execute(second).await });
+                answered_or_blocked(&late, pid, &owner).await;
+                one.batch_execute(end).await.unwrap();
+                late.await.unwrap().unwrap();
 
-    assert!(pruning.await.unwrap() > 0, "some were forgotten meanwhile");
-    let lost: i64 = owner
-        .query_one(
-            "select count(*) from bugle.jobs_live j where not exists ( \
-             select from bugle.chains c where c.command = j.command and c.steps = j.steps)",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
-    assert_eq!(lost, 0, "chains nobody would look for");
-    let worker = database.worker(&[("default", 4)], noting(&["a", "b"], &Shared::default()));
-    wait_until(&owner, "select count(*) = 60 from bugle.jobs where state = 'completed'").await;
-    worker.stop().await;
+                enqueued += i64::from(first == FORGET || end == "commit");
+                let unknown = "select count(*) from bugle.jobs_live j where not exists ( \
+                    select from bugle.chains c where c.command = j.command and c.steps = j.steps)";
+                let unknown: i64 = owner.query_one(unknown, &[]).await.unwrap().get(0);
+                assert_eq!(unknown, 0, "{first}, then {second}, {end}: nobody would look for it");
+                // a worker that looks for it finds it, and it is the last of its kind again
+                let worker = database.worker(&[("default", 4)], noting(&["a", "b"], &Shared::default()));
+                let all = format!("select count(*) = {enqueued} from bugle.jobs where state = 'completed'");
+                wait_until(&owner, &all).await;
+                worker.stop().await;
+                forgotten += owner.query_one(FORGET, &[]).await.unwrap().get::<_, i32>(0);
+            }
+        }
+    }
+    assert!(forgotten > 0, "they are forgotten when nobody enqueues");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,8 @@
 //! everybody saw is compared with the tables in the end (`judge/`); there must be no violation.
 
 mod judge;
+#[path = "common/poll.rs"]
+mod poll;
 
 mod chaos {
     pub mod enqueuers;

@@ -108,6 +108,7 @@ async fn nothing_is_skipped_when_commits_arrive_out_of_order() {
                     .await
                     .unwrap();
                 if lane < 3 {
+                    // why: transactions stay open for a while and commit in no order; no state is waited for
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(1..20))).await;
                 }
                 transaction.commit().await.unwrap();

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use bugle::Settings;
 use bugle::config::Config;
 use bugle::observe::METRICS;
-use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, eventually};
+use common::poll::look_for;
+use common::{BUGLE, Database, Folder, WorkerProcess, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn deploy(file: &str) -> PathBuf {
@@ -114,7 +114,7 @@ async fn systemd_is_told_that_a_worker_is_ready_alive_and_stopping() {
     let file = folder.write("worker.toml", "[commands.x]\nprogram = ['true']");
     let address = folder.join("notify");
     let socket = UnixDatagram::bind(&address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    socket.set_read_timeout(Some(common::DEADLINE)).unwrap();
     let mut worker = Command::new(BUGLE)
         .args(["worker", "--config"])
         .arg(file)
@@ -274,13 +274,8 @@ async fn the_health_checks_of_image_and_compose_file_tell_how_a_worker_is() {
     // as a container listens: on all interfaces
     let everywhere = address.replace("127.0.0.1", "0.0.0.0");
 
-    let mut ready = health(&of_compose, &everywhere).await;
-    let started = Instant::now();
-    while !ready.status.success() {
-        assert!(started.elapsed() < DEADLINE, "never ready: {ready:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        ready = health(&of_compose, &everywhere).await;
-    }
+    let ready = || async { Some(health(&of_compose, &everywhere).await).filter(|said| said.status.success()) };
+    let ready = look_for(ready).await.expect("it is ready");
     assert_eq!(ready.stdout, b"ready\n");
     let alive = health(&of_the_image, &everywhere).await;
     assert_eq!((alive.status.code(), &alive.stdout[..]), (Some(0), &b"alive\n"[..]));

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bugle::{Bugle, Code, Context, Failure, IntoOutcome, NewJob, Outcome, Registry, Workflow};
+use common::poll::look_for;
 use common::{DEADLINE, Database, Folder, Shared, WorkerProcess, eventually, wait_for_state, wait_until};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -213,11 +215,8 @@ async fn ten_thousand_children_end_in_eight_sessions() {
          (select jsonb_agg(jsonb_build_object('command', 'child', 'payload', n)) from generate_series(1, {CHILDREN}) n))",
         workers[0]
     );
-    let spawning = Instant::now();
     sessions[0].batch_execute(&spawned).await.unwrap();
-    let spawning = spawning.elapsed();
 
-    let ending = Instant::now();
     join_all(sessions.iter().zip(&workers).enumerate().map(async |(number, (session, worker))| {
         loop {
             let batch = 1 + fastrand::usize(..400) / (number + 1);
@@ -235,7 +234,6 @@ async fn ten_thousand_children_end_in_eight_sessions() {
         }
     }))
     .await;
-    let ending = ending.elapsed();
 
     let told = owner
         .query_one(
@@ -250,11 +248,6 @@ async fn ten_thousand_children_end_in_eight_sessions() {
     assert_eq!(told.get::<_, Option<i32>>(1), None);
     assert_eq!(told.get::<_, i64>(2), CHILDREN as i64);
     assert_eq!(deadlocks(&owner, &database).await, 0);
-    println!("spawned in {spawning:?}, ended in {ending:?}");
-    assert!(
-        spawning + ending < DEADLINE * 2,
-        "spawned in {spawning:?}, ended in {ending:?}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,28 +314,24 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
         owner.batch_execute(&workflow).await.unwrap();
     }
 
+    let operators_are_done = AtomicBool::new(false);
     let finishers = join_all((0..5).map(async |_| {
         let session = database.connect("worker").await;
         let worker = register(&session, "{noop}").await;
-        let mut idle = 0;
-        while idle < 40 {
-            let held: String = session
-                .query_one(
-                    &format!(
-                        "select coalesce(array_agg((c.id, c.claim)::bugle.held_job), '{{}}')::text \
-                         from bugle.claim({worker}, array[('default', 9, null, null, 'awake')::bugle.queue_request]) c"
-                    ),
-                    &[],
-                )
-                .await
-                .unwrap()
-                .get(0);
+        let claim = format!(
+            "select coalesce(array_agg((c.id, c.claim)::bugle.held_job), '{{}}')::text \
+             from bugle.claim({worker}, array[('default', 9, null, null, 'awake')::bugle.queue_request]) c"
+        );
+        loop {
+            let held = look_for(|| async {
+                let is_over = operators_are_done.load(Ordering::Acquire);
+                let held: String = session.query_one(&claim, &[]).await.unwrap().get(0);
+                (held != "{}" || is_over).then_some(held)
+            });
+            let held = held.await.expect("operators come to their end");
             if held == "{}" {
-                idle += 1;
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
+                return;
             }
-            idle = 0;
             let fail = fastrand::u8(..4) == 0;
             let end = match fail {
                 true => format!(
@@ -382,6 +371,10 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
                 .unwrap();
         }
     }));
+    let operators = async {
+        operators.await;
+        operators_are_done.store(true, Ordering::Release);
+    };
     tokio::join!(finishers, operators);
 
     assert_eq!(deadlocks(&owner, &database).await, 0);
@@ -512,27 +505,47 @@ async fn whoever_begins_to_listen_waits_for_endings_that_were_silent() {
     assert_eq!(subscribe.await.unwrap().unwrap().as_deref(), Some("cancelled"));
 }
 
+/// Of two jobs that end one after the other, the first in silence, the second is told of first: the first one is found by the slow poll. That
+/// may come between the two, but not each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_is_told_of_an_end_and_does_not_have_to_poll() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let bugle = Bugle::connect(&database.url("owner")).unwrap();
+    let wait_for = |id: i64| {
+        let job = bugle.job(id);
+        tokio::spawn(async move { job.ended().await.unwrap() })
+    };
+
+    let told_first = || async {
+        let (silent, told) = (common::enqueue(&owner, "x").await, common::enqueue(&owner, "x").await);
+        let (of_silent, of_told) = (wait_for(silent), wait_for(told));
+        let attended = format!(
+            "select exists (select from pg_stat_activity where application_name = 'bugle client (listens)' and state = 'idle' \
+             and datname = current_database() and query like '%bugle.attend%' \
+             and query_start > (select created_at from bugle.jobs where id = {told}))"
+        );
+        wait_until(&owner, &attended).await;
+        owner
+            .batch_execute(&format!(
+                "begin; set local bugle.silent = on; select bugle.cancel({silent}); commit; select bugle.cancel({told})"
+            ))
+            .await
+            .unwrap();
+        assert_eq!(of_told.await.unwrap().state, "cancelled");
+        let is_first = !of_silent.is_finished();
+        assert_eq!(of_silent.await.unwrap().state, "cancelled");
+        is_first.then_some(())
+    };
+    look_for(told_first).await.expect("the one that is told of comes first");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_wait_on_one_connection_and_are_woken_at_once() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let worker = database.worker(&[("default", 100)], common::noop());
     let bugle = Bugle::connect(&database.url("owner")).unwrap();
-    // one after another: each would take as long as the slow poll if nobody was told
-    let mut slowest = Duration::ZERO;
-    for _ in 0..20 {
-        let started = Instant::now();
-        bugle
-            .enqueue(&NewJob::new("noop", ()))
-            .await
-            .unwrap()
-            .result::<()>()
-            .await
-            .unwrap();
-        slowest = slowest.max(started.elapsed());
-    }
-    assert!(slowest < Duration::from_millis(1500), "the slowest took {slowest:?}");
-
     owner
         .batch_execute("select bugle.pause_queue('default')")
         .await

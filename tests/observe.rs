@@ -3,11 +3,11 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use bugle::observe::METRICS;
 use bugle::{Context, Registry, Settings};
-use common::{BUGLE, DEADLINE, Database, RunningWorker, enqueue, wait_for_state, wait_until};
+use common::poll::look_for;
+use common::{BUGLE, Database, RunningWorker, enqueue, free_address, wait_for_state, wait_until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -62,11 +62,6 @@ async fn with_token(address: SocketAddr, method: &str, path: &str, body: &str) -
     .await
 }
 
-fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 /// A worker that listens, with the rights its API needs.
 async fn listening(database: &Database, token: Option<&str>, registry: Registry) -> (RunningWorker, SocketAddr) {
     let owner = database.owner().await;
@@ -89,19 +84,17 @@ async fn listening(database: &Database, token: Option<&str>, registry: Registry)
 }
 
 /// Ask until the answer is as expected.
-async fn until(address: SocketAddr, path: &str, mut fits: impl FnMut(&Replied) -> bool) -> Replied {
-    let started = Instant::now();
-    loop {
-        if TcpStream::connect(address).await.is_ok() {
-            let replied = get(address, path).await;
-            if fits(&replied) {
-                return replied;
-            }
-            assert!(started.elapsed() < DEADLINE, "{path}: {}", replied.body);
-        }
-        assert!(started.elapsed() < DEADLINE, "nobody listens at {address}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+async fn until(address: SocketAddr, path: &str, fits: impl FnMut(&Replied) -> bool) -> Replied {
+    let state = std::sync::Mutex::new(("nobody listens".to_owned(), fits));
+    let ask = || async {
+        TcpStream::connect(address).await.ok()?;
+        let replied = get(address, path).await;
+        let (last, fits) = &mut *state.lock().unwrap();
+        last.clone_from(&replied.body);
+        fits(&replied).then_some(replied)
+    };
+    let found = look_for(ask).await;
+    found.unwrap_or_else(|| panic!("{path}: {}", state.lock().unwrap().0))
 }
 
 fn commands() -> Registry {

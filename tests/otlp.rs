@@ -5,8 +5,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
+use common::poll::eventually_blocking;
 use common::{BUGLE, DEADLINE, Database, Folder, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -165,15 +165,8 @@ impl Worker {
 
     fn stop(mut self) {
         kill_process(Pid::from_child(&self.0), Signal::TERM).expect("it runs");
-        let started = Instant::now();
-        let code = loop {
-            if let Some(status) = self.0.try_wait().expect("a status") {
-                break status.code();
-            }
-            assert!(started.elapsed() < DEADLINE, "it does not end");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        };
-        assert_eq!(code, Some(0));
+        eventually_blocking("its end", || self.0.try_wait().expect("a status").is_some());
+        assert_eq!(self.0.wait().expect("a status").code(), Some(0));
     }
 }
 

@@ -30,6 +30,7 @@ async fn a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged() 
         move |context: Context, _: Value| {
             let ran = ran.clone();
             async move {
+                // why: work takes a while, so that some of it is under way when the server dies
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(..30))).await;
                 ran.lock().unwrap().insert(context.id());
                 Ok(())
@@ -99,6 +100,7 @@ async fn a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged() 
         let mut acknowledged = Vec::new();
         while !STOP.load(Ordering::Acquire) {
             let Ok((client, connection)) = config.connect(NoTls).await else {
+                // why: the pace of attempts while the server is away; the test waits for what comes of them
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             };
@@ -111,6 +113,7 @@ async fn a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged() 
                     Ok(row) => acknowledged.push(row.get(0)),
                     Err(_) => break,
                 }
+                // why: the pace of the load; nothing is waited for
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }

@@ -1,11 +1,14 @@
 //! A private server works, and leaves nothing behind, however its owner ends.
 
+#[path = "common/poll.rs"]
+mod poll;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use bugle::private_postgres::{Options, PrivatePostgres};
+use poll::eventually_blocking;
 use rustix::process::{Pid, Signal, kill_process};
 
 const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
@@ -165,12 +168,12 @@ fn nothing_is_left_after_an_interrupt_and_the_command_hears_of_it() {
 fn what_a_killed_owner_and_its_killed_guardian_left_goes_with_the_next_start() {
     let owner = Owner::of_a_command_that_waits();
     kill(owner.guardian, Signal::KILL);
-    wait_for("the guardian to end", || !is_running(owner.guardian));
+    eventually_blocking("the guardian to end", || !is_running(owner.guardian));
     owner.signal(Signal::KILL);
     kill(owner.command, Signal::KILL);
     assert!(is_running(owner.postmaster), "the server is on its own now");
 
-    wait_for("the owner to end", || !is_running(owner.process.id() as i32));
+    eventually_blocking("the owner to end", || !is_running(owner.process.id() as i32));
     drop(start(Options::default()));
 
     owner.nothing_is_left();
@@ -284,10 +287,10 @@ impl Owner {
     }
 
     fn nothing_is_left(&self) {
-        wait_for("the folder to be removed", || !self.folder.exists());
-        wait_for("the server to end", || !is_running(self.postmaster));
-        wait_for("the guardian to end", || !is_running(self.guardian));
-        wait_for("the command to end", || !is_running(self.command));
+        eventually_blocking("the folder to be removed", || !self.folder.exists());
+        eventually_blocking("the server to end", || !is_running(self.postmaster));
+        eventually_blocking("the guardian to end", || !is_running(self.guardian));
+        eventually_blocking("the command to end", || !is_running(self.command));
     }
 }
 
@@ -366,12 +369,4 @@ fn is_running(process: i32) -> bool {
 
 fn kill(process: i32, signal: Signal) {
     kill_process(Pid::from_raw(process).unwrap(), signal).unwrap();
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited half a minute for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

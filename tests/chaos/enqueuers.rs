@@ -67,6 +67,7 @@ impl Enqueuer {
                 let made = self.enqueue(&client, count).await;
                 self.load.enqueued.fetch_add(made, Ordering::AcqRel);
                 let pause = made.max(1) as f64 * self.share as f64 / self.load.rate as f64;
+                // why: the pace of the load; nothing is waited for
                 tokio::time::sleep(Duration::from_secs_f64(pause.min(1.0))).await;
             }
         }
@@ -360,6 +361,7 @@ pub async fn connect(url: &str) -> Option<Client> {
             Some(client)
         }
         _ => {
+            // why: the pace of attempts while the server or the link is broken
             tokio::time::sleep(Duration::from_millis(50)).await;
             None
         }
@@ -396,6 +398,7 @@ pub async fn operate(url: String, pen: Pen, mut rng: Rng, done: Arc<AtomicBool>)
                 Ok::<(), Error>(())
             };
             let _ = said.await;
+            // why: the pace of the operator; nothing is waited for
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }

@@ -1,5 +1,6 @@
 //! The faults: each alone first, then all of them at once.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::enqueuers::connect;
 use super::fleet::Place;
 use super::proxy::Link;
 use crate::judge::{Fault, Pen, What};
+use crate::poll::look_for;
 
 /// How long a worker that is still connected may be silent: see `bugle.settings.lease`.
 pub const LEASE: Duration = Duration::from_secs(6);
@@ -139,9 +141,9 @@ impl Faults {
         let Some(place) = self.places.iter().find(|place| place.life() == name) else {
             return Ok(());
         };
-        while !place.take() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        look_for(|| ready(place.take().then_some(())))
+            .await
+            .expect("nobody keeps it");
         place.kill(Duration::from_millis(rng.u64(50..500))).await;
         place.let_go();
         let again = "select count(*) from bugle.jobs where id = any ($1) and (state <> 'running' or claim > 1) and state <> 'ready'";
@@ -173,6 +175,7 @@ impl Faults {
                 for _ in 0..plan.kills {
                     let next = Instant::now() + every(plan.kills);
                     self.kill(kills).await;
+                    // why: faults come at the pace of the plan
                     tokio::time::sleep_until(next.into()).await;
                 }
             },
@@ -180,6 +183,7 @@ impl Faults {
                 for _ in 0..plan.freezes.div_ceil(2) {
                     let next = Instant::now() + every(plan.freezes.div_ceil(2));
                     self.freeze(freezes).await;
+                    // why: faults come at the pace of the plan
                     tokio::time::sleep_until(next.into()).await;
                 }
             },
@@ -187,6 +191,7 @@ impl Faults {
                 for _ in 0..plan.freezes / 2 {
                     let next = Instant::now() + every(plan.freezes / 2);
                     self.freeze(more_freezes).await;
+                    // why: faults come at the pace of the plan
                     tokio::time::sleep_until(next.into()).await;
                 }
             },
@@ -195,6 +200,7 @@ impl Faults {
                     let next = Instant::now() + every(plan.server_kills);
                     pause(crashes, 200..3000).await;
                     self.crash_server(number % 2 == 1, crashes).await;
+                    // why: faults come at the pace of the plan
                     tokio::time::sleep_until(next.into()).await;
                 }
             },
@@ -300,6 +306,7 @@ impl Faults {
                 self.note(fault, &whom);
                 let time = Duration::from_millis(rng.u64(500..3000));
                 link.slow_down(time);
+                // why: how long it lasts is chosen by the round's seed
                 tokio::time::sleep(time).await;
                 self.over(fault, &whom);
             }
@@ -307,6 +314,7 @@ impl Faults {
                 self.note(fault, &whom);
                 let time = Duration::from_millis(rng.u64(1000..4000));
                 link.mute(time);
+                // why: how long it lasts is chosen by the round's seed
                 tokio::time::sleep(time).await;
                 self.over(fault, &whom);
             }
@@ -326,6 +334,7 @@ impl Faults {
                 self.note(fault, "");
                 let time = rng.f64() * 0.8;
                 self.run(&format!(
+                    // why: how long the lock is held is chosen by the round's seed
                     "begin; lock table bugle.jobs_live in share row exclusive mode; select pg_sleep({time}); commit"
                 ))
                 .await;
@@ -351,6 +360,7 @@ impl Faults {
                 "begin; insert into bugle.jobs (command, payload) values ('work', '{{\"token\": \"{token}\"}}')"
             );
             let inserted = two.batch_execute(&insert).await;
+            // why: how long it stays open is chosen by the round's seed
             tokio::time::sleep(time).await;
             let _ = one.batch_execute("commit").await;
             match (inserted, commits) {
@@ -386,13 +396,11 @@ impl Faults {
     }
 
     async fn free_place(&self, rng: &mut Rng) -> Arc<Place> {
-        loop {
+        let look = || {
             let place = rng.choice(&self.places[self.spared..]).expect("one").clone();
-            if place.take() {
-                return place;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            ready(place.take().then_some(place))
+        };
+        look_for(look).await.expect("a place that nobody has a fault for")
     }
 
     fn note(&self, fault: Fault, whom: &str) {
@@ -408,16 +416,16 @@ impl Faults {
 
 /// Until the question about these jobs is answered with this number; not forever.
 async fn wait_for(client: &Client, question: &str, jobs: &[i64], number: i64) -> Result<(), tokio_postgres::Error> {
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(40) {
-        if client.query_one(question, &[&jobs]).await?.get::<_, i64>(0) == number {
-            break;
+    let ask = || async {
+        match client.query_one(question, &[&jobs]).await {
+            Ok(row) => (row.get::<_, i64>(0) == number).then_some(Ok(())),
+            Err(error) => Some(Err(error)),
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
+    };
+    look_for(ask).await.unwrap_or(Ok(()))
 }
 
 async fn pause(rng: &mut Rng, range: std::ops::Range<u64>) {
+    // why: the pace of the faults is chosen by the round's seed
     tokio::time::sleep(Duration::from_millis(rng.u64(range))).await;
 }

@@ -1,16 +1,18 @@
 //! The worker processes, each behind a proxy of its own, each with as many lives as it needs.
 
 use std::fs::File;
+use std::future::ready;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::proxy::Proxy;
 use super::worker::{HISTORY, LIFE};
 use crate::judge::{Fault, Pen, What};
+use crate::poll::look_for;
 
 pub const SLOTS: usize = 6;
 /// Besides, of the queue with limits and orders.
@@ -140,6 +142,7 @@ impl Place {
         self.signal(Signal::KILL);
         self.over(Fault::Kill, &whom);
         self.reap();
+        // why: how long it stays dead is chosen by the round's seed
         tokio::time::sleep(pause).await;
         self.start();
     }
@@ -148,6 +151,7 @@ impl Place {
         let whom = self.life();
         self.note(Fault::Freeze, &whom);
         self.signal(Signal::STOP);
+        // why: how long it is frozen is chosen by the round's seed
         tokio::time::sleep(time).await;
         self.signal(Signal::CONT);
         self.over(Fault::Freeze, &whom);
@@ -186,22 +190,16 @@ impl Place {
     /// Ask it to stop, and see to it. False if it had to be killed.
     pub async fn stop(&self) -> bool {
         self.signal(Signal::TERM);
-        let started = Instant::now();
-        loop {
-            let ended = match &mut self.inner.lock().unwrap().process {
-                None => true,
-                Some(process) => process.try_wait().ok().flatten().is_some(),
-            };
-            if ended {
-                return true;
-            }
-            if started.elapsed() > Duration::from_secs(30) {
-                self.signal(Signal::KILL);
-                self.reap();
-                return false;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let ended = || match &mut self.inner.lock().unwrap().process {
+            None => true,
+            Some(process) => process.try_wait().ok().flatten().is_some(),
+        };
+        let ended = look_for(|| ready(ended().then_some(()))).await.is_some();
+        if !ended {
+            self.signal(Signal::KILL);
+            self.reap();
         }
+        ended
     }
 }
 

@@ -133,6 +133,7 @@ async fn pass(
         }
         if lasts(&link.held_until) {
             while lasts(&link.held_until) && !cut.is_cancelled() {
+                // why: a link that is held lets nothing through for a time, and then is cut
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             break;
@@ -153,8 +154,8 @@ async fn pass(
                 return;
             }
             if lasts(&link.slow_until) {
-                // now and then a piece is lost on the way and sent again
                 let wait = if fastrand::u8(..) < 8 { 200 } else { 2 };
+                // why: a slow link; now and then a piece is lost on the way and sent again
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
         }

@@ -18,11 +18,10 @@ use super::fleet::{EXACT_SLOTS, Place, SLOTS};
 use super::proxy::Proxy;
 use super::samples::{self, Samples};
 use crate::judge::{AUDIT, Bars, Evidence, Fault, History, Pen, Report, What, judge, now};
+use crate::poll::look_for;
 
 const WORKERS: usize = 5;
 const ENQUEUERS: usize = 4;
-/// Once nothing is broken any more, something must come to its end at least this often, until everything has.
-const REST: Duration = Duration::from_secs(20);
 /// The jobs of a killed worker start elsewhere within this time, but for one in a hundred.
 const RECOVERY: u64 = 3000;
 /// On a machine that does other things as well it may take longer; but not so long.
@@ -244,6 +243,7 @@ async fn witness(url: String, pen: Pen, done: Arc<AtomicBool>) {
     let timer = async {
         while !done.load(Ordering::Acquire) {
             let before = now();
+            // why: how late a timer is, is what tells that the machine has no time for us
             tokio::time::sleep(Duration::from_millis(20)).await;
             if now() - before > 250_000_000 {
                 starved(before);
@@ -259,6 +259,7 @@ async fn witness(url: String, pen: Pen, done: Arc<AtomicBool>) {
             if now() - before > 1_000_000_000 {
                 starved(before);
             }
+            // why: the pace of a watch that goes on until the round is over
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     };
@@ -272,6 +273,7 @@ async fn nurse(places: Vec<Arc<Place>>, done: Arc<AtomicBool>) {
             place.revive_if_dead();
             place.let_go();
         }
+        // why: the pace of a watch that goes on until the round is over
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -403,29 +405,24 @@ impl Scene {
             .await
             .expect("no more slots");
         let started = Instant::now();
-        let (mut least, mut since) = (i64::MAX, Instant::now());
-        loop {
-            let left: i64 = owner
-                .query_one("select count(*) from bugle.jobs_live", &[])
-                .await
-                .expect("asks")
-                .get(0);
-            if left == 0 {
-                println!(
-                    "chaos: everything came to its end after {:.1} s",
-                    started.elapsed().as_secs_f64()
-                );
+        let left = async || -> i64 {
+            let left = owner.query_one("select count(*) from bugle.jobs_live", &[]).await;
+            left.expect("asks").get(0)
+        };
+        let mut before = left().await;
+        while before > 0 {
+            // something must come to its end before the deadline, until everything has
+            let fewer = look_for(|| async { Some(left().await).filter(|left| *left < before) }).await;
+            let Some(fewer) = fewer else {
+                println!("chaos: {before} jobs are left");
                 return;
-            }
-            if left < least {
-                (least, since) = (left, Instant::now());
-            }
-            if since.elapsed() > REST {
-                println!("chaos: {left} jobs are left");
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            };
+            before = fewer;
         }
+        println!(
+            "chaos: everything came to its end after {:.1} s",
+            started.elapsed().as_secs_f64()
+        );
     }
 
     async fn report(&self) -> Report {
@@ -452,13 +449,12 @@ impl Scene {
             self.pen.note(What::Complaint { text });
         }
         // sessions of workers that have just ended
-        for _ in 0..100 {
-            let others = "select count(*) from pg_stat_activity where datname = 'chaos' and usename = 'app_worker'";
-            if owner.query_one(others, &[]).await.expect("asks").get::<_, i64>(0) == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let others = "select count(*) from pg_stat_activity where datname = 'chaos' and usename = 'app_worker'";
+        let gone = || async {
+            let left: i64 = owner.query_one(others, &[]).await.expect("asks").get(0);
+            (left == 0).then_some(())
+        };
+        let _ = look_for(gone).await;
         let evidence = Evidence::gather(&owner, Some(&self.folder.join("work"))).await;
         let bars = Bars {
             slots: SLOTS + EXACT_SLOTS,

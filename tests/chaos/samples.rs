@@ -38,6 +38,7 @@ pub async fn take(url: String, places: Vec<Arc<Place>>, done: Arc<AtomicBool>) -
     let mut samples = Vec::new();
     let mut next = Instant::now();
     while !done.load(Ordering::Acquire) {
+        // why: the pace of a watch that goes on until the round is over
         tokio::time::sleep(Duration::from_millis(200)).await;
         if places.is_empty() || Instant::now() < next {
             continue;

@@ -24,6 +24,7 @@ pub async fn of_a_chain(pen: Pen, context: Context, task: Task) -> Outcome {
             pen.note(What::Complaint { text });
         }
     }
+    // why: the work that a step asks for is to take this long
     tokio::time::sleep(Duration::from_millis(task.ms)).await;
     let output = json!({ format!("s{position}"): position });
     let outcome = match (task.act.as_str(), position) {
@@ -76,6 +77,7 @@ pub async fn of_an_executor(pen: &Pen, context: &Context, task: &Task) -> Outcom
         }
         let work = async {
             let mut execution = Step::new(pen, context, name, 0);
+            // why: the work that a step asks for is to take this long
             tokio::time::sleep(Duration::from_millis(task.ms)).await;
             execution.finish("complete");
             Ok(name.to_owned())

@@ -52,6 +52,7 @@ async fn work(pen: Pen, context: Context, task: Task) -> Outcome {
         claim,
         ended: false,
     };
+    // why: the work that a job asks for is to take this long
     tokio::time::sleep(Duration::from_millis(task.ms)).await;
     let fresh = claim == 1;
     let outcome = match task.act.as_str() {

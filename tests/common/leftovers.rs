@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::poll::eventually_blocking;
 
 /// A run of the binary that can be told from all others: whatever it starts inherits a variable of its own.
 pub struct Marked {
@@ -47,7 +48,7 @@ impl Marked {
     /// Wait until it has started a process like this, and return the command line.
     pub fn wait_for(&self, like: &str) -> String {
         let mut found = None;
-        wait_until(like, || {
+        eventually_blocking(like, || {
             found = self.processes().into_iter().find(|(_, line)| line.contains(like));
             found.is_some()
         });
@@ -69,7 +70,7 @@ impl Marked {
         use std::io::Read;
         let (mut out, mut err) = (String::new(), String::new());
         // what it says does not fill a pipe
-        wait_until("the end", || self.process.try_wait().expect("a status").is_some());
+        eventually_blocking("the end", || self.process.try_wait().expect("a status").is_some());
         let status = self.process.wait().expect("a status");
         self.process.stdout.take().map(|mut pipe| pipe.read_to_string(&mut out));
         self.process.stderr.take().map(|mut pipe| pipe.read_to_string(&mut err));
@@ -77,9 +78,9 @@ impl Marked {
     }
 
     pub fn nothing_is_left(&self, folder: Option<&Path>) {
-        wait_until("every process to end", || self.processes().is_empty());
+        eventually_blocking("every process to end", || self.processes().is_empty());
         if let Some(folder) = folder {
-            wait_until("the folder to be removed", || !folder.exists());
+            eventually_blocking("the folder to be removed", || !folder.exists());
         }
     }
 }
@@ -88,13 +89,5 @@ impl Drop for Marked {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited a minute for {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

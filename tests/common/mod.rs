@@ -1,12 +1,14 @@
 //! What the tests share: a database of its own for each, workers in it, and waiting for a state instead of sleeping.
 #![allow(dead_code)]
 
+pub mod poll;
 mod process;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+#[allow(unused_imports)]
+pub use poll::{DEADLINE, eventually};
 #[allow(unused_imports)]
 pub use process::{Folder, WorkerProcess};
 
@@ -17,9 +19,6 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 
 /// The binary under test.
 pub const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
-
-/// Generous: bars are judged elsewhere, a test fails by this only when something hangs.
-pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// One database with the schema, dropped at the end, and a login for each role.
 pub struct Database {
@@ -270,30 +269,31 @@ pub async fn connect(config: &Config) -> Client {
 
 /// Ask until the answer is true.
 pub async fn wait_until(client: &Client, question: &str) {
-    let started = Instant::now();
-    loop {
-        let row = client
-            .query_one(question, &[])
-            .await
-            .unwrap_or_else(|e| panic!("{question}: {e:?}"));
-        if row.get::<_, bool>(0) {
-            return;
-        }
-        if started.elapsed() > DEADLINE {
-            let jobs = client
-                .query(
-                    "select id, state, command, attempt, reason, last_error from bugle.jobs order by finished_at is not null, id limit 20",
-                    &[],
-                )
-                .await
-                .unwrap_or_default();
-            panic!(
-                "not true in time: {question}\njobs: {:#?}",
-                jobs.iter().map(show).collect::<Vec<_>>()
-            );
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let ask = || async {
+        let answer = client.query_one(question, &[]).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{question}: {error:?}"));
+        answer.get::<_, bool>(0).then_some(())
+    };
+    if poll::look_for(ask).await.is_some() {
+        return;
     }
+    let jobs = "select id, state, command, attempt, reason, last_error from bugle.jobs order by finished_at is not null, id limit 20";
+    let jobs = client.query(jobs, &[]).await.unwrap_or_default();
+    let jobs: Vec<String> = jobs.iter().map(show).collect();
+    panic!("not true in time: {question}\njobs: {jobs:#?}");
+}
+
+/// Wait until a session has its answer, or waits for a lock that another holds. Whether it did wait.
+pub async fn answered_or_blocked<T>(call: &JoinHandle<T>, pid: i32, eye: &Client) -> bool {
+    let waits = "select exists (select from pg_stat_activity where pid = $1 and wait_event_type = 'Lock')";
+    let look = || async {
+        if call.is_finished() {
+            return Some(false);
+        }
+        let row = eye.query_one(waits, &[&pid]).await.expect("asks");
+        row.get::<_, bool>(0).then_some(true)
+    };
+    poll::look_for(look).await.expect("it ends, or waits for a lock")
 }
 
 /// Wait until a job is in a state.
@@ -327,13 +327,15 @@ pub async fn enqueue(client: &Client, command: &str) -> i64 {
         .get(0)
 }
 
-/// Wait for a condition in this process.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < DEADLINE, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// An address to listen at that nobody else takes before we do: where all of 127.0.0.0/8 is the machine itself, one out of the many that
+/// nobody uses.
+pub fn free_address() -> std::net::SocketAddr {
+    let ip = match cfg!(target_os = "linux") {
+        true => [127, fastrand::u8(1..), fastrand::u8(..), fastrand::u8(1..255)],
+        false => [127, 0, 0, 1],
+    };
+    let listener = std::net::TcpListener::bind(std::net::SocketAddr::from((ip, 0))).expect("a port");
+    listener.local_addr().expect("its address")
 }
 
 /// Something several executors write to.

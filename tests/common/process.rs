@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{BUGLE, DEADLINE, Database};
+use super::poll::look_for;
+use super::{BUGLE, Database};
 
 /// A folder that is gone with the test.
 pub struct Folder(PathBuf);
@@ -128,18 +128,9 @@ impl WorkerProcess {
 
     /// Wait until it has logged this event, and return the first of them.
     pub async fn event(&self, event: &str) -> serde_json::Value {
-        let started = Instant::now();
-        loop {
-            if let Some(found) = self.events().into_iter().find(|line| line["event"] == event) {
-                return found;
-            }
-            assert!(
-                started.elapsed() < DEADLINE,
-                "the worker logs no {event:?}\n{}",
-                self.log()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let found = || self.events().into_iter().find(|line| line["event"] == event);
+        let found = look_for(|| std::future::ready(found())).await;
+        found.unwrap_or_else(|| panic!("the worker logs no {event:?}\n{}", self.log()))
     }
 
     /// Where it listens, once it does: start it with `--listen 127.0.0.1:0`.
@@ -153,14 +144,8 @@ impl WorkerProcess {
 
     /// Wait for its end.
     pub async fn ended(mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                return status;
-            }
-            assert!(started.elapsed() < DEADLINE, "the worker does not end\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let ended = look_for(|| std::future::ready(self.child.try_wait().expect("a child"))).await;
+        ended.unwrap_or_else(|| panic!("the worker does not end\n{}", self.log()))
     }
 }
 

@@ -133,10 +133,15 @@ impl Evidence {
     }
 }
 
-/// The best of a few comparisons: the one whose answer was the quickest.
+/// The best of a few comparisons, the one whose answer was the quickest: it is wrong by half of that at most, a millisecond. On a busy
+/// machine it takes more of them to be answered that soon.
 async fn epoch(owner: &Client) -> f64 {
+    const SOON: u64 = 2_000_000;
     let mut best = (u64::MAX, 0.0);
-    for _ in 0..20 {
+    for comparisons in 1.. {
+        if comparisons > 20 && best.0 < SOON || comparisons > 20_000 {
+            break;
+        }
         let before = now();
         let rows = query(owner, "select extract(epoch from clock_timestamp())::double precision").await;
         let after = now();

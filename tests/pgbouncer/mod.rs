@@ -1,18 +1,18 @@
 //! A PgBouncer of one's own in transaction mode, where the machine has one.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::common::{DEADLINE, Folder, connect};
+use crate::common::poll::look_for;
+use crate::common::{Folder, free_address};
 
 /// Stopped when it is dropped.
 pub struct PgBouncer {
     process: Child,
     config: Config,
+    ip: String,
     _folder: Folder,
 }
 
@@ -29,7 +29,8 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
         Host::Unix(path) => path.display().to_string(),
     };
     let server_port = config.get_ports().first().copied().unwrap_or(5432);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = free_address();
+    let (ip, port) = (address.ip().to_string(), address.port());
 
     let folder = Folder::new();
     let users = folder.write("users.txt", &format!("\"{user}\" \"{password}\"\n"));
@@ -37,7 +38,7 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
         "pgbouncer.ini",
         &format!(
             "[databases]\n* = host={host} port={server_port}\n\
-             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n\
+             [pgbouncer]\nlisten_addr = {ip}\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n\
              auth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\nlogfile =\npidfile =\n",
             users.display()
         ),
@@ -56,7 +57,7 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
         .expect("pgbouncer starts");
     let mut through = Config::new();
     through
-        .host("127.0.0.1")
+        .host(&ip)
         .port(port)
         .user(user)
         .password(password)
@@ -64,6 +65,7 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
     Some(PgBouncer {
         process,
         config: through,
+        ip,
         _folder: folder,
     })
 }
@@ -72,7 +74,8 @@ impl PgBouncer {
     /// As a connection string.
     pub fn url(&self) -> String {
         format!(
-            "host=127.0.0.1 port={} user='{}' password='{}' dbname='{}'",
+            "host={} port={} user='{}' password='{}' dbname='{}'",
+            self.ip,
             self.config.get_ports()[0],
             self.config.get_user().expect("a login"),
             String::from_utf8_lossy(self.config.get_password().expect("a password")),
@@ -82,11 +85,11 @@ impl PgBouncer {
 
     /// Wait until it listens, and connect.
     pub async fn connect(&self) -> Client {
-        let started = Instant::now();
-        while self.config.connect(NoTls).await.is_err() && started.elapsed() < DEADLINE {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        connect(&self.config).await
+        let (client, connection) = look_for(|| async { self.config.connect(NoTls).await.ok() })
+            .await
+            .expect("it listens");
+        tokio::spawn(connection);
+        client
     }
 }
 

@@ -11,7 +11,7 @@ use bugle::Settings;
 use bugle::private_postgres::{Options, PrivatePostgres};
 use tokio_postgres::NoTls;
 
-use crate::common::{BUGLE, DEADLINE, Folder, RunningWorker, Shared, connect, noop, wait_until};
+use crate::common::{BUGLE, Folder, RunningWorker, Shared, connect, eventually, noop, wait_until};
 
 /// A small file system in memory, gone with the test.
 struct SmallDisk {
@@ -86,11 +86,10 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     wait_until(&owner, "select count(*) > 100 from bugle.jobs_ended").await;
 
     let filler = disk.fill();
-    let started = std::time::Instant::now();
-    while refused.load(Ordering::Acquire) < 5 {
-        assert!(started.elapsed() < DEADLINE * 2, "nothing was refused on a full disk");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("something is refused on a full disk", || {
+        refused.load(Ordering::Acquire) >= 5
+    })
+    .await;
     std::fs::remove_file(filler).expect("space again");
     // a server that could not write its log has ended itself: whoever looks after it starts it again
     let alive = config.connect(NoTls).await.is_ok();
@@ -100,11 +99,7 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     }
     let before = acknowledged.lock().unwrap().len();
     let owner = connect(&server.url("shop").parse().expect("a URL")).await;
-    let started = std::time::Instant::now();
-    while acknowledged.lock().unwrap().len() < before + 50 {
-        assert!(started.elapsed() < DEADLINE * 2, "it does not go on");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("it goes on", || acknowledged.lock().unwrap().len() >= before + 50).await;
     stop.store(true, Ordering::Release);
     enqueuer.await.expect("no panic");
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
@@ -148,6 +143,7 @@ async fn enqueue(url: String, stop: Arc<AtomicBool>, refused: Arc<AtomicUsize>, 
     while !stop.load(Ordering::Acquire) {
         let Ok((client, connection)) = config.connect(NoTls).await else {
             refused.fetch_add(1, Ordering::AcqRel);
+            // why: the pace of the load while the server is away; nothing is waited for
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -162,6 +158,7 @@ async fn enqueue(url: String, stop: Arc<AtomicBool>, refused: Arc<AtomicUsize>, 
                     break;
                 }
             }
+            // why: the pace of the load; nothing is waited for
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -121,6 +121,7 @@ async fn enqueue_until(url: String, stop: Arc<AtomicBool>, acknowledged: Shared<
     let config: tokio_postgres::Config = url.parse().expect("a connection string");
     while !stop.load(Ordering::Acquire) {
         let Ok((client, connection)) = config.connect(NoTls).await else {
+            // why: the pace of attempts while no server takes writes; the test waits for what comes of them
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
@@ -131,6 +132,7 @@ async fn enqueue_until(url: String, stop: Arc<AtomicBool>, acknowledged: Shared<
                 Ok(row) => acknowledged.lock().unwrap().push(row.get(0)),
                 Err(_) => break,
             }
+            // why: the pace of the load; nothing is waited for
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     }
@@ -141,6 +143,7 @@ fn worker(url: &str, name: &str, ran: &Shared<Vec<(i64, i64, String)>>) -> Runni
     let registry = Registry::new().on("work", move |context: Context, _: serde_json::Value| {
         let (ran, who) = (ran.clone(), who.clone());
         async move {
+            // why: work takes a while, so that some of it is under way when the server dies
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..20))).await;
             let held = context.job().held;
             ran.lock().unwrap().push((held.id, held.claim, who));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::StreamExt;
@@ -11,7 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::seed::seed;
-use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state};
+use crate::common::poll::look_for;
+use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, wait_for_state};
 
 const REQUESTS: usize = 3000;
 const AT_ONCE: usize = 100;
@@ -28,18 +29,20 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     let rights = format!("grant bugle_viewer, bugle_operator to {}_worker", database.name);
     owner.batch_execute(&rights).await.expect("rights");
     let folder = Folder::new();
-    let address = free_address();
     let config = format!(
-        "listen = \"{address}\"\ntoken = \"{TOKEN}\"\n[queues]\ndefault = 2\n[commands.noop]\nprogram = [\"true\"]\n"
+        "listen = \"127.0.0.1:0\"\ntoken = \"{TOKEN}\"\n[queues]\ndefault = 2\n[commands.noop]\nprogram = [\"true\"]\n"
     );
     let worker = WorkerProcess::start(&database, &folder, "fuzzed", &config, &[]);
-    eventually("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
+    let address = worker.address().await;
     let ready = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let started = Instant::now();
-    while !say(address, ready, DEADLINE).await.starts_with("HTTP/1.1 200") {
-        assert!(started.elapsed() < DEADLINE, "it is not ready");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    look_for(|| async {
+        say(address, ready, DEADLINE)
+            .await
+            .starts_with("HTTP/1.1 200")
+            .then_some(())
+    })
+    .await
+    .expect("it is ready");
     owner
         .batch_execute("insert into bugle.jobs (command, run_at) select 'held', now() + interval '1 day' from generate_series(1, 20)")
         .await
@@ -99,11 +102,6 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     let id = enqueue(&owner, "noop").await;
     wait_for_state(&owner, id, "completed").await;
     drop(worker);
-}
-
-fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address")
 }
 
 /// Send them all, some at once. What was answered as it should not be.

@@ -1,12 +1,14 @@
 //! The judge is judged: each bug here is sewn into a copy of the SQL, and a short scenario must get it caught, by the right
 //! name. Without a bug the same scenarios must pass.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
 use super::hand::{Asker, Hand};
+use crate::common::poll::{DEADLINE, look_for, look_for_up_to};
 use crate::common::{Database, Folder, RunningWorker, side_by_side, wait_until};
 use crate::judge::{AUDIT, Bars, Evidence, Fault, History, Kind, Pen, Report, What, judge};
 
@@ -542,6 +544,8 @@ struct Stage {
     owner: Client,
     asker: Asker,
     pen: Pen,
+    /// How long to wait for a wake-up that may not come: with a bug sewn in it need not be long.
+    patience: Duration,
 }
 
 async fn play(scenario: Scenario, patches: &[(&str, &str, &str)]) -> Report {
@@ -616,6 +620,11 @@ impl Stage {
         Stage {
             asker: Asker::new(&database, history.path()).await,
             pen: Pen::new(history.path(), "stage"),
+            patience: if patches.is_empty() {
+                DEADLINE
+            } else {
+                Duration::from_secs(3)
+            },
             database,
             owner,
             history,
@@ -790,14 +799,21 @@ impl Stage {
         a.client.batch_execute("begin").await.expect("a transaction");
         let first = a.claim(2).await;
         // whether it waits for the other, or not, it must get others
-        let (second, ()) = tokio::join!(b.claim(2), async {
+        let claimed = AtomicBool::new(false);
+        let second = async {
+            let second = b.claim(2).await;
+            claimed.store(true, Ordering::Release);
+            second
+        };
+        let (second, ()) = tokio::join!(second, async {
             let waits =
                 "select true from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-            let mut patience = 40;
-            while patience > 0 && self.owner.query(waits, &[]).await.expect("asks").is_empty() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                patience -= 1;
-            }
+            let look = || async {
+                let is_over =
+                    claimed.load(Ordering::Acquire) || !self.owner.query(waits, &[]).await.expect("asks").is_empty();
+                is_over.then_some(())
+            };
+            look_for(look).await.expect("it claims, or waits");
             a.client.batch_execute("commit").await.expect("commits");
         });
         b.complete(&second).await;
@@ -941,20 +957,13 @@ impl Stage {
 
     async fn comes_to_its_end(&self, how: &str, job: i64) {
         let question = format!("select exists (select from bugle.jobs where id = {job} and state = 'completed')");
-        let mut patience = 600;
-        while !self
-            .owner
-            .query_one(&question, &[])
-            .await
-            .expect("asks")
-            .get::<_, bool>(0)
-        {
-            patience -= 1;
-            if patience == 0 {
-                let text = format!("nobody was woken for job {job} ({how})");
-                return self.pen.note(What::Complaint { text });
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let look = || async {
+            let answer = self.owner.query_one(&question, &[]).await.expect("asks");
+            answer.get::<_, bool>(0).then_some(())
+        };
+        if look_for_up_to(self.patience, look).await.is_none() {
+            let text = format!("nobody was woken for job {job} ({how})");
+            self.pen.note(What::Complaint { text });
         }
     }
 
@@ -965,7 +974,7 @@ impl Stage {
             a.run_steps(held, 3, 1).await;
         }
         self.give_up(&a, Fault::Kill, "1 hour").await;
-        // so long that no clock can be wrong about what came first
+        // why: what is closer together than two clocks can be compared has no order
         self.run("select pg_sleep(0.02)").await;
         for held in b.claim(1).await {
             b.run_steps(held, 3, 9).await;
@@ -1028,6 +1037,7 @@ impl Stage {
                 .await;
         }
         let a = self.hand("a").await;
+        // why: what is closer together than two clocks can be compared has no order
         self.run("select pg_sleep(0.02)").await;
         let first = a.claim(1).await;
         a.finished(&first, "fail");

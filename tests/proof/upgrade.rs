@@ -40,6 +40,7 @@ impl Load {
                 while !stop.load(Ordering::Acquire) {
                     client.execute(insert, &[]).await.expect("enqueues");
                     *acknowledged.lock().unwrap() += 1;
+                    // why: the pace of the load; nothing is waited for
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             })
