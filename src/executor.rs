@@ -1,6 +1,6 @@
 //! Executors: the code that carries out a command, what it is given, and how it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::context::Context;
+use crate::error::Error;
 use crate::stage::{self, Next, Stage};
 
 /// How an attempt ended. Most executors return `Result<T, Failure>` and never name this.
@@ -154,6 +155,8 @@ pub trait Executor: Send + Sync + 'static {
 #[derive(Clone, Default)]
 pub struct Registry {
     executors: BTreeMap<String, Arc<dyn Executor>>,
+    /// Commands that were registered more than once.
+    ambiguous: BTreeSet<String>,
     /// Stages and the names they are around, outermost first.
     stages: Vec<(String, Arc<dyn Stage>)>,
 }
@@ -199,15 +202,31 @@ impl Registry {
     }
 
     /// Carry out `command` with this executor.
-    pub fn register(mut self, command: &str, executor: impl Executor) -> Self {
-        self.executors.insert(command.to_string(), Arc::new(executor));
-        self
+    ///
+    /// A command has one executor: a worker does not start with a registry in which a command was registered twice.
+    pub fn register(self, command: &str, executor: impl Executor) -> Self {
+        self.register_arc(command, Arc::new(executor))
     }
 
     /// Carry out `command` with this executor, which may be shared.
     pub fn register_arc(mut self, command: &str, executor: Arc<dyn Executor>) -> Self {
-        self.executors.insert(command.to_string(), executor);
+        if self.executors.insert(command.to_string(), executor).is_some() {
+            self.ambiguous.insert(command.to_string());
+        }
         self
+    }
+
+    /// Refuse a registry in which a command has more than one executor.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.ambiguous.is_empty() {
+            return Ok(());
+        }
+        let commands: Vec<String> = self.ambiguous.iter().map(|name| format!("{name:?}")).collect();
+        Err(Error::new(format!(
+            "more than one executor is registered for {}",
+            commands.join(", ")
+        ))
+        .hint("Register each command once, or give one of them another name."))
     }
 
     /// The commands that have an executor, in order.

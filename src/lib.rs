@@ -262,6 +262,7 @@ mod complete;
 pub mod config;
 pub mod connect;
 mod context;
+mod descriptors;
 mod enqueue;
 mod error;
 mod execute;

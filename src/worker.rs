@@ -77,9 +77,10 @@ impl Worker {
     /// Serve until `shutdown`.
     ///
     /// # Errors
-    /// If the database cannot be reached at the start, is not migrated, or refuses this worker. Once it runs, a worker
-    /// outlives its database: it keeps its executors running and comes back.
+    /// If a command was registered twice, or if the database cannot be reached at the start, is not migrated, or refuses
+    /// this worker. Once it runs, a worker outlives its database: it keeps its executors running and comes back.
     pub async fn run(self, shutdown: Shutdown) -> Result<Drained> {
+        self.registry.check()?;
         let database = connect::parse(&self.settings.database_url)?;
         let workspaces = Workspaces::open(&self.settings.workdir).map_err(|error| {
             Error::new(format!(

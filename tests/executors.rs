@@ -316,3 +316,25 @@ async fn stages_are_entered_in_order_and_left_in_reverse_and_may_change_everythi
     assert_eq!(*marks.lock().unwrap(), ["A in", "B in", "B out", "A out"]);
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_does_not_start_with_two_executors_of_one_command() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let registry = common::noop()
+        .on("mail", async |_: Context, _: Value| Ok(1))
+        .on("mail", async |_: Context, _: Value| Ok(2));
+
+    let worker = bugle::Worker::new(database.settings(&[("default", 1)]), registry);
+    let error = worker.run(bugle::Shutdown::new()).await.unwrap_err().to_string();
+
+    assert!(
+        error.contains("more than one executor is registered for \"mail\""),
+        "{error}"
+    );
+    let known = owner
+        .query_one("select count(*) from bugle.workers", &[])
+        .await
+        .unwrap();
+    assert_eq!(known.get::<_, i64>(0), 0, "it did not register");
+}

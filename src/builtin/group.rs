@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
+use crate::descriptors;
+
 /// A running program, first of its process group. What is left of the group when this is dropped is killed: an attempt
 /// is dropped when its time is over, and nothing of it may go on.
 pub struct Group {
@@ -36,6 +38,7 @@ impl Group {
             stderr: child.stderr.take().expect("piped"),
         };
         let id = child.id().and_then(|id| Pid::from_raw(id as i32));
+        id.into_iter().for_each(descriptors::restore);
         Ok((Group { child, id }, pipes))
     }
 

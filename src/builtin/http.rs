@@ -194,13 +194,18 @@ fn broken(error: reqwest::Error) -> Failure {
     Failure::from(error.without_url()).code(code)
 }
 
-/// The answer, if it is JSON and not too large. If not, the server has done its work nevertheless.
+/// The answer, if its body is JSON and not too large, whatever its content type. If not, the server has done its work
+/// nevertheless: only an answer that is declared as JSON and breaks off is a failure.
 async fn result(mut response: Response, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
-    if !is_json(&response) {
-        return Ok(None);
-    }
+    let declared = is_json(&response);
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+    loop {
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => break,
+            Err(error) if declared => return Err(broken(error)),
+            Err(_) => return Ok(None),
+        };
         if body.len() + chunk.len() > MOST_RESULT {
             tracing::warn!(
                 event = "result",
@@ -210,11 +215,23 @@ async fn result(mut response: Response, context: &Context) -> Result<Option<Box<
             return Ok(None);
         }
         body.extend_from_slice(&chunk);
+        // a page or a stream of text is not read to its end
+        if !may_begin_json(&body) {
+            break;
+        }
     }
     Ok(result_from(&body).unwrap_or_else(|error| {
-        tracing::warn!(event = "result", job = context.id(), %error, "the answer cannot be kept as a result");
+        if declared {
+            tracing::warn!(event = "result", job = context.id(), %error, "the answer cannot be kept as a result");
+        }
         None
     }))
+}
+
+/// Whether this could be the first part of a JSON value.
+fn may_begin_json(body: &[u8]) -> bool {
+    let first = body.trim_ascii_start().first();
+    first.is_none_or(|byte| matches!(byte, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'))
 }
 
 fn is_json(response: &Response) -> bool {

@@ -43,9 +43,10 @@ pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) 
     commands.iter().try_fold(registry, |registry, (command, config)| {
         let in_context = |error: Error| error.in_context(&format!("commands.{command}"));
         if registry.executor_for(command).is_some() {
-            return Err(in_context(Error::new(
-                "the program has an executor of its own for this command",
-            )));
+            return Err(in_context(
+                Error::new("an executor of this command is registered in the program too")
+                    .hint("Remove one of the two, or give one of them another name."),
+            ));
         }
         let executor = executor(config, &mut clients).map_err(in_context)?;
         Ok(registry.register_arc(command, executor))
@@ -131,6 +132,19 @@ mod tests {
             assert!(result_from(text.as_bytes()).is_err(), "{text}");
         }
         assert!(result_from(b"\"\xff\"").is_err());
+    }
+
+    #[test]
+    fn a_command_of_the_file_that_the_program_registers_too_is_refused_by_name() {
+        let config = crate::config::Config::from_toml("[commands.hook]\nprogram = ['true']").unwrap();
+        let registry = Registry::new().on("hook", async |_: crate::Context, _: Value| Ok(()));
+
+        let error = register(registry, &config.commands).err().unwrap().to_string();
+
+        assert!(
+            error.contains("commands.hook") && error.contains("registered in the program too"),
+            "{error}"
+        );
     }
 
     #[test]

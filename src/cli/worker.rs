@@ -8,6 +8,7 @@ use clap::{Args, Parser};
 
 use crate::builtin;
 use crate::config::{CommandConfig, Config, Flags, Settings};
+use crate::descriptors;
 use crate::executor::Registry;
 use crate::log::{self, LogFlags};
 use crate::shutdown::Shutdown;
@@ -32,6 +33,7 @@ pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
 /// Serve with the commands of the settings and of the registry, until shutdown. Exit code 0 if every job could finish.
 pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -> Result<ExitCode> {
     let registry = executors(registry, &settings.commands)?;
+    descriptors::raise();
     let drained = Worker::new(settings, registry).run(shutdown).await?;
     Ok(if drained.is_clean() {
         ExitCode::SUCCESS

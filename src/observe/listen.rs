@@ -2,21 +2,26 @@
 //!
 //! hyper alone, which the HTTP executor brings anyway: a dozen fixed paths need no framework.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::{Observed, api, render};
 use crate::calls::{self, Gauge};
@@ -24,8 +29,12 @@ use crate::error::{Error, Result};
 
 /// The gauges of the database are asked for at most this often, however many ask us.
 const GAUGES_EVERY: Duration = Duration::from_secs(5);
-/// Whoever sends no request within this is cut off, and so is whoever sends no body.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to send its request, and then its body.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may last in all. It carries one request; a client that does not read its answer is cut off.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many connections may be open at once: executors need descriptors too.
+const MOST_CONNECTIONS: usize = 64;
 /// How long the database may take for the gauges; a scrape must not wait for it longer.
 const GAUGES_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest body of a request.
@@ -43,6 +52,8 @@ pub struct Worker {
     pub pool: deadpool_postgres::Pool,
     /// Who knows it may change things.
     pub token: Option<String>,
+    /// Whether only this machine can reach the endpoints.
+    is_local: bool,
     gauges: tokio::sync::Mutex<Option<(Instant, Vec<Gauge>)>>,
 }
 
@@ -64,6 +75,7 @@ impl Worker {
             undelivered: Box::new(undelivered),
             pool,
             token,
+            is_local: true,
             gauges: tokio::sync::Mutex::default(),
         }
     }
@@ -124,33 +136,87 @@ pub fn check_address(address: SocketAddr, has_token: bool) -> Result<()> {
 ///
 /// # Errors
 /// If the address cannot be had.
-pub async fn listen(address: SocketAddr, worker: Worker) -> Result<Endpoints> {
+pub async fn listen(address: SocketAddr, mut worker: Worker) -> Result<Endpoints> {
     check_address(address, worker.token.is_some())?;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Error::new(format!("cannot listen on {address}: {error}")).hint("Is another worker listening there?")
     })?;
     let address = listener.local_addr().unwrap_or(address);
+    worker.is_local = address.ip().is_loopback();
     tracing::info!(event = "listen", %address);
-    let worker = Arc::new(worker);
-    let task = tokio::spawn(async move {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                // out of descriptors, most likely
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let worker = worker.clone();
-            tokio::spawn(async move {
-                let service = service_fn(|request| answer(worker.clone(), request));
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
-        }
-    });
+    let task = tokio::spawn(serve(listener, Arc::new(worker)));
     Ok(Endpoints { task })
+}
+
+async fn serve(listener: TcpListener, worker: Arc<Worker>) {
+    let mut connections = Connections::default();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => connections.open(stream, &worker),
+                // out of descriptors, most likely
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            },
+            Some(closed) = connections.tasks.join_next_with_id() => connections.forget(closed),
+        }
+    }
+}
+
+/// All connections, oldest first. They end with the endpoints.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    open: VecDeque<Connection>,
+}
+
+struct Connection {
+    task: AbortHandle,
+    /// Whether its request has been read.
+    is_busy: Arc<AtomicBool>,
+}
+
+impl Connections {
+    /// Serve one more. If there are too many, the one that has kept us waiting for its request the longest is closed: idle
+    /// connections, however many, must not keep a probe out. If all others are being answered the new one is closed.
+    fn open(&mut self, stream: TcpStream, worker: &Arc<Worker>) {
+        if self.open.len() >= MOST_CONNECTIONS {
+            let is_idle = |connection: &Connection| !connection.is_busy.load(Ordering::Acquire);
+            match self.open.iter().position(is_idle) {
+                Some(oldest) => self.open.remove(oldest).expect("it was found").task.abort(),
+                None => return,
+            }
+        }
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let timeouts = (REQUEST_TIMEOUT, CONNECTION_TIMEOUT);
+        let task = self
+            .tasks
+            .spawn(converse(stream, worker.clone(), is_busy.clone(), timeouts));
+        self.open.push_back(Connection { task, is_busy });
+    }
+
+    fn forget(&mut self, closed: Result<(Id, ()), JoinError>) {
+        let id = closed.map_or_else(|error| error.id(), |(id, ())| id);
+        self.open.retain(|connection| connection.task.id() != id);
+    }
+}
+
+/// One request and its answer: without keep-alive, what is open is in use.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    worker: Arc<Worker>,
+    is_busy: Arc<AtomicBool>,
+    (request, in_all): (Duration, Duration),
+) {
+    let service = service_fn(|request| {
+        is_busy.store(true, Ordering::Release);
+        answer(worker.clone(), request)
+    });
+    let conversation = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(request)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    let _ = tokio::time::timeout(in_all, conversation).await;
 }
 
 /// What is answered: a status, and JSON or text.
@@ -214,6 +280,14 @@ async fn answer(worker: Arc<Worker>, request: Request<Incoming>) -> Result<Respo
 async fn route(worker: &Worker, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let is_get = request.method() == Method::GET || request.method() == Method::HEAD;
+    let needs_local_name = worker.is_local && (worker.token.is_none() || !path.starts_with("/api/"));
+    if needs_local_name && !is_addressed_locally(&request) {
+        return Answer::error(
+            StatusCode::FORBIDDEN,
+            "this host name is not served",
+            Some("Ask for localhost or 127.0.0.1."),
+        );
+    }
     match path.as_str() {
         "/metrics" if is_get => Answer::text(StatusCode::OK, render::page(worker, &worker.gauges().await)),
         "/livez" if is_get => match worker.observed.health.is_alive() {
@@ -243,28 +317,30 @@ async fn route(worker: &Worker, request: Request<Incoming>) -> Answer {
     }
 }
 
-/// Without a token the API can be read, from this machine, and not by a page that a browser there happens to show.
+/// What only this machine can reach is not for pages that a browser here happens to show: their server may give its own name
+/// the address of this machine, but the browser still sends that name. A request without one is not a browser's.
+fn is_addressed_locally(request: &Request<Incoming>) -> bool {
+    let Some(host) = request.headers().get(HOST) else {
+        return true;
+    };
+    let Ok(host) = Authority::try_from(host.as_bytes()) else {
+        return false;
+    };
+    let host = host.host();
+    host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+}
+
+/// Without a token the API can only be read.
 fn refused(worker: &Worker, request: &Request<Incoming>) -> Option<Answer> {
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
     let Some(token) = &worker.token else {
-        let host = header(HOST).unwrap_or_default();
-        let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        let is_local = host == "localhost" || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
-        return if !is_local {
-            Some(Answer::error(
-                StatusCode::FORBIDDEN,
-                "this host name is not served without a token",
-                None,
-            ))
-        } else if request.method() != Method::GET {
-            Some(Answer::error(
+        return (request.method() != Method::GET).then(|| {
+            Answer::error(
                 StatusCode::FORBIDDEN,
                 "without a token the API can only be read",
                 Some("Set a token (--token, BUGLE_TOKEN, or token in the worker's file), and send it."),
-            ))
-        } else {
-            None
-        };
+            )
+        });
     };
     let given = header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     // hashes, so that the time of the comparison tells nothing about the token
@@ -280,7 +356,7 @@ fn refused(worker: &Worker, request: &Request<Incoming>) -> Option<Answer> {
 
 async fn call_api(worker: &Worker, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
-    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, LARGEST_BODY).collect());
+    let body = tokio::time::timeout(REQUEST_TIMEOUT, Limited::new(body, LARGEST_BODY).collect());
     let body = match body.await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(_)) => return Answer::error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", None),
@@ -298,7 +374,10 @@ async fn call_api(worker: &Worker, request: Request<Incoming>) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
+    use crate::connect::{self, Target};
 
     #[test]
     fn an_address_that_others_can_reach_needs_a_token() {
@@ -309,5 +388,29 @@ mod tests {
         assert!(check_address(at("0.0.0.0:9187"), true).is_ok());
         let error = check_address(at("0.0.0.0:9187"), false).unwrap_err();
         assert!(error.to_string().contains("no token is set"), "{error}");
+    }
+    fn worker() -> Arc<Worker> {
+        let nowhere = Target::parse("host=/nowhere user=nobody").unwrap();
+        let pool = connect::pool(&nowhere, "test", 1).unwrap();
+        Arc::new(Worker::new("test", "here", &[], Arc::default(), || 0, pool, None))
+    }
+
+    #[tokio::test]
+    async fn a_client_that_keeps_us_waiting_is_cut_off() {
+        let (soon, never) = (Duration::from_millis(50), Duration::from_secs(3600));
+        for (request, timeouts) in [
+            ("", (soon, never)),
+            ("GET /livez HTTP/1.1\r\nHost:", (soon, never)),
+            ("GET /api/openapi.json HTTP/1.1\r\n\r\n", (never, soon)),
+        ] {
+            // too little room for an answer that is not read
+            let (mut client, server) = tokio::io::duplex(64);
+            client.write_all(request.as_bytes()).await.unwrap();
+
+            let served = converse(server, worker(), Arc::default(), timeouts);
+
+            let served = tokio::time::timeout(Duration::from_secs(60), served).await;
+            assert!(served.is_ok(), "{request:?}");
+        }
     }
 }

@@ -112,7 +112,8 @@ async fn an_answer_that_cannot_be_a_result_is_success_without_one() {
     let large = format!("\"{}\"", "x".repeat(MOST_RESULT));
     for answer in [
         answer("204 No Content", "", ""),
-        answer("200 OK", "content-type: text/html\r\n", "{}"),
+        answer("200 OK", "content-type: text/html\r\n", "<html></html>"),
+        answer("200 OK", "", "thanks"),
         answer("200 OK", json, "not json"),
         answer("200 OK", json, "\"a\\u0000\""),
         answer("200 OK", json, "null"),
@@ -120,6 +121,34 @@ async fn an_answer_that_cannot_be_a_result_is_success_without_one() {
     ] {
         assert_eq!(completed(answered(answer).await), None);
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_json_is_the_result_whatever_its_content_type() {
+    for kind in [
+        "",
+        "content-type: text/plain\r\n",
+        "content-type: application/octet-stream\r\n",
+    ] {
+        let outcome = answered(answer("200 OK", kind, " {\"a\": 1} ")).await;
+
+        assert_eq!(completed(outcome).as_deref(), Some("{\"a\": 1}"), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_json_is_not_read_to_its_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hook = http(&format!("url = 'http://{}/'", listener.local_addr().unwrap())).unwrap();
+    let attempt = tokio::spawn(async move { run(hook, "{}").await });
+    let (mut stream, _) = listener.accept().await.unwrap();
+
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: and so on\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+
+    // the connection stays open all the time
+    let outcome = tokio::time::timeout(Duration::from_secs(60), attempt).await;
+    assert_eq!(completed(outcome.expect("it ends").unwrap()), None);
 }
 
 #[tokio::test]
