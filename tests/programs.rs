@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 
 use common::{BUGLE, Database, Folder, WorkerProcess, enqueue, wait_for_state};
@@ -40,6 +41,90 @@ async fn a_worker_raises_its_limit_of_open_files_and_its_programs_get_theirs_bac
         limits,
         serde_json::json!([100, 500, 500]),
         "soft, hard, the worker's own"
+    );
+    worker.terminate();
+    assert!(worker.ended().await.success());
+}
+
+/// The variables of a program, by name.
+async fn variables(owner: &Client, command: &str) -> BTreeMap<String, String> {
+    let found: Vec<String> = serde_json::from_value(result_of(owner, command).await).expect("lines");
+    let pairs = found.iter().filter_map(|line| line.split_once('='));
+    // the shell's own
+    let pairs = pairs.filter(|(name, _)| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_gets_a_clean_environment_and_what_its_command_asks_for() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    // the lines of `env`, as a list of JSON strings
+    let tell = r#"program = ["sh", "-c", 'env | sed "s/.*/\"&\"/" | paste -sd, | sed "s/.*/[&]/"']"#;
+    let config = format!(
+        r#"
+        token = "env:OUR_TOKEN"
+        [commands.clean]
+        {tell}
+        [commands.named]
+        {tell}
+        env = ["APP_MODE", "PGPASSWORD", "NOT_SET_ANYWHERE"]
+        [commands.all]
+        {tell}
+        env = "inherit"
+        [commands.mixed]
+        {tell}
+        env = {{ "*" = "inherit", HOME = "/elsewhere", APP_KEY = "env:APP_MODE", DATABASE_URL = "env:DATABASE_URL" }}
+        "#
+    );
+    let preparation = "
+        for name in $(env | sed 's/=.*//'); do
+            case $name in PATH|BUGLE_DATABASE_URL) ;; *) unset \"$name\" ;; esac
+        done
+        export HOME=/home/app LANG=C.UTF-8 TZ=UTC TMPDIR=/tmp USER=app
+        export DATABASE_URL=postgres://secret PGPASSWORD=secret PGHOST=secret BUGLE_TOKEN_OF_OTHERS=secret
+        export OUR_TOKEN=0123456789abcdef APP_MODE=fast OTHER=thing";
+    let worker = worker_after(preparation, &database, &folder, &config);
+
+    let always = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER"];
+    let of_the_job = [
+        "BUGLE_ATTEMPT",
+        "BUGLE_COMMAND",
+        "BUGLE_JOB_ID",
+        "BUGLE_QUEUE",
+        "BUGLE_WORKDIR",
+    ];
+    let expect = |more: &[&'static str]| -> BTreeSet<String> {
+        let names = always.iter().chain(&of_the_job).chain(more);
+        names.map(|name| name.to_string()).collect()
+    };
+    let names = |found: &BTreeMap<String, String>| found.keys().cloned().collect::<BTreeSet<_>>();
+
+    let clean = variables(&owner, "clean").await;
+    assert_eq!(names(&clean), expect(&[]));
+    assert_eq!(clean["HOME"], "/home/app");
+    let named = variables(&owner, "named").await;
+    assert_eq!(
+        names(&named),
+        expect(&["APP_MODE", "PGPASSWORD"]),
+        "by name even a password is passed on"
+    );
+    let all = variables(&owner, "all").await;
+    assert_eq!(
+        names(&all),
+        expect(&["APP_MODE", "OTHER"]),
+        "all but what the worker logs in with"
+    );
+    let mixed = variables(&owner, "mixed").await;
+    assert_eq!(names(&mixed), expect(&["APP_KEY", "APP_MODE", "DATABASE_URL", "OTHER"]));
+    assert_eq!(
+        (
+            mixed["HOME"].as_str(),
+            mixed["APP_KEY"].as_str(),
+            mixed["DATABASE_URL"].as_str()
+        ),
+        ("/elsewhere", "fast", "postgres://secret")
     );
     worker.terminate();
     assert!(worker.ended().await.success());

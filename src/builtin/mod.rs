@@ -6,6 +6,7 @@ mod output;
 mod program;
 mod retry_after;
 mod sql;
+mod surroundings;
 #[cfg(test)]
 mod testing;
 

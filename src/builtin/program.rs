@@ -1,6 +1,7 @@
 //! A command carried out by a program: the payload on its stdin, the result on its stdout, the reason of a failure on its
 //! stderr, and the verdict in its exit code.
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -15,8 +16,8 @@ use tokio::process::{ChildStdin, Command};
 
 use super::group::{Group, Pipes};
 use super::output::{self, Tail, TooLarge};
-use super::{MOST_RESULT, result_from, stopped};
-use crate::config::{Cwd, Environment, ProgramConfig, Secret};
+use super::{MOST_RESULT, result_from, stopped, surroundings};
+use crate::config::{Cwd, Environment, ProgramConfig};
 use crate::context::Context;
 use crate::error::Result;
 use crate::executor::{Execution, Executor, Failure, Outcome};
@@ -33,18 +34,15 @@ pub struct Program {
 
 struct Setup {
     config: ProgramConfig,
-    env: Vec<(String, String)>,
+    /// The variables that are the same for all jobs.
+    env: Vec<(OsString, OsString)>,
 }
 
 impl Program {
     pub fn new(config: &ProgramConfig, timeout: Duration, environment: Environment) -> Result<Program> {
-        let resolved = |(name, value): (&String, &Secret)| match value.resolve(environment) {
-            Ok(value) => Ok((name.clone(), value)),
-            Err(error) => Err(error.in_context(&format!("env {name}"))),
-        };
         let setup = Setup {
             config: config.clone(),
-            env: config.env.iter().map(resolved).collect::<Result<_>>()?,
+            env: surroundings::variables(&config.env, environment)?,
         };
         Ok(Program {
             setup: Arc::new(setup),
@@ -72,8 +70,10 @@ impl Executor for Program {
 impl Setup {
     async fn run(&self, context: &Context) -> Result<Outcome, Failure> {
         let folder = context.workspace()?.to_path_buf();
-        let mut command = self.command(context, &folder);
-        let (mut group, pipes) = Group::spawn(&mut command).map_err(|error| self.not_started(&error))?;
+        let started = self
+            .command(context, &folder)
+            .and_then(|mut command| Group::spawn(&mut command));
+        let (mut group, pipes) = started.map_err(|error| self.not_started(&error))?;
         let (mut stdout, mut stderr) = (Vec::new(), Tail::default());
         match self
             .attend(context, &mut group, pipes, &mut stdout, &mut stderr)
@@ -101,15 +101,14 @@ impl Setup {
         }
     }
 
-    fn command(&self, context: &Context, folder: &Path) -> Command {
+    fn command(&self, context: &Context, folder: &Path) -> io::Result<Command> {
         let job = context.job();
-        let mut command = Command::new(&self.config.argv[0]);
-        command.args(&self.config.argv[1..]);
-        // what is meant for the worker, its password among it, is none of the program's business
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BUGLE_")) {
-            command.env_remove(name);
-        }
+        let program = &self.config.argv[0];
+        let mut command = Command::new(surroundings::find(program, &self.env)?);
         command
+            .arg0(program)
+            .args(&self.config.argv[1..])
+            .env_clear()
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env("BUGLE_JOB_ID", job.held.id.to_string())
             .env("BUGLE_ATTEMPT", job.attempt.to_string())
@@ -127,7 +126,7 @@ impl Setup {
             Cwd::Workspace => drop(command.current_dir(folder)),
             Cwd::Folder(folder) => drop(command.current_dir(folder)),
         }
-        command
+        Ok(command)
     }
 
     /// Stay with the program until it has ended, by itself or because it was made to.

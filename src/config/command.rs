@@ -34,8 +34,8 @@ pub enum Action {
 pub struct ProgramConfig {
     /// The program and its arguments. There is no shell in between.
     pub argv: Vec<String>,
-    /// Variables for it, besides those of the worker.
-    pub env: BTreeMap<String, Secret>,
+    /// Its environment.
+    pub env: ProgramEnv,
     /// Where it starts.
     pub cwd: Cwd,
     /// Exit codes that mean: do not try again.
@@ -44,6 +44,19 @@ pub struct ProgramConfig {
     pub skip_exit_codes: Vec<i32>,
     /// How long it has to end by itself when it is asked to stop.
     pub kill_after: Duration,
+}
+
+/// What a program gets besides `PATH`, `HOME`, `LANG`, `TZ`, `TMPDIR`, `USER` and what tells it about its job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProgramEnv {
+    /// All variables of the worker, except those it logs in with: `DATABASE_URL`, `PG…`, `BUGLE_…`.
+    pub inherit: bool,
+    /// Variables of the worker with these names.
+    pub pass: Vec<String>,
+    /// Variables with these values.
+    pub set: BTreeMap<String, Secret>,
+    /// Further variables of the worker that are not inherited: those its settings refer to.
+    pub withheld: Vec<String>,
 }
 
 /// Where a program starts.
@@ -89,7 +102,7 @@ struct Written {
     http: Option<HttpConfig>,
     #[serde(default, deserialize_with = "duration")]
     timeout: Option<Duration>,
-    env: Option<BTreeMap<String, Secret>>,
+    env: Option<toml::Value>,
     cwd: Option<PathBuf>,
     no_retry_exit_codes: Option<Vec<i32>>,
     skip_exit_codes: Option<Vec<i32>>,
@@ -132,13 +145,9 @@ fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String>
     if argv.iter().any(|argument| argument.contains('\0')) {
         return Err("an argument of a program cannot contain a NUL".into());
     }
-    let env = written.env.unwrap_or_default();
-    if let Some(name) = env.keys().find(|n| n.is_empty() || n.contains(['=', '\0'])) {
-        return Err(format!("a variable of a program cannot be named {name:?}"));
-    }
     Ok(ProgramConfig {
         argv,
-        env,
+        env: written.env.map(environment).transpose()?.unwrap_or_default(),
         cwd: match written.cwd {
             None => Cwd::Worker,
             Some(folder) if folder.as_os_str() == "workdir" => Cwd::Workspace,
@@ -148,6 +157,60 @@ fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String>
         skip_exit_codes: written.skip_exit_codes.unwrap_or_default(),
         kill_after: written.kill_after.unwrap_or(KILL_AFTER),
     })
+}
+
+/// `["NAME", …]`, `"inherit"`, or `{ NAME = "value" }`, in which `"*" = "inherit"` stands for the second.
+fn environment(written: toml::Value) -> Result<ProgramEnv, String> {
+    // a value may be a secret, so no error shows one
+    const FORMS: &str = "write env as [\"NAME\", …], as \"inherit\", or as { NAME = \"value\" }";
+    let mut env = ProgramEnv::default();
+    match written {
+        toml::Value::String(text) if text == INHERIT => env.inherit = true,
+        toml::Value::Array(names) => {
+            for name in names {
+                match name {
+                    toml::Value::String(name) if name.contains('=') => {
+                        return Err(format!("env has an entry with a value in its list; {FORMS}"));
+                    }
+                    toml::Value::String(name) => env.pass.push(checked(name)?),
+                    other => {
+                        return Err(format!(
+                            "env has an entry of type {} in its list; {FORMS}",
+                            other.type_str()
+                        ));
+                    }
+                }
+            }
+        }
+        toml::Value::Table(values) => {
+            for (name, value) in values {
+                match value {
+                    toml::Value::String(value) if name == "*" => match value == INHERIT {
+                        true => env.inherit = true,
+                        false => return Err("\"*\" in env can only be \"inherit\"".into()),
+                    },
+                    toml::Value::String(value) => drop(env.set.insert(checked(name)?, Secret::new(value))),
+                    other => {
+                        let kind = other.type_str();
+                        return Err(format!(
+                            "env {name} must be a string, or \"env:NAME\", but is of type {kind}"
+                        ));
+                    }
+                }
+            }
+        }
+        _ => return Err(FORMS.into()),
+    }
+    Ok(env)
+}
+
+const INHERIT: &str = "inherit";
+
+fn checked(name: String) -> Result<String, String> {
+    match name.is_empty() || name.contains(['=', '\0']) {
+        true => Err(format!("a variable of a program cannot be named {name:?}")),
+        false => Ok(name),
+    }
 }
 
 fn nothing_of_a_program(written: &Written) -> Result<(), String> {

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-pub use command::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig};
+pub use command::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv};
 pub use settings::{Flags, Settings};
 pub(crate) use value::environment;
 pub use value::{Environment, Secret};
@@ -68,6 +68,8 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// Who knows it may change things there.
     pub token: Option<Secret>,
+    /// A file that holds the token.
+    pub token_file: Option<PathBuf>,
 }
 
 impl Config {

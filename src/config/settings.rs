@@ -1,15 +1,16 @@
 //! What a worker goes by in the end: flags over the environment over the file over the defaults.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use clap::builder::BoolishValueParser;
 
 use super::value::{Environment, Secret, environment, parse_duration};
-use super::{CommandConfig, Config, check_name, check_queue};
+use super::{Action, CommandConfig, Config, check_name, check_queue};
 use crate::connect::is_named_by;
 use crate::error::{Error, Result};
 use crate::observe::check_address;
@@ -56,6 +57,9 @@ pub struct Flags {
     /// Who sends it may change things by the API; env:NAME takes it from a variable
     #[arg(long, value_name = "TOKEN", env = "BUGLE_TOKEN", hide_env_values = true)]
     pub token: Option<Secret>,
+    /// A file that holds the token: unlike an argument, it is not visible to every user of this machine
+    #[arg(long, value_name = "FILE", env = "BUGLE_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// What a worker goes by.
@@ -118,11 +122,18 @@ impl Settings {
     pub(super) fn resolve_in(environment: Environment, flags: Flags, file: Option<Config>) -> Result<Settings> {
         let file = file.unwrap_or_default();
         let default = Settings::default();
+        let secrets = [&flags.database_url, &flags.token, &file.database_url, &file.token];
+        let withheld: Vec<String> = secrets
+            .into_iter()
+            .flatten()
+            .filter_map(|secret| secret.variable().map(str::to_owned))
+            .collect();
+        let token = Token::one_of(flags.token, flags.token_file)?.or(Token::one_of(file.token, file.token_file)?);
         let settings = Settings {
             database_url: database_url(environment, flags.database_url, file.database_url)?,
             name: flags.name.or(file.name).unwrap_or(default.name),
             queues: queues(flags.queues, file.queues)?.unwrap_or(default.queues),
-            commands: file.commands,
+            commands: without_secrets(file.commands, &withheld),
             drain: flags.drain.or(file.drain).unwrap_or(default.drain),
             safety_poll: flags.safety_poll.or(file.safety_poll).unwrap_or(default.safety_poll),
             workdir: flags.workdir.or(file.workdir).unwrap_or(default.workdir),
@@ -130,7 +141,7 @@ impl Settings {
             pool_size: flags.pool_size.or(file.pool_size).unwrap_or(default.pool_size),
             until_empty: flags.until_empty,
             listen: flags.listen.or(file.listen),
-            token: token(environment, flags.token.or(file.token))?,
+            token: token.map(|token| token.read(environment)).transpose()?,
         };
         settings.check()?;
         Ok(settings)
@@ -188,16 +199,65 @@ fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Sec
         .map_err(|error| error.in_context("database_url"))
 }
 
-/// A short one could be guessed.
-fn token(environment: Environment, given: Option<Secret>) -> Result<Option<String>> {
-    let Some(token) = given else { return Ok(None) };
-    let token = token.resolve(environment).map_err(|error| error.in_context("token"))?;
-    match token.len() < 16 || token.contains(char::is_whitespace) {
-        true => {
-            Err(Error::new("the token has fewer than 16 characters, or blanks").hint("Make one: openssl rand -hex 32"))
+/// The variables that hold the worker's own secrets are not inherited by programs.
+fn without_secrets(
+    mut commands: BTreeMap<String, CommandConfig>,
+    withheld: &[String],
+) -> BTreeMap<String, CommandConfig> {
+    for command in commands.values_mut() {
+        if let Action::Program(program) = &mut command.action {
+            program.env.withheld.extend_from_slice(withheld);
         }
-        false => Ok(Some(token)),
     }
+    commands
+}
+
+/// Where the token is.
+enum Token {
+    Given(Secret),
+    File(PathBuf),
+}
+
+impl Token {
+    fn one_of(given: Option<Secret>, file: Option<PathBuf>) -> Result<Option<Token>> {
+        match (given, file) {
+            (Some(_), Some(_)) => Err(Error::new("both a token and a file with a token are given")
+                .hint("Give one of --token (BUGLE_TOKEN, token) and --token-file (BUGLE_TOKEN_FILE, token_file).")),
+            (Some(token), None) => Ok(Some(Token::Given(token))),
+            (None, Some(file)) => Ok(Some(Token::File(file))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn read(self, environment: Environment) -> Result<String> {
+        let token = match self {
+            Token::Given(token) => token.resolve(environment).map_err(|error| error.in_context("token"))?,
+            Token::File(path) => read_token(&path)?,
+        };
+        // a short one could be guessed
+        match token.len() < 16 || token.contains(char::is_whitespace) {
+            true => {
+                Err(Error::new("the token has fewer than 16 characters, or blanks")
+                    .hint("Make one: openssl rand -hex 32"))
+            }
+            false => Ok(token),
+        }
+    }
+}
+
+/// A file that others can write to is refused: they would choose the token. One that others can read is only warned of, since
+/// container platforms mount secrets like that.
+fn read_token(path: &Path) -> Result<String> {
+    let cannot = |error: std::io::Error| Error::new(format!("cannot read the token file {}: {error}", path.display()));
+    let mode = fs::metadata(path).map_err(cannot)?.permissions().mode();
+    let hint = format!("Keep it to yourself: chmod 600 {}", path.display());
+    if mode & 0o022 != 0 {
+        return Err(Error::new(format!("other users can write to the token file {}", path.display())).hint(hint));
+    }
+    if mode & 0o004 != 0 {
+        tracing::warn!(event = "config", file = %path.display(), hint, "other users can read the token file");
+    }
+    Ok(fs::read_to_string(path).map_err(cannot)?.trim().to_owned())
 }
 
 fn queues(flags: Vec<(String, u32)>, file: BTreeMap<String, u32>) -> Result<Option<Vec<(String, u32)>>> {

@@ -1,3 +1,5 @@
+use std::os::unix::fs::PermissionsExt;
+
 use clap::Parser;
 
 use super::*;
@@ -102,6 +104,34 @@ fn what_is_wrong_is_said_with_its_line_and_key() {
             &["commands.a", "cannot be named \"A=B\""],
         ),
         (
+            "[commands.a]\nprogram = ['x']\nenv = ['']",
+            &["commands.a", "cannot be named \"\""],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = ['A=hunter2']",
+            &["commands.a", "an entry with a value", "[\"NAME\", …]"],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = [7]",
+            &["commands.a", "an entry of type integer", "[\"NAME\", …]"],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = 'everything'",
+            &["commands.a", "write env as", "\"inherit\""],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = true",
+            &["commands.a", "write env as", "\"inherit\""],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = { '*' = 'yes' }",
+            &["commands.a", "\"*\" in env can only be \"inherit\""],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nenv = { A = 7 }",
+            &["commands.a", "env A must be a string", "integer"],
+        ),
+        (
             "[commands.a]\nprogram = ['x']\ntimeout = '0s'",
             &["commands.a", "longer than nothing"],
         ),
@@ -144,6 +174,9 @@ fn secrets_are_shown_neither_by_errors_nor_by_debug() {
         "database_url = ['hunter2']",
         "[commands.a]\nhttp = { url = 'x', headers = { token = ['hunter2'] } }",
         "[commands.a]\nhttp = { url = 'hunter2', uri = 1 }",
+        "[commands.a]\nprogram = ['x']\nenv = ['A=hunter2']",
+        "[commands.a]\nprogram = ['x']\nenv = { A = ['hunter2'] }",
+        "[commands.a]\nprogram = ['x']\nenv = 'hunter2'",
     ];
     for text in broken {
         let error = Config::from_toml(text).expect_err(text);
@@ -244,4 +277,45 @@ fn zero_switches_the_safety_poll_off() {
 fn a_flag_alone_means_yes() {
     assert_eq!(flags(&["--migrate"]).migrate, Some(true));
     assert!(flags(&["--until-empty"]).until_empty);
+}
+
+#[test]
+fn a_token_is_read_from_a_file_that_nobody_else_can_write() {
+    let folder = std::env::temp_dir().join(format!("bugle-test-{:016x}", fastrand::u64(..)));
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("token");
+    let token = |text: &str, mode: u32| {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let settings = resolve(
+            &["--token-file", path.to_str().unwrap()],
+            "token = 'of the file, and not used'",
+        )?;
+        Ok::<_, Error>(settings.token.expect("a token"))
+    };
+    let refused = |text: &str, mode: u32| token(text, mode).unwrap_err().to_string();
+
+    assert_eq!(token("0123456789abcdef\n", 0o600).unwrap(), "0123456789abcdef");
+    // as container platforms mount secrets
+    assert_eq!(token("0123456789abcdef", 0o444).unwrap(), "0123456789abcdef");
+    assert!(refused("0123456789abcdef", 0o666).contains("other users can write"));
+    assert!(refused("short", 0o600).contains("fewer than 16 characters"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let missing = resolve(&[], "token_file = '/nowhere/token'").unwrap_err().to_string();
+    assert!(
+        missing.contains("cannot read the token file /nowhere/token"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn a_token_and_a_file_with_a_token_are_not_given_both() {
+    let both = ["--token", "0123456789abcdef", "--token-file", "/nowhere/token"];
+
+    for error in [
+        resolve(&both, "").unwrap_err(),
+        resolve(&[], "token = 'env:X'\ntoken_file = '/nowhere'").unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("both a token and a file"), "{error}");
+    }
 }

@@ -32,12 +32,17 @@ impl Secret {
         &self.0
     }
 
+    /// The variable it stands for, if it stands for one.
+    pub(crate) fn variable(&self) -> Option<&str> {
+        self.0.strip_prefix("env:")
+    }
+
     /// The text itself, or what the variable it names holds.
     ///
     /// # Errors
     /// If the variable is not set; the error names it.
     pub fn resolve(&self, environment: Environment) -> Result<String> {
-        match self.0.strip_prefix("env:") {
+        match self.variable() {
             None => Ok(self.0.clone()),
             Some(name) => {
                 environment(name).ok_or_else(|| Error::new(format!("the environment variable {name:?} is not set")))
