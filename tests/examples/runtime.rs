@@ -11,9 +11,9 @@ use tokio::sync::OnceCell;
 use crate::common::Folder;
 
 /// How long a package client may take to bring a driver. A slow registry is no reason to fail, or to wait.
-const FETCH: Duration = Duration::from_secs(60);
+pub const FETCH: Duration = Duration::from_secs(60);
 /// How long a compiler may take, on a machine that does other things too.
-const BUILD: Duration = Duration::from_secs(600);
+pub const BUILD: Duration = Duration::from_secs(600);
 
 pub fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
@@ -119,8 +119,16 @@ pub async fn go(folder: &Folder) -> Option<Command> {
     Some(Command::new(source.join("enqueue")))
 }
 
-/// Java with the JDBC driver of the distribution, or of Maven's repository.
+/// Java with the JDBC driver.
 pub async fn java() -> Option<Command> {
+    let driver = jdbc().await?;
+    let mut java = Command::new("java");
+    java.arg("-cp").arg(driver).arg(example("java/Enqueue.java"));
+    Some(java)
+}
+
+/// The JDBC driver of the distribution, or of Maven's repository, if there is a JDK to use it.
+pub async fn jdbc() -> Option<PathBuf> {
     if !can_run("java").await || !can_run("javac").await {
         return missing("a JDK", "apt-get install default-jdk-headless");
     }
@@ -143,12 +151,9 @@ pub async fn java() -> Option<Command> {
         jars.find(|file| file.extension().is_some_and(|ending| ending == "jar"))
     };
     let of_debian = Some(PathBuf::from("/usr/share/java/postgresql.jar")).filter(|jar| jar.exists());
-    let Some(driver) = of_debian.or_else(of_maven) else {
-        return missing("the JDBC driver", "apt-get install libpostgresql-jdbc-java");
-    };
-    let mut java = Command::new("java");
-    java.arg("-cp").arg(driver).arg(example("java/Enqueue.java"));
-    Some(java)
+    of_debian
+        .or_else(of_maven)
+        .or_else(|| missing("the JDBC driver", "apt-get install libpostgresql-jdbc-java"))
 }
 
 pub async fn psql(of_the_server: &Path) -> Option<Command> {
@@ -164,17 +169,7 @@ pub async fn psql(of_the_server: &Path) -> Option<Command> {
 pub async fn cargo_example(name: &str) -> Command {
     static BUILT: OnceCell<String> = OnceCell::const_new();
     let built = BUILT.get_or_init(async || {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // what cargo has set for us would have build scripts run again, here and the next time
-        for (variable, _) in std::env::vars_os() {
-            let text = variable.to_string_lossy();
-            if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "OUT_DIR"]
-                .iter()
-                .any(|own| text.starts_with(own))
-            {
-                cargo.env_remove(&variable);
-            }
-        }
+        let mut cargo = cargo();
         cargo
             .args("build --examples --quiet --locked --offline --message-format=json-render-diagnostics".split(' '))
             .current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -195,7 +190,22 @@ pub async fn cargo_example(name: &str) -> Command {
     Command::new(program["executable"].as_str().expect("a program"))
 }
 
-fn missing<T>(what: &str, how: &str) -> Option<T> {
+/// Cargo without what the cargo that runs us has set: that would have build scripts run again, here and the next time.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (variable, _) in std::env::vars_os() {
+        let text = variable.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "OUT_DIR"]
+            .iter()
+            .any(|own| text.starts_with(own))
+        {
+            cargo.env_remove(&variable);
+        }
+    }
+    cargo
+}
+
+pub fn missing<T>(what: &str, how: &str) -> Option<T> {
     let _ = writeln!(
         std::io::stderr(),
         "skipped: {what} is not here. To run this test: {how}"
@@ -203,18 +213,28 @@ fn missing<T>(what: &str, how: &str) -> Option<T> {
     None
 }
 
-async fn can_run(program: &str) -> bool {
+pub async fn can_run(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg(if program == "go" { "version" } else { "--version" });
     succeeds(command, FETCH).await
 }
 
-fn cache(name: &str) -> PathBuf {
+pub fn cache(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples").join(name)
 }
 
 /// A folder beside the build in which a package client has put a driver, once. None if it cannot, or not in time.
-async fn fetched(
+pub async fn fetched(
+    name: &str,
+    is_there: impl AsyncFn(&Path) -> bool,
+    fetch: impl Fn(&Path) -> Command,
+) -> Option<PathBuf> {
+    fetched_within(FETCH, name, is_there, fetch).await
+}
+
+/// The same, with more time for what is large.
+pub async fn fetched_within(
+    limit: Duration,
     name: &str,
     is_there: impl AsyncFn(&Path) -> bool,
     fetch: impl Fn(&Path) -> Command,
@@ -224,7 +244,7 @@ async fn fetched(
         // renamed when it is complete: others may be at it, and we may be stopped
         let mine = cache(&format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&mine).expect("a folder");
-        if succeeds(fetch(&mine), FETCH).await && std::fs::rename(&mine, &place).is_err() {
+        if succeeds(fetch(&mine), limit).await && std::fs::rename(&mine, &place).is_err() {
             let _ = std::fs::remove_dir_all(&place);
             let _ = std::fs::rename(&mine, &place);
         }
@@ -234,7 +254,7 @@ async fn fetched(
 }
 
 /// Whether a command ends well in time. One that does not is ended.
-async fn succeeds(mut command: Command, limit: Duration) -> bool {
+pub async fn succeeds(mut command: Command, limit: Duration) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let ended = tokio::time::timeout(limit, command.kill_on_drop(true).status()).await;
     ended.is_ok_and(|status| status.is_ok_and(|status| status.success()))

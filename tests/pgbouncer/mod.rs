@@ -39,7 +39,8 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
         &format!(
             "[databases]\n* = host={host} port={server_port}\n\
              [pgbouncer]\nlisten_addr = {ip}\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n\
-             auth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\nlogfile =\npidfile =\n",
+             auth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\n\
+             ignore_startup_parameters = extra_float_digits\nlogfile =\npidfile =\n",
             users.display()
         ),
     );

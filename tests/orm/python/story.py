@@ -1,0 +1,21 @@
+"""Orders of tea are placed; orders of coffee are refused after both rows were inserted."""
+
+import os
+
+
+class OutOfStock(Exception):
+    pass
+
+
+def check_stock(item):
+    if item == "coffee":
+        raise OutOfStock(item)
+
+
+def tell(place_order):
+    for _ in range(int(os.environ.get("ROUNDS", "1"))):
+        print("committed", *place_order("tea", check_stock))
+        try:
+            place_order("coffee", check_stock)
+        except OutOfStock:
+            print("rolled back")
