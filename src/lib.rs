@@ -271,6 +271,7 @@ mod family;
 mod forgotten;
 mod job;
 mod keeper;
+mod leftovers;
 mod log;
 mod notify;
 #[doc(hidden)]

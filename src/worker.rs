@@ -17,6 +17,7 @@ use crate::execute::Crew;
 use crate::executor::Registry;
 use crate::forgotten::Claims;
 use crate::keeper::Keeper;
+use crate::leftovers;
 use crate::notify;
 use crate::observe::{self, Told};
 use crate::schema;
@@ -188,6 +189,7 @@ impl Worker {
         watched.abort();
         keeper.abort();
         completer.abort();
+        leftovers::sweep().await;
         tracing::info!(
             event = "stopped",
             given_back = drained.given_back,

@@ -5,7 +5,8 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 
-use common::{BUGLE, Database, Folder, WorkerProcess, enqueue, wait_for_state};
+use common::{BUGLE, Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -93,6 +94,7 @@ async fn a_program_gets_a_clean_environment_and_what_its_command_asks_for() {
         "BUGLE_COMMAND",
         "BUGLE_JOB_ID",
         "BUGLE_QUEUE",
+        "BUGLE_RUN",
         "BUGLE_WORKDIR",
     ];
     let expect = |more: &[&'static str]| -> BTreeSet<String> {
@@ -128,4 +130,149 @@ async fn a_program_gets_a_clean_environment_and_what_its_command_asks_for() {
     );
     worker.terminate();
     assert!(worker.ended().await.success());
+}
+
+/// Commands that start processes which tell their numbers and stay: in the group of the program, outside of it, and with no
+/// environment. `linger` stays with them, `leave` ends at once.
+#[cfg(target_os = "linux")]
+fn families(folder: &Folder) -> String {
+    let folder = folder.path().display();
+    let stay = format!("sh -c 'echo $$ >> {folder}/pids; exec sleep 600' < /dev/null > /dev/null 2>&1");
+    format!(
+        r#"
+        [commands.linger]
+        program = ["sh", "-c", """
+            {stay} &
+            setsid {stay} &
+            setsid setsid {stay} &
+            env -i setsid {stay} &
+            exec env -i {stay}"""]
+        [commands.leave]
+        program = ["sh", "-c", """
+            {stay} &
+            setsid {stay} &
+            setsid setsid {stay} &
+            until [ "$(wc -l < {folder}/pids)" -ge 3 ]; do sleep 0.02; done"""]
+        [commands.bare]
+        program = ["env", "-i", "/bin/sh", "-c", "echo $$ >> {folder}/pids; exec sleep 600"]
+        "#
+    )
+}
+
+/// What the processes told so far, once there are as many as this.
+#[cfg(target_os = "linux")]
+async fn told(folder: &Folder, number: usize) -> Vec<String> {
+    eventually("all have started", || folder.lines("pids").len() >= number).await;
+    folder.lines("pids")
+}
+
+#[cfg(target_os = "linux")]
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[cfg(target_os = "linux")]
+async fn all_end(pids: &[String]) {
+    for pid in pids {
+        eventually(format!("process {pid} ends"), || !is_alive(pid)).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_program_outlives_a_worker_that_is_killed() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let worker = WorkerProcess::start(&database, &folder, "worker", &families(&folder), &[]);
+    enqueue(&owner, "linger").await;
+    enqueue(&owner, "bare").await;
+    let pids = told(&folder, 6).await;
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+
+    worker.kill();
+
+    all_end(&pids).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_program_outlives_a_worker_that_ends() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let arguments = ["--drain", "1ms"];
+    let worker = WorkerProcess::start(&database, &folder, "worker", &families(&folder), &arguments);
+    enqueue(&owner, "linger").await;
+    let pids = told(&folder, 5).await;
+
+    worker.terminate();
+
+    assert_eq!(worker.ended().await.code(), Some(1), "the job was given back");
+    let left: Vec<&String> = pids.iter().filter(|pid| is_alive(pid)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_program_outlives_its_attempt() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    for (command, end) in [("leave", "completed"), ("linger", "cancelled"), ("linger", "retrying")] {
+        let folder = Folder::new();
+        let worker = WorkerProcess::start(&database, &folder, "worker", &families(&folder), &[]);
+        let insert = "insert into bugle.jobs (command, timeout) values ($1, case when $2 then interval '3 seconds' end) \
+                      returning id";
+        let job = owner.query_one(insert, &[&command, &(end == "retrying")]).await;
+        let id: i64 = job.expect("enqueued").get(0);
+        let pids = told(&folder, if command == "leave" { 3 } else { 5 }).await;
+
+        if end == "cancelled" {
+            let cancelled = owner.query("select bugle.cancel($1::bigint)", &[&id]).await;
+            cancelled.expect("it is cancelled");
+        }
+
+        wait_for_state(&owner, id, end).await;
+        all_end(&pids).await;
+        // the worker has nothing to do with it any more
+        worker.terminate();
+        assert_eq!(worker.ended().await.code(), Some(0), "{end}");
+        owner
+            .batch_execute("select bugle.cancel(id) from bugle.jobs where state = 'retrying'")
+            .await
+            .expect("nothing is left to do");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guardian_that_was_killed_is_replaced() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let worker = WorkerProcess::start(&database, &folder, "worker", &families(&folder), &[]);
+    enqueue(&owner, "linger").await;
+    told(&folder, 5).await;
+    let guardian = guardian_of(worker.id()).expect("a guardian");
+    kill_process(Pid::from_raw(guardian).unwrap(), Signal::KILL).expect("it is there");
+    eventually("it is gone", || !is_alive(&guardian.to_string())).await;
+
+    enqueue(&owner, "bare").await;
+    let pids = told(&folder, 6).await;
+    assert_ne!(guardian_of(worker.id()), Some(guardian));
+    worker.kill();
+
+    all_end(&pids).await;
+}
+
+#[cfg(target_os = "linux")]
+fn guardian_of(worker: u32) -> Option<i32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let mut ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.find(|id| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("bugle-guardian") && line.contains(&format!("BUGLE_RUN=worker-{worker}-"))
+    })
 }

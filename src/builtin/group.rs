@@ -1,13 +1,16 @@
-//! A program and everything it starts: a process group, which ends as a whole.
+//! A program and everything it starts: a process group, which ends as a whole, and what has left it.
 
 use std::io;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
+use super::guardian;
 use crate::descriptors;
+use crate::leftovers::{self, MARK, Run};
 
 /// A running program, first of its process group. What is left of the group when this is dropped is killed: an attempt
 /// is dropped when its time is over, and nothing of it may go on.
@@ -15,6 +18,7 @@ pub struct Group {
     child: Child,
     /// None once there is nobody left to kill: the number may then belong to somebody else.
     id: Option<Pid>,
+    run: Run,
 }
 
 /// The worker's ends of its pipes.
@@ -25,8 +29,11 @@ pub struct Pipes {
 }
 
 impl Group {
-    pub fn spawn(command: &mut Command) -> io::Result<(Group, Pipes)> {
+    /// Start it, for the worker whose folder this is.
+    pub fn spawn(command: &mut Command, worker: &Path) -> io::Result<(Group, Pipes)> {
+        let run = Run::begin(worker);
         let mut child = command
+            .env(MARK, run.mark())
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -38,25 +45,39 @@ impl Group {
             stderr: child.stderr.take().expect("piped"),
         };
         let id = child.id().and_then(|id| Pid::from_raw(id as i32));
-        id.into_iter().for_each(descriptors::restore);
-        Ok((Group { child, id }, pipes))
+        if let Some(id) = id {
+            guardian::begun(id.as_raw_nonzero().get());
+            descriptors::restore(id);
+        }
+        Ok((Group { child, id, run }, pipes))
     }
 
-    /// Wait until the program has ended. What it has left running in its group is killed.
+    /// Wait until the program has ended. What it has left running in its group is killed at once, the rest soon.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.kill();
         status
     }
 
-    /// Ask the group to end, and kill it if it has not within `grace`.
+    /// Ask the group and what has left it to end, and kill all of it if the program has not ended within `grace`. Nothing is
+    /// left when this returns.
     pub async fn stop(&mut self, grace: Duration) -> io::Result<ExitStatus> {
+        let strays = match self.id {
+            Some(id) => self.run.strays(id.as_raw_nonzero().get()).await,
+            None => Vec::new(),
+        };
         self.signal(Signal::TERM);
-        if let Ok(status) = tokio::time::timeout(grace, self.ended()).await {
-            return status;
-        }
-        self.signal(Signal::KILL);
-        self.ended().await
+        strays.iter().for_each(|process| process.signal(Signal::TERM));
+        let status = match tokio::time::timeout(grace, self.ended()).await {
+            Ok(status) => status,
+            Err(_) => {
+                self.signal(Signal::KILL);
+                self.ended().await
+            }
+        };
+        strays.iter().for_each(|process| process.signal(Signal::KILL));
+        leftovers::sweep().await;
+        status
     }
 
     fn signal(&self, signal: Signal) {
@@ -67,7 +88,10 @@ impl Group {
 
     fn kill(&mut self) {
         self.signal(Signal::KILL);
-        self.id = None;
+        if let Some(id) = self.id.take() {
+            guardian::ended(id.as_raw_nonzero().get());
+            self.run.end();
+        }
     }
 }
 

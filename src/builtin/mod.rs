@@ -1,6 +1,7 @@
 //! Executors that need no code: a program, a request, or a SQL statement, as the worker's file sets them up.
 
 mod group;
+mod guardian;
 mod http;
 mod output;
 mod program;

@@ -72,7 +72,7 @@ impl Setup {
         let folder = context.workspace()?.to_path_buf();
         let started = self
             .command(context, &folder)
-            .and_then(|mut command| Group::spawn(&mut command));
+            .and_then(|mut command| Group::spawn(&mut command, &context.inner.workspaces));
         let (mut group, pipes) = started.map_err(|error| self.not_started(&error))?;
         let (mut stdout, mut stderr) = (Vec::new(), Tail::default());
         match self

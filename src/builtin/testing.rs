@@ -20,7 +20,7 @@ pub struct TestJob {
 
 impl TestJob {
     pub fn new(payload: &str) -> TestJob {
-        let workspaces = Workspaces::open(&Workspaces::default_base().join("tests")).unwrap();
+        let workspaces = Workspaces::open(&Workspaces::default_base()).unwrap();
         let nowhere = Target::parse("host=/nowhere user=nobody").unwrap();
         let pool = Pool::new(&nowhere, "test", 1).unwrap();
         let now = SystemTime::now();

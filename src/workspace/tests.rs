@@ -9,10 +9,22 @@ struct Base(PathBuf);
 
 impl Base {
     fn new() -> Base {
-        let random: String = repeat_with(fastrand::alphanumeric).take(12).collect();
-        let path = std::env::temp_dir().join(format!("bugle-test-{random}"));
+        let path = std::env::temp_dir().join(format!("bugle-test-{:016x}", fastrand::u64(..)));
         DirBuilder::new().mode(0o700).create(&path).unwrap();
         Base(path)
+    }
+}
+
+impl Base {
+    /// The folder that is ours.
+    fn ours(&self) -> PathBuf {
+        self.0
+            .join(format!("bugle-work-{}", rustix::process::geteuid().as_raw()))
+    }
+
+    fn left(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.ours()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
     }
 }
 
@@ -120,26 +132,89 @@ fn the_folder_of_a_killed_worker_is_removed_by_the_next() {
         .status()
         .unwrap();
     assert!(!ended.success());
-    assert_eq!(
-        fs::read_dir(&base.0).unwrap().count(),
-        1,
-        "the killed worker left its folder"
-    );
+    let killed = base.left();
+    assert_eq!(killed.len(), 1, "the killed worker left its folder");
+    // a program of it that is still there, and has left its process group
+    let mark = format!("{}.1", killed[0].file_name().unwrap().to_string_lossy());
+    let program = Command::new("setsid")
+        .args(["sleep", "600"])
+        .env(leftovers::MARK, mark)
+        .spawn();
+    let mut program = program.unwrap();
 
     let next = Workspaces::open(&base.0).unwrap();
 
-    let left: Vec<_> = fs::read_dir(&base.0).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(left, [next.path()]);
+    assert_eq!(base.left(), [next.path()]);
+    #[cfg(target_os = "linux")]
+    assert!(!program.wait().unwrap().success(), "it was killed");
+    let _ = program.kill();
 }
 
 #[test]
-fn what_is_not_a_workers_folder_is_not_swept() {
+fn nothing_is_swept_but_marked_folders_in_our_own() {
     let base = Base::new();
-    fs::create_dir(base.0.join("something")).unwrap();
-    fs::write(base.0.join("worker-1-file"), "x").unwrap();
+    drop(Workspaces::open(&base.0).unwrap());
+    let precious = base.0.join("precious");
+    // as a dead worker's folder looks, wherever it is
+    let make = |folder: &Path| {
+        fs::create_dir_all(folder.join("job-1-claim-1")).unwrap();
+        fs::write(folder.join(MARK), "").unwrap();
+        folder.to_path_buf()
+    };
+    make(&precious);
+    let unmarked = base.ours().join("worker-1-unmarked-1");
+    fs::create_dir(&unmarked).unwrap();
+    let marked_by_a_folder = base.ours().join("worker-1-folder-1");
+    fs::create_dir_all(marked_by_a_folder.join(MARK)).unwrap();
+    let marked_by_a_link = base.ours().join("worker-1-link-1");
+    fs::create_dir(&marked_by_a_link).unwrap();
+    std::os::unix::fs::symlink(precious.join(MARK), marked_by_a_link.join(MARK)).unwrap();
+    let link = base.ours().join("worker-2-link-1");
+    std::os::unix::fs::symlink(&precious, &link).unwrap();
+    let file = base.ours().join("worker-3-file-1");
+    fs::write(&file, "x").unwrap();
+    let kept = [
+        unmarked,
+        marked_by_a_folder,
+        marked_by_a_link,
+        link,
+        file,
+        precious.join("job-1-claim-1"),
+        make(&base.0.join("worker-4-outside-1")),
+        make(&base.ours().join("another-name")),
+    ];
+    let dead = make(&base.ours().join("worker-5-dead-1"));
 
     let _workspaces = Workspaces::open(&base.0).unwrap();
 
-    assert!(base.0.join("something").exists());
-    assert!(base.0.join("worker-1-file").exists());
+    for path in kept {
+        assert!(path.symlink_metadata().is_ok(), "{} is gone", path.display());
+    }
+    assert!(!dead.exists());
+}
+
+#[test]
+fn a_link_is_not_taken_for_our_own_folder() {
+    let base = Base::new();
+    let elsewhere = base.0.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, base.ours()).unwrap();
+
+    Workspaces::open(&base.0).unwrap_err();
+
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_of_another_user_is_refused() {
+    let base = Base::new();
+    fs::create_dir(base.ours()).unwrap();
+    // only root can give a folder away
+    if std::os::unix::fs::chown(base.ours(), Some(12345), None).is_err() {
+        return;
+    }
+
+    let error = Workspaces::open(&base.0).unwrap_err().to_string();
+
+    assert!(error.contains("belongs to another user (uid 12345)"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -11,6 +12,7 @@ use crate::common::poll::eventually_blocking;
 pub struct Marked {
     pub process: Child,
     marker: String,
+    known: Mutex<Vec<(u32, String)>>,
 }
 
 impl Marked {
@@ -23,26 +25,41 @@ impl Marked {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        Marked { process, marker }
+        Marked {
+            process,
+            marker,
+            known: Mutex::default(),
+        }
     }
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).expect("it is running");
     }
 
-    /// The command lines of all that it started and that still runs, with their ids. Empty on systems without /proc.
+    /// The command lines of all that it started and that still runs, with their ids. Programs of a worker do not inherit the
+    /// variable: they are known by their parents, and remembered. Empty on systems without /proc.
     pub fn processes(&self) -> Vec<(u32, String)> {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        ids.filter(|id| {
-            let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-            String::from_utf8_lossy(&environment).contains(&self.marker)
-        })
-        .map(|id| {
-            let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            (id, String::from_utf8_lossy(&line).replace('\0', " "))
-        })
-        .collect()
+        let all: Vec<(u32, u32, String)> = ids.filter_map(|id| Some((id, parent(id)?, command_line(id)))).collect();
+        let mut known = self.known.lock().unwrap();
+        known.retain(|process| all.iter().any(|(id, _, line)| *process == (*id, line.clone())));
+        loop {
+            let is_ours = |(id, parent, _): &&(u32, u32, String)| {
+                !known.iter().any(|(known, _)| known == id)
+                    && (self.is_marked(*id) || known.iter().any(|(known, _)| known == parent))
+            };
+            let found: Vec<_> = all.iter().filter(is_ours).collect();
+            if found.is_empty() {
+                return known.clone();
+            }
+            known.extend(found.into_iter().map(|(id, _, line)| (*id, line.clone())));
+        }
+    }
+
+    fn is_marked(&self, id: u32) -> bool {
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(&self.marker)
     }
 
     /// Wait until it has started a process like this, and return the command line.
@@ -90,4 +107,17 @@ impl Drop for Marked {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// None for one that has ended and was not waited for.
+fn parent(id: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    fields.next()?.parse().ok().filter(|_| state != "Z")
+}
+
+fn command_line(id: u32) -> String {
+    let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
 }

@@ -91,6 +91,10 @@ impl WorkerProcess {
         WorkerProcess { child, log }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a pid");
         kill_process(pid, signal).expect("a living process");

@@ -213,8 +213,12 @@ async fn left_over(owner: &Client) -> Vec<String> {
 }
 
 fn folders(workdir: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(workdir).into_iter().flatten().flatten();
-    entries
+    // the folders of workers are in one for each user, which stays
+    let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let users: Vec<_> = list(workdir).collect();
+    users
+        .iter()
+        .flat_map(|user| list(&user.path()))
         .map(|entry| format!("{} is still there", entry.path().display()))
         .collect()
 }

@@ -1,5 +1,4 @@
 use std::fs;
-use std::time::Instant;
 
 use super::super::testing::{TestJob, completed, eventually, failed};
 use rustix::process::Pid;
@@ -238,19 +237,17 @@ async fn a_program_that_does_not_stop_when_asked_is_killed() {
     assert_eq!(failed(attempt.await.unwrap()).code.as_deref(), Some("stopped"));
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test]
-async fn somebody_who_left_the_group_cannot_hold_the_attempt() {
+async fn somebody_who_left_the_group_neither_holds_the_attempt_nor_outlives_it() {
     let job = TestJob::new("{}");
     let script = "setsid sleep 600 & echo $! >$BUGLE_WORKDIR/../pid; echo 1";
-    let begun = Instant::now();
 
     let outcome = shell(script).execute(job.context.clone()).await;
 
     assert_eq!(completed(outcome).unwrap(), "1");
-    assert!(begun.elapsed() < Duration::from_secs(10));
     let pid = fs::read_to_string(job.workspaces.path().join("pid")).unwrap();
-    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    eventually("it is gone", || !is_alive(&pid)).await;
 }
 
 #[tokio::test]

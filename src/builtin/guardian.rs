@@ -1,0 +1,101 @@
+//! A process that ends all programs when this one is gone, even if it was killed. See guardian.sh.
+//!
+//! It is a shell script, because that can be started from any program that has a worker in it: running the program itself
+//! once more would run its `main` once more.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{LazyLock, Mutex};
+
+use crate::leftovers::{MARK, this_process};
+
+const SCRIPT: &str = include_str!("guardian.sh");
+
+/// This process group has begun, and is to end with this process.
+pub fn begun(group: i32) {
+    WATCH.lock().unwrap().begun(group);
+}
+
+/// It has ended.
+pub fn ended(group: i32) {
+    WATCH.lock().unwrap().ended(group);
+}
+
+static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Watch {
+    groups: HashSet<i32>,
+    guardian: Option<Guardian>,
+    /// Whether it was told that there is none.
+    complained: bool,
+}
+
+impl Watch {
+    fn begun(&mut self, group: i32) {
+        self.groups.insert(group);
+        if self.tell(&format!("begun {group}\n")).is_ok() {
+            return;
+        }
+        // the first, or somebody has ended it: it is told of all
+        self.guardian = None;
+        let all: String = self.groups.iter().map(|group| format!("begun {group}\n")).collect();
+        let started = Guardian::start().and_then(|guardian| {
+            self.guardian = Some(guardian);
+            self.tell(&all)
+        });
+        if let Err(error) = started
+            && !self.complained
+        {
+            self.complained = true;
+            tracing::warn!(event = "guardian", %error, "programs would outlive this worker if it were killed: /bin/sh cannot be run");
+        }
+    }
+
+    fn ended(&mut self, group: i32) {
+        self.groups.remove(&group);
+        if self.tell(&format!("ended {group}\n")).is_err() {
+            self.guardian = None;
+        }
+    }
+
+    fn tell(&mut self, lines: &str) -> io::Result<()> {
+        let guardian = self.guardian.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        guardian.input.write_all(lines.as_bytes())
+    }
+}
+
+struct Guardian {
+    process: Child,
+    /// Closed by the system when this process ends, which is what it waits for.
+    input: ChildStdin,
+}
+
+impl Guardian {
+    fn start() -> io::Result<Guardian> {
+        let mut process = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "bugle-guardian", &format!("{MARK}={}-", this_process())])
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .current_dir("/")
+            // not reached by Ctrl-C in a terminal
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let input = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        // one that does not read is replaced, rather than waited for
+        rustix::io::ioctl_fionbio(&input, true)?;
+        Ok(Guardian { process, input })
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
