@@ -49,7 +49,7 @@ mod tests {
     fn the_service_manager_is_told_over_its_socket() {
         let path = std::env::temp_dir().join(format!("bugle-notify-{:016x}", fastrand::u64(..)));
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let address = path.display().to_string();
 
         tell(&|name| (name == "NOTIFY_SOCKET").then(|| address.clone()), "READY=1");

@@ -99,7 +99,8 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
 #[test]
 fn no_test_sleeps_unless_it_says_why_it_cannot_wait_for_a_state() {
     let mut sleeping = Vec::new();
-    for (name, text) in files("tests", "rs").into_iter().chain(files("tests", "sql")) {
+    let of_units = files("src", "rs").into_iter().filter(|(name, _)| is_test(name));
+    for (name, text) in of_units.chain(files("tests", "rs")).chain(files("tests", "sql")) {
         let lines: Vec<&str> = text.lines().collect();
         for (number, line) in lines.iter().enumerate() {
             let above = lines[..number].iter().rev();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bugle::{Context, Registry};
-use common::{Database, RunningWorker, Shared, wait_until};
+use common::{Database, RunningWorker, Shared, eventually, wait_until};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,6 +25,8 @@ async fn two_workers_never_hold_one_job() {
             let runs = runs.clone();
             async move {
                 *runs.lock().unwrap().entry(context.id()).or_default() += 1;
+                // nine at once are more than one worker can run
+                eventually("nine have started", || runs.lock().unwrap().len() >= 9).await;
                 Ok(())
             }
         }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::poll::look_for;
 use common::{Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state, wait_until};
 
 /// `hold` notes its start and waits until the folder has a file "release"; `suicide` kills its own worker.
@@ -88,7 +89,7 @@ async fn a_frozen_worker_is_fenced_and_cannot_complete_when_it_wakes() {
     let database = Database::new().await;
     let owner = database.owner().await;
     owner
-        .batch_execute("update bugle.settings set lease = '2 seconds'")
+        .batch_execute("update bugle.settings set lease = '1 hour'")
         .await
         .unwrap();
     let folder = Folder::new();
@@ -99,7 +100,15 @@ async fn a_frozen_worker_is_fenced_and_cannot_complete_when_it_wakes() {
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
 
     frozen.freeze();
-    eventually("another worker starts it", || folder.lines("started").len() == 2).await;
+    // its lease passes, and nobody else's
+    let pass = "update bugle.registrations set seen_at = now() - interval '2 hours' where name = 'frozen'";
+    let watched = "update bugle.keeping set watching_since = now() - interval '2 hours'";
+    let starts_elsewhere = || async {
+        owner.batch_execute(pass).await.unwrap();
+        owner.batch_execute(watched).await.unwrap();
+        (folder.lines("started").len() == 2).then_some(())
+    };
+    look_for(starts_elsewhere).await.expect("another worker starts it");
     frozen.thaw();
     eventually("the frozen worker stops its executor", || {
         folder.lines("stopped").len() == 1
@@ -132,6 +141,9 @@ async fn a_frozen_worker_is_fenced_and_cannot_complete_when_it_wakes() {
 async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
     let database = Database::new().await;
     let owner = database.owner().await;
+    // on a busy machine a moment may be long
+    let grace = "update bugle.settings set lost_grace = '10 minutes'";
+    owner.batch_execute(grace).await.unwrap();
     let folder = Folder::new();
     let blinking = WorkerProcess::start(&database, &folder, "blinking", &config(&folder), &[]);
     let watching = WorkerProcess::start(&database, &folder, "watching", &config(&folder), &[]);

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tokio_postgres::Client;
 
 use super::seed::seed;
-use crate::common::{Database, enqueue, noop, wait_for_state};
+use crate::common::{DEADLINE, Database, enqueue, noop, wait_for_state};
 use crate::judge::{AUDIT, Evidence, illegal_steps};
 
 const CALLS: usize = 20_500;
@@ -54,7 +54,7 @@ async fn every_entry_point_takes_everything_or_refuses_it_in_its_own_words() {
         let of_role: Vec<&Function> = functions.iter().filter(|function| function.role == role).collect();
         let client = database.connect(role).await;
         client
-            .batch_execute("set statement_timeout = '20s'")
+            .batch_execute(&format!("set statement_timeout = '{}s'", DEADLINE.as_secs()))
             .await
             .expect("nothing takes long");
         let known = Known::new(&owner, &client, role).await;

@@ -214,7 +214,8 @@ async fn what_a_program_leaves_running_in_its_group_is_killed() {
 async fn a_program_that_is_asked_to_stop_may_still_finish() {
     let job = TestJob::new("{}");
     let told = job.workspaces.path().join("ready");
-    let polite = shell("trap 'echo 7; exit 0' TERM; touch $BUGLE_WORKDIR/../ready; while :; do sleep 0.01; done");
+    let script = "trap \"echo 7; exit 0\" TERM; touch $BUGLE_WORKDIR/../ready; while :; do sleep 0.01; done";
+    let polite = program(&format!("program = ['sh', '-c', '{script}']\nkill_after = '2m'"));
     let attempt = tokio::spawn(polite.execute(job.context.clone()));
     eventually("the program has started", || told.exists()).await;
 
@@ -243,9 +244,9 @@ async fn somebody_who_left_the_group_neither_holds_the_attempt_nor_outlives_it()
     let job = TestJob::new("{}");
     let script = "setsid sleep 600 & echo $! >$BUGLE_WORKDIR/../pid; echo 1";
 
-    let outcome = shell(script).execute(job.context.clone()).await;
+    let outcome = tokio::time::timeout(Duration::from_secs(120), shell(script).execute(job.context.clone())).await;
 
-    assert_eq!(completed(outcome).unwrap(), "1");
+    assert_eq!(completed(outcome.expect("it does not wait")).unwrap(), "1");
     let pid = fs::read_to_string(job.workspaces.path().join("pid")).unwrap();
     eventually("it is gone", || !is_alive(&pid)).await;
 }
