@@ -39,9 +39,9 @@ as $$
 declare
   v_holder bigint;
 begin
-  -- Put back among the live ones: it had its key when it was new. Only the engine can give a job an older created_at. A setting
+  -- Put back among the live ones: it had its key when it was new. Only the engine can give a job another created_at. A setting
   -- would not do: this runs with the owner's rights, and cannot tell by whom it was set.
-  if new.created_at < now() then
+  if new.created_at <> now() then
     return null;
   end if;
   select k.job into v_holder

@@ -30,7 +30,8 @@ begin
       when r.backend_pid = pg_backend_pid() or not pg_try_advisory_xact_lock_shared(r.life_key) then null
       else r.lost_at end
   where r.id = p_worker
-    and (r.lost_at is not null or r.running <> cardinality(p_running) or r.seen_at < clock_timestamp() - least(interval '4 seconds', v_beat / 2));
+    and (r.lost_at is not null or r.running <> cardinality(p_running) or r.seen_at > clock_timestamp()
+      or r.seen_at < clock_timestamp() - least(interval '4 seconds', v_beat / 2));
 
   if bugle.hold_once(bugle.keeper_key()) then
     v_role := 'keeper';
@@ -41,7 +42,9 @@ begin
   if v_role = 'keeper' or (
     -- once it has taken over it goes on: with a gap before each tick it would never have watched anybody for long enough
     v_role = 'deputy' and (
-      select k.keeper is not distinct from p_worker or k.ticked_at < clock_timestamp() - interval '5 seconds' from bugle.keeping k))
+      select k.keeper is not distinct from p_worker or k.ticked_at < clock_timestamp() - interval '5 seconds'
+        or k.ticked_at > clock_timestamp() + bugle.clock_tolerance()
+      from bugle.keeping k))
   then
     select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.do_chores(p_worker, p_look) c;
   end if;
@@ -110,7 +113,16 @@ as $$
 declare
   v_troubles text[] := '{}';
   v_upkeep boolean;
+  v_step interval;
 begin
+  begin
+    v_step := bugle.follow_clock();
+    if v_step is not null then
+      v_troubles := v_troubles || format('clock: the clock of the database was set back by %s', v_step);
+    end if;
+  exception when others then
+    v_troubles := v_troubles || format('clock: %s', sqlerrm);
+  end;
   update bugle.keeping k
   set watching_since = case
       when k.keeper is distinct from p_worker or k.ticked_at < clock_timestamp() - interval '5 seconds' then clock_timestamp()
@@ -151,7 +163,7 @@ begin
   select v_troubles, v_upkeep;
 end
 $$;
-comment on function bugle.do_chores is 'Rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
+comment on function bugle.do_chores is 'Follow the clock, rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
 revoke execute on function bugle.do_chores from public;
 
 -- A sentinel that is frozen holds the bell and hears nothing. If a job has been ready for a second although somebody
@@ -164,7 +176,7 @@ begin
   from (
     select distinct w.queue
     from bugle.ready_heads() w
-    where w.updated_at < clock_timestamp() - interval '1 second') w;
+    where w.updated_at not between clock_timestamp() - interval '1 second' and clock_timestamp()) w;
 end
 $$;
 comment on function bugle.watch_bells is 'Call a follower of each queue whose first job has been ready for more than a second.';

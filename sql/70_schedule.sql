@@ -29,21 +29,19 @@ end
 $$;
 comment on function bugle.check_timezone is 'Refuse the name of a time zone that does not exist.';
 
--- Slots lie whole intervals after the start, so that none drifts. A day is 24 hours.
+-- Slots lie whole intervals from the start, so that none drifts. A day is 24 hours. Before the start too: a clock that was set back
+-- may show less than when the schedule was made. One that has a beginning does not fire before it: see slot_after.
 create or replace function bugle.next_interval_slot(p_every interval, p_start timestamptz, p_after timestamptz) returns timestamptz
 language plpgsql immutable
 as $$
 declare
   v_seconds constant numeric := extract(epoch from p_every);
 begin
-  if p_after < p_start then
-    return p_start;
-  end if;
   return p_start + make_interval(
     secs => ((floor(extract(epoch from p_after - p_start) / v_seconds) + 1) * v_seconds)::double precision);
 end
 $$;
-comment on function bugle.next_interval_slot is 'The next moment that lies whole intervals after a start, strictly later than p_after.';
+comment on function bugle.next_interval_slot is 'The next moment that lies whole intervals from a start, strictly later than p_after.';
 
 create or replace function bugle.slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
 language plpgsql immutable
@@ -59,6 +57,27 @@ begin
 end
 $$;
 comment on function bugle.slot_after is 'The next slot of a schedule, strictly later than p_after. Null if there is none.';
+
+-- A slot that lies ahead and has been dealt with is one of a clock that was set back. A time of day is not fired again. An interval
+-- counts time that passes: the same moment comes again, and gets a name of its own, a microsecond later.
+create or replace function bugle.free_slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
+language plpgsql stable
+as $$
+declare
+  v_slot timestamptz := bugle.slot_after(p_schedule, p_after);
+begin
+  while exists (
+    select from bugle.schedule_runs r where r.schedule = p_schedule.name and r.slot = v_slot)
+  loop
+    v_slot := case
+      when p_schedule.every is null then bugle.slot_after(p_schedule, v_slot)
+      else v_slot + interval '1 microsecond' end;
+  end loop;
+  return v_slot;
+end
+$$;
+comment on function bugle.free_slot_after is 'The next slot of a schedule that has not been dealt with, strictly later than p_after. Null if there is none.';
+revoke execute on function bugle.free_slot_after from public;
 
 create or replace function bugle.check_schedule() returns trigger
 language plpgsql
@@ -267,7 +286,7 @@ begin
     v_fired := v_fired + (v_job is not null)::integer;
   end loop;
   update bugle.schedules s
-  set next_at = bugle.slot_after(p_schedule, p_now),
+  set next_at = bugle.free_slot_after(p_schedule, p_now),
     last_at = case when v_fired > 0 then v_slot else s.last_at end,
     last_job = coalesce(v_last, s.last_job),
     last_error = null
@@ -303,7 +322,7 @@ begin
       begin
         perform bugle.fire_slot(v_schedule, v_schedule.next_at, 'error');
         update bugle.schedules s
-        set next_at = bugle.slot_after(v_schedule, p_now), last_error = bugle.bounded(v_error)
+        set next_at = bugle.free_slot_after(v_schedule, p_now), last_error = bugle.bounded(v_error)
         where s.name = v_schedule.name;
       exception when others then
         -- not even its next slot can be told: it rests until somebody changes or resumes it

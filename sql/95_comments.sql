@@ -107,6 +107,8 @@ comment on column bugle.keeping.keeper is 'The worker that did the chores last.'
 comment on column bugle.keeping.ticked_at is 'When it did.';
 comment on column bugle.keeping.watching_since is 'Since when it has done so without a gap.';
 comment on column bugle.keeping.upkeep_at is 'When history was last looked after.';
+comment on column bugle.keeping.stepped_at is 'When the database''s clock was last found to have been set back.';
+comment on column bugle.keeping.stepped_by is 'By how much, to about a second.';
 
 comment on table bugle.history_days is 'The days of history that exist. A job that ends when its day is missing is kept with the newest one.';
 comment on column bugle.history_days.kind is 'ended or failed.';

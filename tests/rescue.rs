@@ -192,6 +192,65 @@ async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
     drop((blinking, watching));
 }
 
+/// What `tests/sql/helpers.sql` has for the server's clock: everything that is stored lies later by it.
+async fn set_the_clock_back(owner: &tokio_postgres::Client) {
+    owner.batch_execute(include_str!("sql/helpers.sql")).await.unwrap();
+    let step = "select test.clock_steps_back('1 hour')";
+    owner.batch_execute(step).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_worker_is_given_up_although_the_clock_was_set_back() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let settings = "update bugle.settings set lease = '2 seconds'";
+    owner.batch_execute(settings).await.unwrap();
+    let folder = Folder::new();
+    let frozen = WorkerProcess::start(&database, &folder, "frozen", &config(&folder), &[]);
+    let id = enqueue(&owner, "hold").await;
+    eventually("the first attempt starts", || folder.lines("started").len() == 1).await;
+    let other = WorkerProcess::start(&database, &folder, "other", &config(&folder), &[]);
+    let third = WorkerProcess::start(&database, &folder, "third", &config(&folder), &[]);
+    wait_until(&owner, "select count(*) = 3 from bugle.workers where state = 'alive'").await;
+
+    // the one that was first, and is keeper
+    frozen.freeze();
+    set_the_clock_back(&owner).await;
+    eventually("another worker starts it", || folder.lines("started").len() == 2).await;
+
+    let states = "select array_agg(w.name || ' ' || w.state order by w.name) = '{frozen lost,other alive,third alive}' \
+         and bool_and(w.seen_at <= clock_timestamp()) from bugle.workers w";
+    wait_until(&owner, states).await;
+    folder.write("release", "");
+    wait_for_state(&owner, id, "completed").await;
+    let told = [other.log(), third.log()].concat();
+    assert!(told.contains("the clock of the database was set back by"), "{told}");
+    drop((frozen, other, third));
+}
+
+#[tokio::test]
+async fn a_deputy_takes_over_although_the_last_tick_lies_in_the_future() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let (keeper, deputy) = (database.connect("worker").await, database.connect("worker").await);
+    let mut beats = Vec::new();
+    for session in [&keeper, &deputy] {
+        let register = "select format('select role from bugle.heartbeat(%s, %L, ''{}'', false)', worker, nonce) \
+            from bugle.register('w', 'here', 1, '0', bugle.protocol(), '{default}', '{1}', '{noop}')";
+        beats.push(session.query_one(register, &[]).await.unwrap().get::<_, String>(0));
+    }
+    keeper.query_one(&beats[0], &[]).await.unwrap();
+    deputy.query_one(&beats[1], &[]).await.unwrap();
+
+    // the keeper says no more
+    set_the_clock_back(&owner).await;
+    deputy.query_one(&beats[1], &[]).await.unwrap();
+
+    let sql = "select k.keeper = max(r.id) and k.ticked_at <= clock_timestamp() and bool_and(r.seen_at <= clock_timestamp()) \
+        from bugle.keeping k cross join bugle.registrations r group by k.only_row";
+    assert!(owner.query_one(sql, &[]).await.unwrap().get::<_, bool>(0));
+}
+
 /// A gap before each of its ticks would discount all silence there was, and a frozen keeper would never be given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deputy_goes_on_with_the_chores_of_a_keeper_that_is_frozen() {

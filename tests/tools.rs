@@ -286,6 +286,31 @@ async fn filters_choose_jobs_for_lists_and_for_verbs() {
 }
 
 #[tokio::test]
+async fn the_doctor_tells_that_the_clock_of_the_database_was_set_back() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let step = "update bugle.keeping set ticked_at = clock_timestamp() + interval '1 hour'";
+    owner.batch_execute(step).await.unwrap();
+
+    let unnoticed = bugle(&database, "viewer", &["doctor"]).await;
+    owner.batch_execute("select bugle.do_chores(0, false)").await.unwrap();
+    let noticed = bugle(&database, "viewer", &["doctor"]).await;
+
+    assert_eq!(unnoticed.code, 1, "{}", unnoticed.out);
+    assert!(
+        unnoticed.out.contains("no worker has taken note of it yet"),
+        "{}",
+        unnoticed.out
+    );
+    assert!(
+        noticed.out.contains("the database's clock was set back by 59m"),
+        "{}",
+        noticed.out
+    );
+    assert_eq!(noticed.code, 0, "{}", noticed.out);
+}
+
+#[tokio::test]
 async fn the_doctor_finds_what_is_wrong_and_says_what_mends_it() {
     let database = Database::new().await;
     let owner = database.owner().await;

@@ -255,3 +255,22 @@ language sql
 as $$
   select string_agg(s.name || ' ' || s.state, ', ' order by s.position) from bugle.steps s where s.job = p_id
 $$;
+
+-- As if the clock of the server had been set back: everything that is stored lies that much later by it.
+create function test.clock_steps_back(p_by interval) returns void
+language plpgsql
+as $$
+begin
+  update bugle.keeping set ticked_at = ticked_at + p_by, watching_since = watching_since + p_by, upkeep_at = upkeep_at + p_by;
+  update bugle.registrations
+  set started_at = started_at + p_by, seen_at = seen_at + p_by, lost_at = lost_at + p_by, stopped_at = stopped_at + p_by;
+  update bugle.jobs_live
+  set run_at = run_at + p_by, deadline = deadline + p_by, answer_by = answer_by + p_by, created_at = created_at + p_by,
+    updated_at = updated_at + p_by, first_started_at = first_started_at + p_by, started_at = started_at + p_by;
+  update bugle.changes set changed_at = changed_at + p_by;
+  update bugle.starts set started_at = started_at + p_by;
+  update bugle.turns set look_at = look_at + p_by;
+  update bugle.schedules set created_at = created_at + p_by, next_at = next_at + p_by, last_at = last_at + p_by;
+  update bugle.schedule_runs set slot = slot + p_by, enqueued_at = enqueued_at + p_by;
+end
+$$;

@@ -75,6 +75,7 @@ pub async fn doctor(client: &Client) -> Result<Vec<Finding>> {
     found.extend(or_skipped("notifications", server::notifications(client).await)?);
     found.extend(or_skipped("connections", server::connections(client).await)?);
     if has_schema {
+        found.extend(or_skipped("clocks", server::clock_steps(client).await)?);
         found.extend(or_skipped("roles", fleet::roles(client).await)?);
         found.extend(or_skipped("history", fleet::history(client).await)?);
         found.extend(or_skipped("workers", fleet::workers(client).await)?);
@@ -173,7 +174,8 @@ async fn clocks(client: &Client) -> Result<Vec<Finding>> {
     Ok(match apart > Duration::from_secs(2) {
         true => {
             vec![Finding::new("clocks", Level::Warn, words).mend(
-                "Nothing depends on it but the times in logs: only the database's clock counts. Synchronise them.",
+                "Synchronise them with NTP. Workers and schedules go by the database's clock alone; a run_at or deadline \
+                 that an application computes from the clock of this machine is off by that much.",
             )]
         }
         false => Finding::ok("clocks", words),

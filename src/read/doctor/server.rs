@@ -177,3 +177,39 @@ pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
         false => Finding::ok("connections", words),
     })
 }
+
+/// Whether the clock of the database was set back: just now, or within a day. Nothing to say otherwise.
+pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
+    let row = client
+        .query_one(
+            "select extract(epoch from c.ahead)::float8, extract(epoch from c.stepped_by)::float8, \
+               extract(epoch from clock_timestamp() - c.stepped_at)::float8 \
+             from bugle.clock() c",
+            &[],
+        )
+        .await?;
+    let [ahead, stepped_by, ago] = [0, 1, 2].map(|column| row.get::<_, Option<f64>>(column));
+    if let Some(ahead) = ahead.filter(|ahead| *ahead > 2.0) {
+        let words = format!(
+            "the database's clock was set back by {}, and no worker has taken note of it yet",
+            length(ahead)
+        );
+        return Ok(vec![Finding::new("clocks", Level::Fail, words).mend(
+            "A running worker notices it within seconds, and moves retries, limits and schedules. Start one: bugle worker --config …",
+        )]);
+    }
+    match (stepped_by, ago) {
+        (Some(by), Some(ago)) if ago < 24.0 * 3600.0 => {
+            let words = format!(
+                "the database's clock was set back by {} {} ago; retries, snoozes, limits and intervals moved with it",
+                length(by),
+                length(ago.max(0.0))
+            );
+            Ok(vec![Finding::new("clocks", Level::Warn, words).mend(
+                "Jobs with a run_at of their own start when the clock shows it, and cron times that had fired do not fire again. \
+                 Let NTP slew the clock of the database server instead of stepping it.",
+            )])
+        }
+        _ => Ok(Vec::new()),
+    }
+}

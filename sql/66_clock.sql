@@ -1,0 +1,169 @@
+-- clock: the database's clock was set back. Called by the keeper with each tick.
+--
+-- The keeper stamps every tick, so a clock that is behind the last stamp was set back, by about that much: too little by the time
+-- that passed since the tick, about a second. Times that the engine computed from the clock before (retries, snoozes, answers,
+-- limits on starts, schedules, its own notes) move with it; otherwise they would all be late by the step. Times that people chose
+-- (run_at, deadline, starts_at) and wall-clock times (cron) stay: they mean what they say.
+--
+-- Only moves times; what is due then is done by the chores that follow.
+
+-- Less than this is left alone: nothing is late by more.
+create or replace function bugle.clock_tolerance() returns interval
+language sql immutable parallel safe
+return interval '2 seconds';
+comment on function bugle.clock_tolerance is 'How far the clock may step back unnoticed.';
+revoke execute on function bugle.clock_tolerance from public;
+
+-- Under the lock of the keeper's notes, which every tick takes: two keepers do not both move the same times.
+create or replace function bugle.follow_clock() returns interval
+language plpgsql
+as $$
+declare
+  v_ticked_at timestamptz;
+  v_step interval;
+begin
+  select k.ticked_at into v_ticked_at from bugle.keeping k for update;
+  -- a statement of its own: the lock may have been waited for
+  v_step := v_ticked_at - clock_timestamp();
+  if v_step <= bugle.clock_tolerance() then
+    return null;
+  end if;
+  perform bugle.clock_stepped_back(v_step);
+  return v_step;
+end
+$$;
+comment on function bugle.follow_clock is 'Find out whether the clock was set back since the last tick, and move what was computed from it. Returns by how much, or null.';
+revoke execute on function bugle.follow_clock from public;
+
+-- Rows that are locked are left alone: whoever holds them is writing them by the new clock, or lets go of them too late to be
+-- waited for.
+create or replace function bugle.clock_stepped_back(p_step interval) returns void
+language plpgsql
+as $$
+declare
+  v_now constant timestamptz := clock_timestamp();
+begin
+  update bugle.keeping k
+  set ticked_at = least(k.ticked_at, v_now),
+    watching_since = least(k.watching_since, v_now),
+    upkeep_at = least(k.upkeep_at, v_now - interval '1 hour'),
+    stepped_at = v_now,
+    stepped_by = p_step;
+
+  -- A worker that is frozen has its whole lease again from now on, and one that was lost its grace. Those that are well say so.
+  update bugle.registrations r
+  set seen_at = least(r.seen_at, v_now),
+    lost_at = case when r.lost_at > v_now then v_now else r.lost_at end
+  where r.id = any (array(
+    select l.id
+    from bugle.registrations l
+    where l.stopped_at is null
+      and (l.seen_at > v_now or l.lost_at > v_now)
+    order by l.id
+    for update skip locked));
+
+  perform bugle.move_jobs(p_step, v_now);
+  perform bugle.move_starts(p_step);
+  perform bugle.move_schedules(p_step, v_now);
+end
+$$;
+comment on function bugle.clock_stepped_back is 'Move back by this much what the engine computed from the clock before it was set back.';
+revoke execute on function bugle.clock_stepped_back from public;
+
+-- Retries, snoozes, delays of templates, and the time by which an answer is due. A run_at that came with the job, or that an
+-- operator gave it since it last ran, stays. What was written in the last seconds was written by the new clock.
+create or replace function bugle.move_jobs(p_step interval, p_now timestamptz) returns integer
+language plpgsql
+as $$
+declare
+  v_ids bigint[];
+begin
+  v_ids := array(
+    select j.id
+    from bugle.jobs_live j
+      left join bugle.commands c on c.name = j.command
+    where coalesce(j.paused_from, j.state) in ('scheduled', 'retrying', 'waiting')
+      and greatest(j.run_at, j.answer_by) > p_now
+      and j.updated_at not between p_now - interval '10 seconds' and p_now
+      and (j.first_started_at is not null or j.run_at = j.created_at + c.delay)
+      and not exists (
+        select
+        from bugle.changes o
+        where o.job = j.id
+          and o.verb = 'reschedule'
+          and o.changed_at >= coalesce(j.started_at, '-infinity'))
+    order by j.id
+    for update of j skip locked);
+  update bugle.jobs_live j
+  set run_at = case when j.run_at > p_now then j.run_at - p_step else j.run_at end,
+    answer_by = j.answer_by - p_step,
+    updated_at = p_now
+  where j.id = any (v_ids);
+  return cardinality(v_ids);
+end
+$$;
+comment on function bugle.move_jobs is 'Move the times at which jobs are tried again, or answers are due, back by a step of the clock. Returns how many jobs.';
+revoke execute on function bugle.move_jobs from public;
+
+-- All rows by the same amount: their order, by which starts are subtracted, stays. With them in the future nothing would start.
+create or replace function bugle.move_starts(p_step interval) returns void
+language plpgsql
+as $$
+begin
+  begin
+    update bugle.starts s set started_at = s.started_at - p_step;
+  exception when unique_violation then
+    -- two rows exactly a step apart met half way: rather start a few too many than none for as long as the step
+    delete from bugle.starts s where s.started_at > clock_timestamp();
+  end;
+  -- look at once: claims note anew when there is room
+  update bugle.turns t
+  set look_at = clock_timestamp()
+  where t.queue = any (array(
+    select d.queue from bugle.turns d where d.look_at is not null order by d.queue for update skip locked));
+end
+$$;
+comment on function bugle.move_starts is 'Move what started lately back by a step of the clock, and look into limited queues again.';
+revoke execute on function bugle.move_starts from public;
+
+-- An interval counts time that passes: it goes on as if nothing had happened, at the next of its slots for which the interval has
+-- passed. A cron expression means times of the day: it goes on with the first that has not been dealt with.
+create or replace function bugle.move_schedules(p_step interval, p_now timestamptz) returns void
+language plpgsql
+as $$
+declare
+  v_schedule bugle.schedules;
+begin
+  for v_schedule in
+    select s.*
+    from bugle.schedules s
+    where s.next_at > p_now
+    order by s.name
+    for update skip locked
+  loop
+    begin
+      update bugle.schedules s
+      set next_at = bugle.free_slot_after(v_schedule, case
+        when v_schedule.every is null then p_now
+        -- the step is known to about a second: a slot must not be missed for that
+        else greatest(v_schedule.next_at - p_step - least(v_schedule.every / 2, interval '5 seconds'), p_now) end)
+      where s.name = v_schedule.name;
+    exception when others then
+      null; -- it stays as it was; firing it notes what is wrong with it
+    end;
+  end loop;
+end
+$$;
+comment on function bugle.move_schedules is 'Find out anew when schedules fire next, after the clock was set back.';
+revoke execute on function bugle.move_schedules from public;
+
+-- What a doctor asks.
+create or replace function bugle.clock(out ahead interval, out stepped_at timestamptz, out stepped_by interval)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select k.ticked_at - clock_timestamp(), k.stepped_at, k.stepped_by from bugle.keeping k
+$$;
+comment on function bugle.clock is 'How far the keeper''s last tick lies in the future, if the clock was set back since; and when that was last noticed, and by how much.';
+revoke execute on function bugle.clock from public;
