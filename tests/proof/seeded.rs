@@ -277,7 +277,7 @@ static BUGS: [Bug; 39] = [
         patches: &[
             (
                 "70_schedule",
-                "  set next_at = bugle.slot_after(p_schedule, p_now),\n    last_at",
+                "  set next_at = bugle.free_slot_after(p_schedule, p_now),\n    last_at",
                 "  set next_at = s.next_at,\n    last_at",
             ),
             (
