@@ -1,7 +1,8 @@
 //! Chaos: several worker processes and enqueuers behind proxies, on a server of their own, and everything that can go wrong.
 //!
 //! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices again. What
-//! everybody saw is compared with the tables in the end (`judge/`); there must be no violation.
+//! everybody saw is compared with the tables in the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos` plays
+//! it, figures are held against their bars too.
 
 mod judge;
 #[path = "common/poll.rs"]
@@ -56,5 +57,6 @@ fn main() -> ExitCode {
         None if arguments.iter().any(|argument| argument == "--long") => chaos::faults::Plan::long(),
         None => chaos::faults::Plan::short(),
     };
-    chaos::round::play(plan, seed)
+    let bars = arguments.iter().any(|argument| argument == "--bars");
+    chaos::round::play(plan, seed, bars)
 }

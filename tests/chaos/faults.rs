@@ -116,7 +116,8 @@ impl Faults {
             select count(*) from pg_locks l where l.locktype = 'advisory' and l.granted and l.mode = 'ExclusiveLock' \
               and l.classid::bigint << 32 | l.objid::bigint in (bugle.keeper_key(), bugle.deputy_key()))";
         let all: Vec<i64> = (0..self.places.len() as i64).collect();
-        wait_for(client, &format!("select ({settled})::integer::bigint"), &all, 1).await?;
+        self.wait_for(client, &format!("select ({settled})::integer::bigint"), &all, 1)
+            .await?;
         let tokens: Vec<String> = (0..10).map(|n| format!("calm-{number}-{n}")).collect();
         for token in &tokens {
             self.pen.note(What::Asked { token: token.clone() });
@@ -131,7 +132,7 @@ impl Faults {
             jobs.push(job);
         }
         let begun = "select count(*) from bugle.jobs where id = any ($1) and state <> 'ready'";
-        wait_for(client, begun, &jobs, jobs.len() as i64).await?;
+        self.wait_for(client, begun, &jobs, jobs.len() as i64).await?;
         let most = "select r.name, array_agg(j.id) from bugle.jobs_live j join bugle.registrations r on r.id = j.worker \
             where j.id = any ($1) and j.state = 'running' group by r.name order by count(*) desc limit 1";
         let Some(row) = client.query_opt(most, &[&jobs]).await? else {
@@ -147,7 +148,28 @@ impl Faults {
         place.kill(Duration::from_millis(rng.u64(50..500))).await;
         place.let_go();
         let again = "select count(*) from bugle.jobs where id = any ($1) and (state <> 'running' or claim > 1) and state <> 'ready'";
-        wait_for(client, again, &orphans, orphans.len() as i64).await
+        self.wait_for(client, again, &orphans, orphans.len() as i64).await
+    }
+
+    /// Until the question about these jobs is answered with this number; that it never is, is a complaint.
+    async fn wait_for(
+        &self,
+        client: &Client,
+        question: &str,
+        jobs: &[i64],
+        number: i64,
+    ) -> Result<(), tokio_postgres::Error> {
+        let ask = || async {
+            match client.query_one(question, &[&jobs]).await {
+                Ok(row) => (row.get::<_, i64>(0) == number).then_some(Ok(())),
+                Err(error) => Some(Err(error)),
+            }
+        };
+        look_for(ask).await.unwrap_or_else(|| {
+            let text = format!("nothing else was broken, and it was never true: {question}");
+            self.pen.note(What::Complaint { text });
+            Ok(())
+        })
     }
 
     /// One kind after the other, each time for a moment.
@@ -412,17 +434,6 @@ impl Faults {
         let whom = whom.to_owned();
         self.pen.note(What::Over { fault, whom });
     }
-}
-
-/// Until the question about these jobs is answered with this number; not forever.
-async fn wait_for(client: &Client, question: &str, jobs: &[i64], number: i64) -> Result<(), tokio_postgres::Error> {
-    let ask = || async {
-        match client.query_one(question, &[&jobs]).await {
-            Ok(row) => (row.get::<_, i64>(0) == number).then_some(Ok(())),
-            Err(error) => Some(Err(error)),
-        }
-    };
-    look_for(ask).await.unwrap_or(Ok(()))
 }
 
 async fn pause(rng: &mut Rng, range: std::ops::Range<u64>) {

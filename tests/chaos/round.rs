@@ -36,7 +36,8 @@ struct Scene {
     pen: Pen,
 }
 
-pub fn play(plan: Plan, seed: u64) -> ExitCode {
+/// `bars`: figures are held against their bars too. They depend on the machine, so they are told only where it is not ours alone.
+pub fn play(plan: Plan, seed: u64, bars: bool) -> ExitCode {
     println!("chaos: seed {seed}, {} jobs, {plan:?}", plan.jobs);
     sweep();
     let folder = std::env::temp_dir().join(format!("{PREFIX}{}-{:08x}", std::process::id(), fastrand::u32(..)));
@@ -49,10 +50,17 @@ pub fn play(plan: Plan, seed: u64) -> ExitCode {
     println!("{}", counts(&report));
     println!("took {:.0} s", started.elapsed().as_secs_f64());
 
-    let mut wrong = shortcomings(&report, &plan);
+    let mut wrong = undone(&report, &plan);
+    let mut missed = missed(&report, &plan);
     if plan.spared > 0 {
         println!("{samples}");
-        wrong.extend(samples.growing());
+        missed.extend(samples.growing());
+    }
+    match bars {
+        true => wrong.extend(missed),
+        false => missed
+            .iter()
+            .for_each(|missed| println!("chaos: {missed} (bin/chaos would fail)")),
     }
     for wrong in &wrong {
         println!("chaos: {wrong}");
@@ -86,7 +94,8 @@ fn sweep() {
     }
 }
 
-fn shortcomings(report: &Report, plan: &Plan) -> Vec<String> {
+/// Promises that were not kept, and what the plan has and was not done.
+fn undone(report: &Report, plan: &Plan) -> Vec<String> {
     let mut wrong = Vec::new();
     if !report.violations.is_empty() {
         wrong.push(format!("{} violations", report.violations.len()));
@@ -94,16 +103,30 @@ fn shortcomings(report: &Report, plan: &Plan) -> Vec<String> {
     let count = |fault: Fault| report.faults.get(&fault).copied().unwrap_or_default();
     let crashes = count(Fault::ServerKill) + count(Fault::CommitReplyLost);
     for (what, found, wanted) in [
-        ("kills", count(Fault::Kill), plan.kills + plan.calm_kills),
+        ("kills", count(Fault::Kill), plan.kills),
+        ("freezes", count(Fault::Freeze), plan.freezes),
+        ("server kills", crashes, plan.server_kills),
+    ] {
+        if found < wanted {
+            wrong.push(format!("only {found} {what} of {wanted}"));
+        }
+    }
+    wrong
+}
+
+/// Figures that a machine that is busy with something else may miss, and what it takes some luck to meet.
+fn missed(report: &Report, plan: &Plan) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let kills = report.faults.get(&Fault::Kill).copied().unwrap_or_default();
+    for (what, found, wanted) in [
+        ("kills", kills, plan.kills + plan.calm_kills),
+        ("acknowledged jobs", report.acknowledged, plan.jobs),
         (
             "kills in a calm whose jobs were seen again",
             report.calm_kills,
             plan.calm_kills / 2,
         ),
         ("jobs recovered in a calm", report.recovery.len(), plan.calm_kills),
-        ("freezes", count(Fault::Freeze), plan.freezes),
-        ("server kills", crashes, plan.server_kills),
-        ("acknowledged jobs", report.acknowledged, plan.jobs),
     ] {
         if found < wanted {
             wrong.push(format!("only {found} {what} of {wanted}"));
