@@ -2,7 +2,7 @@ import java.net.URI;
 import java.sql.DriverManager;
 import java.util.Properties;
 
-/** Orders of tea are placed; orders of coffee are refused after both rows were inserted. */
+/** An order of coffee is refused after both rows were inserted; orders of tea are placed. */
 public class Story {
     static class OutOfStock extends RuntimeException {}
 
@@ -18,14 +18,14 @@ public class Story {
         String address = "jdbc:postgresql://%s:%d%s".formatted(url.getHost(), url.getPort(), url.getPath());
         int rounds = Integer.parseInt(System.getenv().getOrDefault("ROUNDS", "1"));
         try (var connection = DriverManager.getConnection(address, properties)) {
+            try {
+                Shop.placeOrder(connection, "coffee", Story::checkStock);
+            } catch (OutOfStock refused) {
+                System.out.println("rolled back");
+            }
             for (int round = 0; round < rounds; round++) {
                 var placed = Shop.placeOrder(connection, "tea", Story::checkStock);
                 System.out.printf("committed %d %d%n", placed.order(), placed.job());
-                try {
-                    Shop.placeOrder(connection, "coffee", Story::checkStock);
-                } catch (OutOfStock refused) {
-                    System.out.println("rolled back");
-                }
             }
         }
     }

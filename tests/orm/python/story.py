@@ -1,4 +1,4 @@
-"""Orders of tea are placed; orders of coffee are refused after both rows were inserted."""
+"""An order of coffee is refused after both rows were inserted; orders of tea are placed."""
 
 import os
 
@@ -13,9 +13,9 @@ def check_stock(item):
 
 
 def tell(place_order):
+    try:
+        place_order("coffee", check_stock)
+    except OutOfStock:
+        print("rolled back")
     for _ in range(int(os.environ.get("ROUNDS", "1"))):
         print("committed", *place_order("tea", check_stock))
-        try:
-            place_order("coffee", check_stock)
-        except OutOfStock:
-            print("rolled back")

@@ -1,4 +1,4 @@
-//! Orders of tea are placed; orders of coffee are refused after both rows were inserted.
+//! An order of coffee is refused after both rows were inserted; orders of tea are placed.
 
 #[cfg(feature = "diesel")]
 mod shop_diesel;
@@ -40,25 +40,16 @@ fn told(placed: Result<(i64, i64)>) -> Result<()> {
 async fn main() -> Result<()> {
     let url = std::env::var("DATABASE_URL")?;
     let rounds: usize = std::env::var("ROUNDS").map_or(Ok(1), |rounds| rounds.parse())?;
-    let is_pooled = std::env::var_os("POOLED").is_some();
-    let items = ["tea", "coffee"].into_iter().cycle().take(2 * rounds);
+    let items = ["coffee"].into_iter().chain(std::iter::repeat_n("tea", rounds));
     match std::env::args().nth(1).as_deref() {
         Some("sqlx") => {
-            let mut options: sqlx::postgres::PgConnectOptions = url.parse()?;
-            if is_pooled {
-                options = options.statement_cache_capacity(0);
-            }
-            let pool = sqlx::PgPool::connect_with(options).await?;
+            let pool = sqlx::PgPool::connect(&url).await?;
             for item in items {
                 told(shop_sqlx::place_order(&pool, item, check_stock).await)?;
             }
         }
         Some("sea-orm") => {
-            let mut options = sea_orm::ConnectOptions::new(url);
-            if is_pooled {
-                options.map_sqlx_postgres_opts(|options| options.statement_cache_capacity(0));
-            }
-            let database = sea_orm::Database::connect(options).await?;
+            let database = sea_orm::Database::connect(url).await?;
             for item in items {
                 told(shop_sea_orm::place_order(&database, item, check_stock).await)?;
             }
@@ -67,7 +58,7 @@ async fn main() -> Result<()> {
         Some("diesel") => {
             use diesel::connection::{CacheSize, Connection};
             let mut connection = diesel::PgConnection::establish(&url)?;
-            if is_pooled {
+            if std::env::var_os("POOLED").is_some() {
                 connection.set_prepared_statement_cache_size(CacheSize::Disabled);
             }
             for item in items {
