@@ -4,9 +4,8 @@
 //! of a run that is over is killed, with all its descendants. That needs `/proc`: on other systems than Linux only process
 //! groups are ended. A process that clears its environment is found as long as its parent lives.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,13 +31,31 @@ pub fn this_process() -> &'static str {
     &NAME
 }
 
-/// The marks of runs that are not over.
-static RUNNING: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+/// Which runs there were and which of them are not over.
+#[derive(Clone)]
+struct Runs {
+    begun: u64,
+    running: BTreeSet<u64>,
+}
 
-static RUNS: AtomicU64 = AtomicU64::new(0);
+static RUNS: Mutex<Runs> = Mutex::new(Runs {
+    begun: 0,
+    running: BTreeSet::new(),
+});
+
+impl Runs {
+    /// Whether this is the mark of a run of this process that was over when this was the state of things. One that has begun
+    /// since is not.
+    fn is_over(&self, mark: &str) -> bool {
+        let run = mark.strip_prefix(this_process()).and_then(|rest| rest.rsplit_once('.'));
+        let run = run.and_then(|(_, run)| run.parse::<u64>().ok());
+        run.is_some_and(|run| run <= self.begun && !self.running.contains(&run))
+    }
+}
 
 /// One run of a program. It is over when this is dropped, if not before.
 pub struct Run {
+    number: u64,
     mark: String,
 }
 
@@ -46,9 +63,14 @@ impl Run {
     /// A run for the worker whose folder this is.
     pub fn begin(worker: &Path) -> Run {
         let worker = worker.file_name().unwrap_or_default().to_string_lossy();
-        let mark = format!("{worker}.{}", RUNS.fetch_add(1, Ordering::Relaxed));
-        RUNNING.lock().unwrap().insert(mark.clone());
-        Run { mark }
+        let mut runs = RUNS.lock().unwrap();
+        runs.begun += 1;
+        let number = runs.begun;
+        runs.running.insert(number);
+        Run {
+            number,
+            mark: format!("{worker}.{number}"),
+        }
     }
 
     /// What its processes carry in [`MARK`].
@@ -58,7 +80,7 @@ impl Run {
 
     /// It is over: what it has left behind is killed soon.
     pub fn end(&self) {
-        if RUNNING.lock().unwrap().remove(&self.mark) {
+        if RUNS.lock().unwrap().running.remove(&self.number) {
             sweep_soon();
         }
     }
@@ -67,11 +89,9 @@ impl Run {
     pub async fn strays(&self, first: i32) -> Vec<Process> {
         let mark = self.mark.clone();
         let looking = tokio::task::spawn_blocking(move || {
-            let all = processes();
-            let doomed = with_descendants(&all, |process| {
-                process.id == first || process.mark.as_ref() == Some(&mark)
-            });
-            doomed.into_iter().filter(|process| process.group != first).collect()
+            let is_meant = |process: &Process| process.id == first || process.mark.as_ref() == Some(&mark);
+            let all_of_it = with_descendants(&processes(), is_meant).into_iter();
+            all_of_it.filter(|process| process.group != first).collect()
         });
         looking.await.unwrap_or_default()
     }
@@ -85,15 +105,15 @@ impl Drop for Run {
 
 /// Kill what is left of the runs of this process that are over, and return when it is gone.
 pub async fn sweep() {
-    if RUNS.load(Ordering::Relaxed) == 0 {
-        return;
+    if RUNS.lock().unwrap().begun > 0 {
+        let _ = tokio::task::spawn_blocking(sweep_now).await;
     }
-    let _ = tokio::task::spawn_blocking(sweep_now).await;
 }
 
 fn sweep_now() {
-    let prefix = format!("{}-", this_process());
-    kill(|mark| mark.starts_with(&prefix) && !RUNNING.lock().unwrap().contains(mark));
+    // before looking: what ends meanwhile may be about to go by itself
+    let runs = RUNS.lock().unwrap().clone();
+    kill(|mark| runs.is_over(mark));
 }
 
 /// Kill what is left of all runs of the worker with a folder of this name, which is dead.
@@ -104,12 +124,10 @@ pub fn end_all_of(worker: &str) {
 
 fn kill(is_over: impl Fn(&str) -> bool) {
     for _ in 0..TRIES {
-        let all = processes();
-        let doomed = with_descendants(&all, |process| process.mark.as_deref().is_some_and(&is_over));
-        if doomed.is_empty() {
+        if !ids().any(|id| mark(id).is_some_and(|mark| is_over(&mark))) {
             return;
         }
-        for process in doomed {
+        for process in with_descendants(&processes(), |process| process.mark.as_deref().is_some_and(&is_over)) {
             tracing::debug!(event = "leftover", pid = process.id, run = process.mark);
             process.signal(Signal::KILL);
         }
@@ -178,9 +196,8 @@ impl Process {
     pub fn signal(&self, _: Signal) {}
 }
 
-/// Those that are meant, and all that descend from them, except what belongs to another run that is not over.
+/// Those that are meant, and all that descend from them.
 fn with_descendants(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
-    let running = RUNNING.lock().unwrap().clone();
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process);
@@ -189,9 +206,8 @@ fn with_descendants(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec
     let mut known: HashSet<i32> = found.iter().map(|process| process.id).collect();
     let mut at = 0;
     while let Some(process) = found.get(at) {
-        let of_others = |child: &Process| child.mark.as_ref().is_some_and(|mark| running.contains(mark));
         for child in children.get(&process.id).into_iter().flatten() {
-            if !of_others(child) && known.insert(child.id) {
+            if known.insert(child.id) {
                 found.push(child);
             }
         }
@@ -202,9 +218,12 @@ fn with_descendants(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec
 
 /// All processes, except those that have ended and were not waited for.
 fn processes() -> Vec<Process> {
+    ids().filter_map(read).collect()
+}
+
+fn ids() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.filter_map(read).collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn read(id: i32) -> Option<Process> {
@@ -216,19 +235,44 @@ fn read(id: i32) -> Option<Process> {
     if ["Z", "X"].contains(fields.first()?) {
         return None;
     }
-    let environ = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    Some(Process {
+        id,
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+        mark: mark(id),
+    })
+}
+
+fn mark(id: i32) -> Option<String> {
+    let environ = std::fs::read(format!("/proc/{id}/environ")).ok()?;
     let value = |entry: &[u8]| {
         entry
             .strip_prefix(MARK.as_bytes())?
             .strip_prefix(b"=")
             .map(<[u8]>::to_vec)
     };
-    let mark = environ.split(|byte| *byte == 0).find_map(value);
-    Some(Process {
-        id,
-        parent: fields.get(1)?.parse().ok()?,
-        group: fields.get(2)?.parse().ok()?,
-        started: fields.get(19)?.parse().ok()?,
-        mark: mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()),
-    })
+    let mark = environ.split(|byte| *byte == 0).find_map(value)?;
+    Some(String::from_utf8_lossy(&mark).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_over_when_it_has_begun_and_runs_no_more() {
+        let runs = Runs {
+            begun: 7,
+            running: BTreeSet::from([5]),
+        };
+        let is_over = |mark: String| runs.is_over(&mark);
+        let us = this_process();
+
+        assert!(is_over(format!("{us}-1.4")) && is_over(format!("{us}-2.7")));
+        assert!(!is_over(format!("{us}-1.5")), "it runs");
+        assert!(!is_over(format!("{us}-1.8")), "it has begun since");
+        assert!(!is_over("worker-1-other-1.4".into()), "it is another process' one");
+        assert!(!is_over(format!("{us}-1")) && !is_over(String::new()));
+    }
 }

@@ -285,6 +285,7 @@ fn a_token_is_read_from_a_file_that_nobody_else_can_write() {
     std::fs::create_dir(&folder).unwrap();
     let path = folder.join("token");
     let token = |text: &str, mode: u32| {
+        let _ = std::fs::remove_file(&path);
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let settings = resolve(
