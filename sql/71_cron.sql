@@ -55,7 +55,7 @@ declare
   v_values integer[] := '{}';
 begin
   foreach v_part in array string_to_array(p_text, ',') loop
-    if v_part !~ '^(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' then
+    if v_part !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' then
       perform bugle.refuse_cron(p_field, p_text, 'write *, a value, a range a-b, a step */n or a-b/n, or a list of these');
     end if;
     v_range := split_part(v_part, '/', 1);
@@ -98,7 +98,7 @@ begin
     when v_name = '@weekly' then '0 0 * * 0'
     when v_name in ('@daily', '@midnight') then '0 0 * * *'
     when v_name = '@hourly' then '0 * * * *'
-    else v_text end, '\s+');
+    else v_text end, '[[:space:]]+');
   if p_cron is null then
     perform bugle.refuse_schedule('cron', null, 'there is no expression', 'For example 0 9 * * MON-FRI.');
   elsif length(p_cron) > 1000 then

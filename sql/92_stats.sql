@@ -207,9 +207,9 @@ create or replace function bugle.fingerprint(p_error text) returns text
 language sql immutable parallel safe
 return regexp_replace(regexp_replace(regexp_replace(
   left(split_part(ltrim(p_error, E' \n\t'), E'\n', 1), 300),
-  '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\m[0-9a-fA-F]{16,}\M', '#', 'g'),
+  E'[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\\m[0-9a-fA-F]{16,}\\M', '#', 'g'),
   '"[^"]*"|''[^'']*''', '"…"', 'g'),
-  '\d+([.,:]\d+)*', '#', 'g');
+  '[0-9]+([.,:][0-9]+)*', '#', 'g');
 comment on function bugle.fingerprint is 'What two errors of the same kind have in common: the first line, without numbers, ids and quoted texts.';
 
 create or replace function bugle.group_errors(p_since interval default '1 hour', p_most integer default 10000)

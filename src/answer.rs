@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::calls;
-use crate::connect::{Notifications, Session, Target};
+use crate::connect::{self, Notifications, Session, Target};
 use crate::error::{Error, Result};
 use crate::job::JobId;
 
@@ -123,9 +123,14 @@ impl Waiters {
 /// Ask for all until nobody waits any more. An outage of the database only makes them wait longer.
 async fn attend(waiters: Weak<Waiters>, pool: Pool) {
     let mut pause = SHORTEST;
+    let mut listens = None;
     loop {
         let Some(crowd) = waiters.upgrade() else { return };
-        if let Some(target) = &crowd.listen_at
+        // through a pooler that lends sessions nothing is heard, so they are asked for
+        if let (None, Some(target)) = (listens, &crowd.listen_at) {
+            listens = connect::is_lent(target).await.ok().map(|is_lent| !is_lent);
+        }
+        if let (Some(true), Some(target)) = (listens, &crowd.listen_at)
             && let Ok(mut ear) = Ear::open(target).await
         {
             drop(crowd);

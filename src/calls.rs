@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
-use crate::connect::Session;
+use crate::connect::{Session, Unnamed};
 use crate::error::Result;
 use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::worker::Identity;
@@ -201,16 +201,6 @@ impl Claimed {
             }
         }
     }
-}
-
-/// The process that serves this session. Not prepared: a pooler may not know what a prepared statement is.
-pub async fn backend(session: &Session) -> Result<String> {
-    let messages = session.client().simple_query("select pg_backend_pid()").await?;
-    let process = messages.iter().find_map(|message| match message {
-        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    });
-    Ok(process.unwrap_or_default())
 }
 
 /// What a claim brought, not read yet: the next claim need not wait for that.
@@ -434,9 +424,9 @@ pub async fn report_progress(
     note: &str,
 ) -> Result<()> {
     client
-        .query(
-            "select bugle.report_progress($1, $2, $3, $4, $5)",
-            &[&me.worker, &me.nonce, &job, &percent, &note],
+        .ask(
+            "select bugle.report_progress($1, $2, row($3, $4)::bugle.held_job, $5, $6)",
+            &[&me.worker, &me.nonce, &job.id, &job.claim, &percent, &note],
         )
         .await?;
     Ok(())
@@ -445,13 +435,13 @@ pub async fn report_progress(
 /// Revision, checksum and protocol of the schema, if there is one.
 pub async fn schema_state(client: &impl GenericClient) -> Result<Option<(i32, String, i32)>> {
     let exists = client
-        .query_one("select to_regprocedure('bugle.schema_state()') is not null", &[])
+        .ask_one("select to_regprocedure('bugle.schema_state()') is not null", &[])
         .await?;
     if !exists.get::<_, bool>(0) {
         return Ok(None);
     }
     let row = client
-        .query_opt("select revision, checksum, protocol from bugle.schema_state()", &[])
+        .ask_opt("select revision, checksum, protocol from bugle.schema_state()", &[])
         .await?;
     Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
 }

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
 use crate::calls;
+use crate::connect::Unnamed;
 use crate::error::{Error, Result};
 use crate::job::JobId;
 
@@ -72,7 +73,7 @@ pub(crate) const COLUMNS: [&str; 19] = [
 /// Insert jobs that are written as JSON objects with these columns. Returns the ids of those that are new.
 pub(crate) async fn insert_many(client: &impl GenericClient, jobs: &[&Value]) -> Result<Vec<JobId>> {
     let rows = client
-        .query(
+        .ask(
             "insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, \
                headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, \
                on_failure) \
@@ -321,7 +322,7 @@ impl NewJob {
         let payload = self.payload()?;
         let headers = (!self.headers.is_empty()).then_some(Json(&self.headers));
         let row = client
-            .query_one(
+            .ask_one(
                 "select id, created from bugle.enqueue_once($1, $2, $3, $4, \
                  coalesce($5, now() + make_interval(secs => $6)), $7, make_interval(secs => $8), $9, $10, $11, \
                  $12, $13, $14, make_interval(secs => $15), $16, $17, $18, $19, $20, $21)",

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::ToSql;
 
+use crate::connect::{Parameter, Unnamed};
 use crate::error::Result;
 use crate::job::JobId;
 
@@ -48,7 +48,7 @@ impl Verb {
     }
 
     /// What goes between the jobs and the note, as SQL that takes parameter `$2`, and its value.
-    fn argument(&self) -> (&'static str, Option<Box<dyn ToSql + Sync + Send>>) {
+    fn argument(&self) -> (&'static str, Option<Box<dyn Parameter + Send>>) {
         match self {
             Verb::Reschedule(time) => ("$2::text::timestamptz, ", Some(Box::new(time.clone()))),
             Verb::SetPriority(priority) => ("$2::integer, ", Some(Box::new(*priority))),
@@ -95,12 +95,12 @@ pub async fn apply(
         verb.name(),
         verb.option()
     );
-    let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&ids];
+    let mut parameters: Vec<&dyn Parameter> = vec![&ids];
     if let Some(value) = &value {
         parameters.push(&**value);
     }
     parameters.push(&note);
-    let rows = client.query(&sql, &parameters).await?;
+    let rows = client.ask(&sql, &parameters).await?;
     Ok(rows
         .iter()
         .map(|row| Operated {
@@ -128,11 +128,11 @@ pub async fn set_step(
     match step.parse::<i32>() {
         Ok(position) => {
             let sql = "select bugle.set_step($1::bigint, $2::integer, $3::text, $4::jsonb, $5::text)";
-            client.query(sql, &[&id, &position, &state, &output, &note]).await?;
+            client.ask(sql, &[&id, &position, &state, &output, &note]).await?;
         }
         Err(_) => {
             let sql = "select bugle.set_step($1::bigint, $2::text, $3::text, $4::jsonb, $5::text)";
-            client.query(sql, &[&id, &step, &state, &output, &note]).await?;
+            client.ask(sql, &[&id, &step, &state, &output, &note]).await?;
         }
     }
     Ok(())
@@ -165,7 +165,7 @@ pub async fn order(client: &impl GenericClient, post: Post, whom: &str, note: Op
         Post::ResumeWorker => "select bugle.resume_worker($1::text::bigint, $2::text)",
         Post::DrainWorker => "select bugle.drain_worker($1::text::bigint, $2::text)",
     };
-    client.query(sql, &[&whom, &note]).await?;
+    client.ask(sql, &[&whom, &note]).await?;
     Ok(())
 }
 
@@ -193,15 +193,11 @@ pub async fn answer(client: &impl GenericClient, id: JobId, answer: &Answer, tok
     match (token, error) {
         (Some(token), _) => {
             let sql = "select bugle.answer($1, $2, $3, $4, $5)";
-            client.query(sql, &[&id, &token, &result, &error, &resume]).await?
+            client.ask(sql, &[&id, &token, &result, &error, &resume]).await?
         }
-        (None, Some(error)) => client.query("select bugle.reject($1, $2)", &[&id, error]).await?,
-        (None, None) if resume => {
-            client
-                .query("select bugle.resume_with($1, $2)", &[&id, &result])
-                .await?
-        }
-        (None, None) => client.query("select bugle.resolve($1, $2)", &[&id, &result]).await?,
+        (None, Some(error)) => client.ask("select bugle.reject($1, $2)", &[&id, error]).await?,
+        (None, None) if resume => client.ask("select bugle.resume_with($1, $2)", &[&id, &result]).await?,
+        (None, None) => client.ask("select bugle.resolve($1, $2)", &[&id, &result]).await?,
     };
     Ok(())
 }
@@ -212,7 +208,7 @@ pub async fn answer(client: &impl GenericClient, id: JobId, answer: &Answer, tok
 /// If one of them is refused: then none is added.
 pub async fn add_missing(client: &impl GenericClient, command: &str, jobs: &[Value]) -> Result<i64> {
     let row = client
-        .query_one("select bugle.add_missing($1, $2)", &[&command, &Json(jobs)])
+        .ask_one("select bugle.add_missing($1, $2)", &[&command, &Json(jobs)])
         .await?;
     Ok(row.get(0))
 }
@@ -223,7 +219,7 @@ pub async fn add_missing(client: &impl GenericClient, command: &str, jobs: &[Val
 /// If it is refused: then nothing is stored.
 pub async fn enqueue_workflow(client: &impl GenericClient, workflow: Value) -> Result<Vec<(String, JobId)>> {
     let rows = client
-        .query("select name, id from bugle.enqueue_workflow($1)", &[&workflow])
+        .ask("select name, id from bugle.enqueue_workflow($1)", &[&workflow])
         .await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
@@ -257,7 +253,7 @@ pub async fn set_limits(
     let (starts_per_key, key_period) = limits.max_starts_per_key.unzip();
     let seconds = |period: Option<Option<Duration>>| period.flatten().map(|p| p.as_secs_f64());
     let row = client
-        .query_one(
+        .ask_one(
             "select bugle.set_limits($1, $2, $3, make_interval(secs => $4), $5, $6, make_interval(secs => $7), $8, $9)",
             &[
                 &queue,
@@ -286,7 +282,7 @@ pub async fn set_command_limit(
     note: Option<&str>,
 ) -> Result<()> {
     client
-        .query(
+        .ask(
             "select bugle.set_command_limit($1, $2, $3)",
             &[&command, &max_running, &note],
         )
@@ -300,7 +296,7 @@ pub async fn set_command_limit(
 /// If the role may not.
 pub async fn set_queue(client: &impl GenericClient, name: &str, synchronous_claims: bool) -> Result<()> {
     client
-        .execute(
+        .change(
             "insert into bugle.queues (name, synchronous_claims) values ($1, $2) \
              on conflict (name) do update set synchronous_claims = excluded.synchronous_claims",
             &[&name, &synchronous_claims],
@@ -328,7 +324,7 @@ pub struct Explanation {
 /// If there is no such job.
 pub async fn explain(client: &impl GenericClient, id: JobId) -> Result<Vec<Explanation>> {
     let rows = client
-        .query("select reason, words, cure, facts from bugle.explain($1)", &[&id])
+        .ask("select reason, words, cure, facts from bugle.explain($1)", &[&id])
         .await?;
     Ok(rows
         .iter()

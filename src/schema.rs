@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use crate::calls;
-use crate::connect::Target;
+use crate::connect::{self, Target, Unnamed};
 use crate::error::{Backoff, Error, Result};
 
 mod embedded {
@@ -21,6 +21,9 @@ pub const REVISION: i32 = 5;
 
 /// Where refinery notes what it applied.
 const HISTORY: &str = "bugle.migrations";
+
+/// As whom the server's `pg_stat_activity` shows us.
+const NAME: &str = "bugle migrate";
 
 /// One lock around everything `migrate` does.
 const MIGRATE_KEY: i64 = 7_126_490_980;
@@ -46,8 +49,15 @@ pub enum Status {
 /// # Errors
 /// If the schema is newer than this binary, or the user may not do what is needed.
 pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
-    let mut client = open(target).await?;
-    client.query_one("select pg_advisory_lock($1)", &[&MIGRATE_KEY]).await?;
+    let target = target.into();
+    if connect::is_lent(&target).await? {
+        return Err(pooled());
+    }
+    let mut client = target.client(NAME).await?;
+    // a role's own timeouts must not cut a migration short
+    connect::pin_session(&client).await?;
+    refuse_encoding(&client).await?;
+    client.ask_one("select pg_advisory_lock($1)", &[&MIGRATE_KEY]).await?;
     // the lock goes with the connection
     let before = status(&client).await?;
     match before {
@@ -68,7 +78,7 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
     })
     .await?;
     while let Some(done) = client
-        .query_one("select bugle.upkeep()", &[])
+        .ask_one("select bugle.upkeep()", &[])
         .await?
         .get::<_, Option<String>>(0)
     {
@@ -82,7 +92,8 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
 /// # Errors
 /// If it cannot be asked.
 pub async fn check(target: impl Into<Target>) -> Result<Status> {
-    status(&open(target).await?).await
+    let client = target.into().client(NAME).await?;
+    connect::asked(&client, status(&client)).await
 }
 
 /// Roles the migrating user could not make.
@@ -90,9 +101,9 @@ pub async fn check(target: impl Into<Target>) -> Result<Status> {
 /// # Errors
 /// If the database cannot be asked.
 pub async fn missing_roles(target: impl Into<Target>) -> Result<Vec<String>> {
-    let rows = open(target)
-        .await?
-        .query(
+    let client = target.into().client(NAME).await?;
+    let rows = client
+        .ask(
             "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
              where not exists (select from pg_roles r where r.rolname = n.name)",
             &[],
@@ -162,15 +173,6 @@ fn runner() -> Runner {
     runner
 }
 
-async fn open(target: impl Into<Target>) -> Result<Client> {
-    let client = target.into().client("bugle migrate").await?;
-    // a role's own timeouts must not cut a migration short
-    client
-        .batch_execute("set statement_timeout = 0; set client_min_messages = warning")
-        .await?;
-    Ok(client)
-}
-
 pub(crate) async fn status(client: &Client) -> Result<Status> {
     Ok(match calls::schema_state(client).await? {
         None => Status::Missing,
@@ -225,6 +227,31 @@ fn no_right(error: Error) -> Error {
         ),
         _ => error,
     }
+}
+
+/// JSON can hold any character, and only one encoding can store them all.
+async fn refuse_encoding(client: &Client) -> Result<()> {
+    let row = client
+        .ask_one(
+            "select current_setting('server_encoding'), current_database()::text",
+            &[],
+        )
+        .await?;
+    let (encoding, database): (&str, &str) = (row.get(0), row.get(1));
+    if encoding == "UTF8" {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "the database {database:?} has the encoding {encoding}, and Bugle needs UTF8"
+    ))
+    .hint("The encoding of a database cannot be changed. Make another: create database … encoding 'UTF8' template template0;"))
+}
+
+fn pooled() -> Error {
+    Error::new("this connection goes through a pooler that lends a session for one transaction at a time").hint(
+        "Migrating holds a lock of its session: connect to Postgres directly, or through a pooler in session mode. Or pipe \
+         \"bugle migrate sql\" into psql. Workers need the same; all other commands work through any pooler.",
+    )
 }
 
 fn too_old() -> Error {

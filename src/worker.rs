@@ -99,8 +99,9 @@ impl Worker {
             queues: self.settings.queues.clone(),
             commands: self.registry.commands(),
         };
+        // before anything is set in a session that may be somebody else's
+        connect::refuse_pooler(&post.database).await?;
         let (session, notifications) = post.connect().await?;
-        connect::refuse_pooler(&post.database, &session).await?;
         schema::verify(session.client()).await?;
         let identity = post.register(&session).await?;
 
@@ -127,7 +128,7 @@ impl Worker {
                     &post.queues,
                     crew.observed.clone(),
                     move || undelivered.undelivered(),
-                    connect::pool(
+                    connect::own_pool(
                         &post.database,
                         &format!("{} (endpoints)", post.name),
                         ENDPOINT_CONNECTIONS,

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where SQL text may be written in Rust. Everything else calls these.
-const SQL_TEXT: [&str; 8] = [
+const SQL_TEXT: [&str; 9] = [
     "src/answer.rs",
     "src/calls.rs",
     "src/calls/",
+    "src/connect/pinned.rs",
     "src/read.rs",
     "src/read/",
     "src/enqueue.rs",
@@ -28,6 +29,53 @@ fn every_sql_file_says_first_what_it_is_for() {
     for (name, text) in files("sql", "sql").into_iter().chain(files("migrations", "sql")) {
         assert!(text.starts_with("-- "), "{name} does not start with a comment");
     }
+}
+
+#[test]
+fn no_literal_in_sql_depends_on_standard_conforming_strings() {
+    let mut depends = Vec::new();
+    for (name, text) in files("sql", "sql") {
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("--").next().unwrap_or_default();
+            // every second part is inside quotes; one behind an E means the same under any setting
+            let parts: Vec<&str> = code.split('\'').collect();
+            let plain = |index: &usize| !parts[index - 1].ends_with(['e', 'E']);
+            if (1..parts.len())
+                .step_by(2)
+                .filter(plain)
+                .any(|index| parts[index].contains('\\'))
+            {
+                depends.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+
+    assert!(depends.is_empty(), "write [*] for \\*, or E'…': {depends:#?}");
+}
+
+#[test]
+fn what_does_not_own_its_session_sends_statements_without_a_name() {
+    let borrowed = [
+        "src/read/",
+        "src/cli/",
+        "src/operate.rs",
+        "src/enqueue.rs",
+        "src/client.rs",
+        "src/schema.rs",
+    ];
+    let named = [".query(", ".query_one(", ".query_opt(", ".execute(", ".prepare("];
+    let mut found = Vec::new();
+    for (name, text) in files("src", "rs") {
+        if borrowed.iter().any(|place| name.starts_with(place)) {
+            let lines = code(&text).filter(|(_, line)| named.iter().any(|call| line.contains(call)));
+            found.extend(lines.map(|(number, line)| format!("{name}:{number}: {}", line.trim())));
+        }
+    }
+
+    assert!(
+        found.is_empty(),
+        "call ask, ask_one, ask_opt or change, which work through any pooler: {found:#?}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
 use super::{Verdict, verdicts};
-use crate::connect::Session;
+use crate::connect::{Session, Unnamed};
 use crate::error::{Error, Result};
 use crate::job::{Address, HeldJob, JobId};
 use crate::worker::Identity;
@@ -49,13 +49,11 @@ pub async fn complete_in(
     held: HeldJob,
     result: Option<Box<RawValue>>,
 ) -> Result<()> {
-    let job = FinishedJob {
-        id: held.id,
-        claim: held.claim,
-        result: result.map(Json),
-    };
     let rows = transaction
-        .query(COMPLETE, &[&me.worker, &me.nonce, &vec![job]])
+        .ask(
+            "select id, claim, verdict from bugle.complete($1, $2, array[row($3, $4, $5)::bugle.finished_job])",
+            &[&me.worker, &me.nonce, &held.id, &held.claim, &result.map(Json)],
+        )
         .await?;
     match verdicts(rows).first() {
         None => Ok(()),

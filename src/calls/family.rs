@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::{Client, GenericClient, Row};
 
 use crate::answer::Ended;
-use crate::connect::Session;
+use crate::connect::{Session, Unnamed};
 use crate::error::{Error, Result};
 use crate::family::Kin;
 use crate::job::{HeldJob, JobId};
@@ -25,7 +25,7 @@ pub async fn enqueue_workflow(
     jobs: &BTreeMap<&str, Box<RawValue>>,
 ) -> Result<Vec<(String, JobId)>> {
     let rows = client
-        .query(
+        .ask(
             "select name, id from bugle.enqueue_workflow($1)",
             &[&Json(Jobs { jobs })],
         )
@@ -34,15 +34,15 @@ pub async fn enqueue_workflow(
 }
 
 pub async fn enqueue_job(client: &impl GenericClient, job: &RawValue) -> Result<JobId> {
-    let row = client.query_one("select bugle.enqueue_job($1)", &[&Json(job)]).await?;
+    let row = client.ask_one("select bugle.enqueue_job($1)", &[&Json(job)]).await?;
     Ok(row.get(0))
 }
 
 pub async fn spawn(client: &impl GenericClient, me: Identity, held: HeldJob, children: &RawValue) -> Result<()> {
     let rows = client
-        .query(
-            "select verdict from bugle.spawn($1, $2, $3, $4)",
-            &[&me.worker, &me.nonce, &held, &Json(children)],
+        .ask(
+            "select verdict from bugle.spawn($1, $2, row($3, $4)::bugle.held_job, $5)",
+            &[&me.worker, &me.nonce, &held.id, &held.claim, &Json(children)],
         )
         .await?;
     match rows.first() {
@@ -62,10 +62,11 @@ fn not_held(held: HeldJob, verdict: &str) -> Error {
 /// The children of a job, or what it came after.
 pub async fn kin(client: &impl GenericClient, me: Identity, held: HeldJob, child: bool) -> Result<Vec<Kin>> {
     let rows = client
-        .query(
-            "select k.verdict, k.job, k.name, k.state, k.reason, k.result, k.error from bugle.kin($1, $2, $3) k \
-             where k.verdict is not null or k.child = $4",
-            &[&me.worker, &me.nonce, &held, &child],
+        .ask(
+            "select k.verdict, k.job, k.name, k.state, k.reason, k.result, k.error \
+             from bugle.kin($1, $2, row($3, $4)::bugle.held_job) k \
+             where k.verdict is not null or k.child = $5",
+            &[&me.worker, &me.nonce, &held.id, &held.claim, &child],
         )
         .await?;
     rows.iter()
@@ -86,7 +87,7 @@ pub async fn kin(client: &impl GenericClient, me: Identity, held: HeldJob, child
 /// Those of these jobs that have ended.
 pub async fn endings(client: &Client, ids: &[JobId]) -> Result<Vec<(JobId, Ended)>> {
     let sql = "select id, state, reason, result, last_error from bugle.endings($1)";
-    client.query(sql, &[&ids]).await?.iter().map(ended).collect()
+    client.ask(sql, &[&ids]).await?.iter().map(ended).collect()
 }
 
 /// The same, and from now on this session is told of the ends of jobs in their queues.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use postgres_types::ToSql;
 use tokio_postgres::GenericClient;
 
-use crate::connect::Session;
+use crate::connect::{Session, Unnamed};
 use crate::error::Result;
 use crate::worker::Identity;
 
@@ -75,7 +75,7 @@ pub struct Gauge {
 
 pub async fn gauges(client: &impl GenericClient) -> Result<Vec<Gauge>> {
     let rows = client
-        .query("select name, queue, label, value from bugle.gauges()", &[])
+        .ask("select name, queue, label, value from bugle.gauges()", &[])
         .await?;
     let gauge = |row: &tokio_postgres::Row| Gauge {
         name: row.get(0),

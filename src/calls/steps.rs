@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::{GenericClient, Row};
 
 use super::seconds;
+use crate::connect::Unnamed;
 use crate::error::{Error, Result};
 use crate::executor::Failure;
 use crate::job::HeldJob;
@@ -86,17 +87,23 @@ pub async fn finish_step_in(
     step: Try,
     output: Option<&RawValue>,
 ) -> Result<()> {
-    let output = output.map(Json);
-    let parameters: [&(dyn ToSql + Sync); 7] = [
-        &me.worker,
-        &me.nonce,
-        &job,
-        &step.position,
-        &step.number,
-        &output,
-        &false,
-    ];
-    let next = NextStep::from_row(&transaction.query_one(FINISH, &parameters).await?)?;
+    let row = transaction
+        .ask_one(
+            "select s.verdict, s.position, s.context, s.timeout_seconds, s.default_timeout_seconds \
+             from bugle.finish_step($1, $2, row($3, $4)::bugle.held_job, $5, $6, $7, $8) s",
+            &[
+                &me.worker,
+                &me.nonce,
+                &job.id,
+                &job.claim,
+                &step.position,
+                &step.number,
+                &output.map(Json),
+                &false,
+            ],
+        )
+        .await?;
+    let next = NextStep::from_row(&row)?;
     match next.verdict {
         None => Ok(()),
         Some(verdict) => Err(Error::new(format!(

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use super::connect::explained;
+use super::connect::ask;
 use super::output;
 use super::workflow;
 use crate::job::JobId;
@@ -45,9 +45,11 @@ pub async fn answer(client: &Client, arguments: AnswerArguments) -> Result<ExitC
         (Some(text), ..) => Answer::Resolve(Some(json(text)?)),
         (None, None, None) => Answer::Resolve(None),
     };
-    operate::answer(client, arguments.id, &answer, arguments.token.as_deref())
-        .await
-        .map_err(explained)?;
+    ask(
+        client,
+        operate::answer(client, arguments.id, &answer, arguments.token.as_deref()),
+    )
+    .await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -74,9 +76,7 @@ pub async fn add_missing(client: &Client, arguments: AddMissing, json: bool) -> 
     }
     let mut added = 0;
     for jobs in jobs.chunks(LINES) {
-        added += operate::add_missing(client, &arguments.command, jobs)
-            .await
-            .map_err(explained)?;
+        added += ask(client, operate::add_missing(client, &arguments.command, jobs)).await?;
     }
     let there = jobs.len() as i64 - added;
     if json {

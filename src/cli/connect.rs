@@ -49,11 +49,14 @@ impl Connect {
 
     /// A connection for one question.
     pub async fn client(&self) -> Result<Client> {
-        let client = self.target()?.client("bugle").await?;
-        // compiling a question over many partitions takes longer than answering it
-        client.batch_execute("set jit = off").await.map_err(Error::from)?;
-        Ok(client)
+        Ok(self.target()?.client("bugle").await?)
     }
+}
+
+/// Ask one question, in a transaction of its own: a pooler may be in between, and a role's own settings may not matter.
+/// An answer is only printed afterwards: who reads it page by page must not hold the transaction open.
+pub async fn ask<T>(client: &Client, question: impl Future<Output = crate::Result<T>>) -> crate::Result<T> {
+    crate::connect::asked(client, question).await.map_err(explained)
 }
 
 /// An error of a question, with what to do about those that the database cannot know the cure for.

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::output;
 use crate::enqueue::{NewJob, OnConflict};
 use crate::read;
@@ -154,13 +154,13 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         job = job.priority(priority);
     }
     if let Some(text) = &arguments.run_at {
-        job = job.run_at(read::time(&client, text).await.context("--run-at")?);
+        job = job.run_at(ask(&client, read::time(&client, text)).await.context("--run-at")?);
     }
     if let Some(delay) = arguments.delay {
         job = job.delay(delay);
     }
     if let Some(text) = &arguments.deadline {
-        job = job.deadline(read::time(&client, text).await.context("--deadline")?);
+        job = job.deadline(ask(&client, read::time(&client, text)).await.context("--deadline")?);
     }
     if let Some(limit) = arguments.timeout {
         job = job.timeout(limit);
@@ -220,7 +220,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         job = job.steps(&arguments.steps);
     }
 
-    let job = job.enqueue_once(&client).await.map_err(explained)?;
+    let job = ask(&client, job.enqueue_once(&client)).await?;
     if arguments.wait {
         return super::operate::wait(&arguments.connect.url()?, job.id).await;
     }

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
 use super::answer::{self, AddMissing, AnswerArguments};
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::filter::Filters;
 use super::operate;
 use super::output::{Shown, Table, age, span};
@@ -138,18 +138,16 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         What::SetPriority { priority, jobs } => operate::jobs(&client, Verb::SetPriority(priority), jobs, json).await,
         What::List { filters, limit } => {
             let list = async || {
-                let now = read::now(&client).await?;
-                let jobs = read::jobs(&client, &filters.filter(), limit.into())
-                    .await
-                    .map_err(explained)?;
+                let now = ask(&client, read::now(&client)).await?;
+                let jobs = ask(&client, read::jobs(&client, &filters.filter(), limit.into())).await?;
                 shown.rows(&jobs, |jobs| list(jobs, now))
             };
             shown.repeat(list).await
         }
         What::Show { id } => {
             let show = async || {
-                let now = read::now(&client).await?;
-                let Some(job) = read::job(&client, id).await.map_err(explained)? else {
+                let now = ask(&client, read::now(&client)).await?;
+                let Some(job) = ask(&client, read::job(&client, id)).await? else {
                     bail!("there is no job {id}\nhint: it never existed, or its day of history is past the days kept");
                 };
                 shown.one(&job, |job| show(job, now))

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::value::RawValue;
 use tokio_postgres::Client;
 
-use super::connect::explained;
+use super::connect::ask;
 use super::filter::Filters;
 use super::output;
 use crate::job::JobId;
@@ -46,9 +46,7 @@ impl Jobs {
             ),
             (true, false) => {}
         }
-        let jobs = read::jobs(client, &self.filters.filter(), self.limit.into())
-            .await
-            .map_err(explained)?;
+        let jobs = ask(client, read::jobs(client, &self.filters.filter(), self.limit.into())).await?;
         Ok(jobs.iter().map(|job| job.id).collect())
     }
 
@@ -67,9 +65,7 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
     if jobs.by_filter() && !jobs.yes && !confirmed(&format!("{} {} jobs?", verb.name(), ids.len()))? {
         bail!("nothing was changed\nhint: --yes answers yes");
     }
-    let operated = operate::apply(client, &verb, &ids, jobs.note.as_deref())
-        .await
-        .map_err(explained)?;
+    let operated = ask(client, operate::apply(client, &verb, &ids, jobs.note.as_deref())).await?;
     let refused = operated.iter().filter(|job| !job.done).count();
     if json {
         output::print_json(&operated)?;
@@ -117,16 +113,18 @@ pub async fn set_step(
     note: Option<&str>,
 ) -> Result<ExitCode> {
     let output: Option<Box<RawValue>> = output.map(serde_json::from_str).transpose().context("--output")?;
-    operate::set_step(client, id, step, state, output.as_deref(), note)
-        .await
-        .map_err(explained)?;
+    ask(
+        client,
+        operate::set_step(client, id, step, state, output.as_deref(), note),
+    )
+    .await?;
     println!("{id} step {step} {state}");
     Ok(ExitCode::SUCCESS)
 }
 
 /// `bugle jobs explain ID`.
 pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode> {
-    let reasons = operate::explain(client, id).await.map_err(explained)?;
+    let reasons = ask(client, operate::explain(client, id)).await?;
     if json {
         output::print_json(&reasons)?;
     } else {
@@ -155,6 +153,6 @@ pub async fn wait(url: &str, id: JobId) -> Result<ExitCode> {
 
 /// Give an order about a queue or a worker.
 pub async fn order(client: &Client, post: Post, whom: &str, note: Option<&str>) -> Result<ExitCode> {
-    operate::order(client, post, whom, note).await.map_err(explained)?;
+    ask(client, operate::order(client, post, whom, note)).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 use tokio_postgres::Client;
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::operate;
 use super::output::{self, Shown, Table, age, span};
 use crate::operate::{Limits, Post, set_command_limit, set_limits, set_queue};
@@ -108,7 +108,7 @@ fn rate(text: &str) -> Result<Rate> {
 
 async fn set(client: &Client, set: Set) -> Result<ExitCode> {
     if let Some(synchronous) = set.synchronous_claims {
-        set_queue(client, &set.queue, synchronous).await.map_err(explained)?;
+        ask(client, set_queue(client, &set.queue, synchronous)).await?;
     }
     let limits = Limits {
         max_running: set.max_running,
@@ -117,9 +117,7 @@ async fn set(client: &Client, set: Set) -> Result<ExitCode> {
         max_starts_per_key: set.max_starts_per_key,
         order_on_retry: set.order_on_retry,
     };
-    let now = set_limits(client, &set.queue, &limits, set.note.as_deref())
-        .await
-        .map_err(explained)?;
+    let now = ask(client, set_limits(client, &set.queue, &limits, set.note.as_deref())).await?;
     output::print(&format!("{}\n", now.as_deref().unwrap_or("no limits")))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -129,8 +127,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let (post, whom, note) = match arguments.what {
         None | Some(What::List) => {
             let list = async || {
-                let now = read::now(&client).await?;
-                let queues = read::queues(&client).await.map_err(explained)?;
+                let now = ask(&client, read::now(&client)).await?;
+                let queues = ask(&client, read::queues(&client)).await?;
                 arguments.shown.rows(&queues, |queues| list(queues, now))
             };
             return arguments.shown.repeat(list).await;
@@ -141,9 +139,11 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             max_running,
             note,
         }) => {
-            set_command_limit(&client, &command, max_running, note.as_deref())
-                .await
-                .map_err(explained)?;
+            ask(
+                &client,
+                set_command_limit(&client, &command, max_running, note.as_deref()),
+            )
+            .await?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(What::Pause { whom, note }) => (Post::PauseQueue, whom, note),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::output::{Shown, Table, span};
 use crate::read::{self, CommandLine, Policy};
 
@@ -60,7 +60,7 @@ pub async fn commands(arguments: Commands) -> Result<ExitCode> {
     let (None | Some(CommandsWhat::List)) = arguments.what;
     let shown = &arguments.shown;
     let list = async || {
-        let commands = read::commands(&client).await.map_err(explained)?;
+        let commands = ask(&client, read::commands(&client)).await?;
         shown.rows(&commands, list_commands)
     };
     shown.repeat(list).await
@@ -89,7 +89,7 @@ pub async fn policies(arguments: Policies) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
     let shown = &arguments.shown;
     if let Some(PoliciesWhat::Preview { name, count }) = &arguments.what {
-        let delays = read::policy_delays(&client, name, *count).await.map_err(explained)?;
+        let delays = ask(&client, read::policy_delays(&client, name, *count)).await?;
         if delays.is_empty() {
             anyhow::bail!(
                 "the policy {name:?} tries nothing again, or there is none of that name\nhint: bugle policies"
@@ -111,7 +111,7 @@ pub async fn policies(arguments: Policies) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let list = async || {
-        let policies = read::policies(&client).await.map_err(explained)?;
+        let policies = ask(&client, read::policies(&client)).await?;
         shown.rows(&policies, list_policies)
     };
     shown.repeat(list).await

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::output::{self, Shown, Table, age};
 use crate::read::{self, NewSchedule, rfc3339};
 
@@ -126,43 +126,35 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.what.unwrap_or(What::List) {
         What::List => {
             let list = async || {
-                let now = read::now(&client).await?;
-                let schedules = read::schedules(&client).await.map_err(explained)?;
+                let now = ask(&client, read::now(&client)).await?;
+                let schedules = ask(&client, read::schedules(&client)).await?;
                 arguments.shown.rows(&schedules, |schedules| list(now, schedules))
             };
             return arguments.shown.repeat(list).await;
         }
         What::Add(add) => {
             let name = add.name.clone();
-            let next = read::add_schedule(&client, &add.schedule()?).await.map_err(explained)?;
+            let next = ask(&client, read::add_schedule(&client, &add.schedule()?)).await?;
             tell_next(&name, next, json)?;
         }
         What::Preview { cron, timezone, count } => {
-            let slots = read::preview(&client, &cron, &timezone, count)
-                .await
-                .map_err(explained)?;
+            let slots = ask(&client, read::preview(&client, &cron, &timezone, count)).await?;
             show(&slots, json)?;
         }
         What::Pause(Named { name, note }) => {
-            read::pause_schedule(&client, &name, note.as_deref())
-                .await
-                .map_err(explained)?;
+            ask(&client, read::pause_schedule(&client, &name, note.as_deref())).await?;
         }
         What::Resume(Named { name, note }) => {
-            let next = read::resume_schedule(&client, &name, note.as_deref())
-                .await
-                .map_err(explained)?;
+            let next = ask(&client, read::resume_schedule(&client, &name, note.as_deref())).await?;
             tell_next(&name, next, json)?;
         }
         What::Remove { name } => {
-            if !read::remove_schedule(&client, &name).await.map_err(explained)? {
+            if !ask(&client, read::remove_schedule(&client, &name)).await? {
                 bail!("there is no schedule {name:?}\nhint: bugle schedules list");
             }
         }
         What::RunNow(Named { name, note }) => {
-            let id = read::run_schedule_now(&client, &name, note.as_deref())
-                .await
-                .map_err(explained)?;
+            let id = ask(&client, read::run_schedule_now(&client, &name, note.as_deref())).await?;
             match json {
                 true => output::print_json(&json!({ "id": id }))?,
                 false => output::print(&format!("{id}\n"))?,

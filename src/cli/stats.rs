@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::filter::interval;
 use super::output::{Shown, Table, age, span};
 use crate::read::{self, CommandStats, ErrorGroup};
@@ -41,14 +41,12 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let shown = &arguments.shown;
     let once = async || match &arguments.what {
         None | Some(What::Commands) => {
-            let stats = read::command_stats(&client).await.map_err(explained)?;
+            let stats = ask(&client, read::command_stats(&client)).await?;
             shown.rows(&stats, commands)
         }
         Some(What::Errors { since }) => {
-            let now = read::now(&client).await?;
-            let groups = read::error_groups(&client, &interval(*since))
-                .await
-                .map_err(explained)?;
+            let now = ask(&client, read::now(&client)).await?;
+            let groups = ask(&client, read::error_groups(&client, &interval(*since))).await?;
             shown.rows(&groups, |groups| errors(groups, now))
         }
     };

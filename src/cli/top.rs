@@ -14,7 +14,7 @@ use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use crate::operate::{self, Verb};
 use crate::read::{self, Filter};
 use screen::{Act, Screen, Seen};
@@ -78,13 +78,11 @@ async fn look(client: &Client) -> Result<Seen> {
         ..Filter::default()
     };
     Ok(Seen {
-        now: read::now(client).await?,
-        queues: read::queues(client).await.map_err(explained)?,
-        workers: read::workers(client, false).await.map_err(explained)?,
-        running: read::jobs(client, &in_state("running"), MOST)
-            .await
-            .map_err(explained)?,
-        failed: read::jobs(client, &in_state("failed"), MOST).await.map_err(explained)?,
+        now: ask(client, read::now(client)).await?,
+        queues: ask(client, read::queues(client)).await?,
+        workers: ask(client, read::workers(client, false)).await?,
+        running: ask(client, read::jobs(client, &in_state("running"), MOST)).await?,
+        failed: ask(client, read::jobs(client, &in_state("failed"), MOST)).await?,
     })
 }
 
@@ -92,14 +90,14 @@ async fn carry_out(client: &Client, act: Act) -> Result<String> {
     let note = Some("bugle top");
     let (verb, id) = match act {
         Act::Order(post, whom) => {
-            operate::order(client, post, &whom, note).await.map_err(explained)?;
+            ask(client, operate::order(client, post, &whom, note)).await?;
             return Ok("done".into());
         }
         Act::Cancel(id) => (Verb::Cancel, id),
         Act::Restart(id) => (Verb::Restart, id),
         Act::Nothing | Act::Quit => return Ok(String::new()),
     };
-    let operated = operate::apply(client, &verb, &[id], note).await.map_err(explained)?;
+    let operated = ask(client, operate::apply(client, &verb, &[id], note)).await?;
     Ok(match operated.first() {
         Some(job) => job
             .why

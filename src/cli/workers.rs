@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::operate;
 use super::output::{Shown, Table, age};
 use crate::operate::Post;
@@ -64,8 +64,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let (post, whom, note) = match arguments.what {
         None | Some(What::List) => {
             let list = async || {
-                let now = read::now(&client).await?;
-                let workers = read::workers(&client, arguments.all).await.map_err(explained)?;
+                let now = ask(&client, read::now(&client)).await?;
+                let workers = ask(&client, read::workers(&client, arguments.all)).await?;
                 arguments.shown.rows(&workers, |workers| list(workers, now))
             };
             return arguments.shown.repeat(list).await;

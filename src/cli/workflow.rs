@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::connect::{Connect, explained};
+use super::connect::{Connect, ask};
 use super::output::{self, Table};
 use crate::job::JobId;
 use crate::{operate, read};
@@ -46,7 +46,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             let text = text(&file)?;
             let workflow = serde_json::from_str(&text).map_err(|error| anyhow!("{file} is not JSON: {error}"))?;
             let client = arguments.connect.client().await?;
-            let jobs = operate::enqueue_workflow(&client, workflow).await.map_err(explained)?;
+            let jobs = ask(&client, operate::enqueue_workflow(&client, workflow)).await?;
             if arguments.json {
                 let jobs: Vec<_> = jobs
                     .iter()
@@ -63,7 +63,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         What::Show { id } => {
             let client = arguments.connect.client().await?;
-            let jobs = read::workflow(&client, id).await.map_err(explained)?;
+            let jobs = ask(&client, read::workflow(&client, id)).await?;
             if jobs.is_empty() {
                 bail!("job {id} belongs to no workflow\nhint: bugle jobs show {id} tells what it waits for");
             }

@@ -7,30 +7,27 @@ mod dial;
 mod explain;
 mod parameters;
 mod passfile;
+mod pinned;
 mod place;
 mod refusal;
 mod target;
 mod tls;
+mod unnamed;
 
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Notification, Row, Statement};
 
+pub(crate) use pinned::{asked, is_lent, pin_session, transaction};
 pub use target::Target;
+pub(crate) use unnamed::{Parameter, Unnamed};
 
 use crate::config::Environment;
 use crate::error::{Error, Result};
-
-/// What nobody else's defaults may change under a worker: a role can carry a statement timeout or an isolation level that
-/// would break a claim.
-const PINNED: &str = "set default_transaction_isolation = 'read committed'; \
-    set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0; set jit = off; \
-    set default_transaction_read_only = off; set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 2; \
-    set tcp_keepalives_count = 3; set tcp_user_timeout = 10000; set client_min_messages = warning";
 
 /// Parse a connection string; what it leaves out is taken from the environment, as psql does.
 ///
@@ -77,7 +74,7 @@ impl Session {
                 }
             }
         });
-        client.batch_execute(PINNED).await?;
+        pin_session(&client).await?;
         let session = Session {
             client,
             prepared: Mutex::default(),
@@ -109,30 +106,20 @@ impl Session {
     }
 }
 
-/// A worker's proof of life is a lock of its session. A pooler in transaction mode lends the same few sessions to everybody:
-/// two connections that are both idle then speak with the same one, or one of them with another each time.
+/// A worker's proof of life is a lock of its session, so it needs one of its own.
 ///
 /// # Errors
-/// If the connection is such a one, or the server cannot be reached.
-pub(crate) async fn refuse_pooler(target: &Target, session: &Session) -> Result<()> {
-    let (other, _) = Session::open(target, "bugle (looking for a pooler)").await?;
-    let first = crate::calls::backend(session).await?;
-    for _ in 0..4 {
-        let (theirs, mine) = (
-            crate::calls::backend(&other).await?,
-            crate::calls::backend(session).await?,
-        );
-        if mine != first || theirs == first {
-            return Err(Error::new(
-                "this connection goes through a pooler that lends a session for one transaction at a time",
-            )
-            .hint(
-                "A worker proves that it is alive by a lock of its session: connect it to Postgres directly, or \
-                         through a pooler in session mode. Enqueueing and operating work through any pooler.",
-            ));
-        }
+/// If a pooler lends sessions for one transaction at a time, or the server cannot be reached.
+pub(crate) async fn refuse_pooler(target: &Target) -> Result<()> {
+    if !is_lent(target).await? {
+        return Ok(());
     }
-    Ok(())
+    Err(
+        Error::new("this connection goes through a pooler that lends a session for one transaction at a time").hint(
+            "A worker proves that it is alive by a lock of its session: connect it to Postgres directly, or through a \
+             pooler in session mode. Enqueueing and operating work through any pooler.",
+        ),
+    )
 }
 
 /// A connection that is opened again when it was lost. Callers repeat what failed; every call is safe to repeat.
@@ -167,14 +154,27 @@ impl Link {
     }
 }
 
-/// A pool for clients: opened when needed.
+/// A pool for clients: opened when needed. A pooler may be in between; settings are pinned only if there is none.
 ///
 /// # Errors
 /// If the pool cannot be built.
 pub fn pool(target: &Target, name: &str, size: usize) -> Result<deadpool_postgres::Pool> {
+    pool_of(target, name, size, OnceCell::new())
+}
+
+/// The same for a worker, whose sessions are its own.
+///
+/// # Errors
+/// If the pool cannot be built.
+pub fn own_pool(target: &Target, name: &str, size: usize) -> Result<deadpool_postgres::Pool> {
+    pool_of(target, name, size, OnceCell::new_with(Some(false)))
+}
+
+fn pool_of(target: &Target, name: &str, size: usize, is_lent: OnceCell<bool>) -> Result<deadpool_postgres::Pool> {
     let connect = Dialer {
         target: target.clone(),
         application_name: format!("bugle {name} (pool)"),
+        is_lent,
     };
     let manager = deadpool_postgres::Manager::from_connect(
         tokio_postgres::Config::new(),
@@ -193,6 +193,8 @@ pub fn pool(target: &Target, name: &str, size: usize) -> Result<deadpool_postgre
 struct Dialer {
     target: Target,
     application_name: String,
+    /// Whether a pooler lends the sessions; looked for once.
+    is_lent: OnceCell<bool>,
 }
 
 type Opened = std::result::Result<(Client, tokio::task::JoinHandle<()>), tokio_postgres::Error>;
@@ -207,6 +209,11 @@ impl deadpool_postgres::Connect for Dialer {
                     tracing::debug!(event = "disconnected", %error, "a connection of the pool");
                 }
             });
+            // if it cannot be told, they are left as they are
+            let look = || async { is_lent(&self.target).await.unwrap_or(true) };
+            if !*self.is_lent.get_or_init(look).await {
+                pinned::pin_shared_session(&client).await?;
+            }
             Ok((client, driven))
         })
     }
@@ -226,7 +233,7 @@ impl Pool {
     /// If it cannot be built.
     pub fn new(target: &Target, name: &str, size: usize) -> Result<Pool> {
         Ok(Pool {
-            connections: pool(target, name, size)?,
+            connections: own_pool(target, name, size)?,
             tls: target.connector(),
         })
     }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
@@ -37,7 +38,7 @@ pub struct Relatives {
 pub async fn relatives(client: &impl GenericClient, id: JobId) -> Result<Relatives> {
     let mut relatives = Relatives::default();
     let rows = client
-        .query(
+        .ask(
             "select r.job, r.name, r.state, r.reason, r.child from bugle.results_of($1) r",
             &[&id],
         )
@@ -55,7 +56,7 @@ pub async fn relatives(client: &impl GenericClient, id: JobId) -> Result<Relativ
         }
     }
     let rows = client
-        .query(
+        .ask(
             "select d.job from bugle.dependencies d where d.needs = $1 and not d.child order by d.job",
             &[&id],
         )
@@ -89,7 +90,7 @@ pub struct WorkflowJob {
 /// If the database cannot be asked.
 pub async fn workflow(client: &impl GenericClient, id: JobId) -> Result<Vec<WorkflowJob>> {
     let rows = client
-        .query(
+        .ask(
             "select w.name, w.id, w.command, w.state, w.reason, w.after from bugle.workflow($1) w",
             &[&id],
         )

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use super::time::{as_text, as_text_if_any};
+use crate::connect::Unnamed;
 use crate::error::Result;
 
 /// How a queue is doing: a row of `bugle.queue_stats`.
@@ -55,7 +56,7 @@ pub struct Queue {
 /// If the database cannot be asked.
 pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
     let rows = client
-        .query(
+        .ask(
             "select q.queue, q.ready, q.running, q.scheduled, q.retrying, q.waiting, q.paused, \
              extract(epoch from q.oldest_ready_age)::float8 as oldest_ready_seconds, q.due_next, \
              q.completed_last_minute, q.failed_last_minute, q.workers, q.slots::bigint as slots, \
@@ -130,7 +131,7 @@ pub struct Worker {
 /// If the database cannot be asked.
 pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worker>> {
     let rows = client
-        .query(
+        .ask(
             "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.running, \
              coalesce(w.is_keeper, false) as is_keeper, w.started_at, w.seen_at \
              from bugle.workers w \

@@ -10,6 +10,7 @@ use tokio_postgres::{GenericClient, Row};
 use super::families::{Relatives, relatives};
 use super::steps::{Step, steps};
 use super::time::{as_text, as_text_if_any};
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
@@ -67,7 +68,7 @@ pub struct JobLine {
 /// If the database cannot be asked.
 pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> Result<Vec<JobLine>> {
     let rows = client
-        .query(
+        .ask(
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
              j.created_at, j.run_at, j.started_at, j.finished_at \
              from bugle.jobs j \
@@ -205,7 +206,7 @@ pub struct Attempt {
 /// If the database cannot be asked.
 pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> {
     let row = client
-        .query_opt(
+        .ask_opt(
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
              j.created_at, j.run_at, j.started_at, j.finished_at, \
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
@@ -262,7 +263,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
 /// If the database cannot be asked.
 pub async fn attempts(client: &impl GenericClient, id: JobId) -> Result<Vec<Attempt>> {
     let rows = client
-        .query(
+        .ask(
             "select a.attempt, a.worker, w.name as worker_name, a.started_at, a.ended_at, a.code, a.error \
              from bugle.attempts a \
              left join bugle.workers w on w.id = a.worker \

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 
 use tokio_postgres::GenericClient;
 
+use crate::connect::Unnamed;
 use crate::error::Result;
 
 pub use doctor::{Finding, Level, doctor};
@@ -36,7 +37,7 @@ pub use time::rfc3339;
 /// # Errors
 /// If the database cannot be asked.
 pub async fn now(client: &impl GenericClient) -> Result<SystemTime> {
-    Ok(client.query_one("select clock_timestamp()", &[]).await?.try_get(0)?)
+    Ok(client.ask_one("select clock_timestamp()", &[]).await?.try_get(0)?)
 }
 
 /// A time as Postgres understands it: `2026-11-16 10:00+01`, `tomorrow 8:00`. Without a zone it is in the session's.
@@ -44,6 +45,6 @@ pub async fn now(client: &impl GenericClient) -> Result<SystemTime> {
 /// # Errors
 /// If it is not a time.
 pub async fn time(client: &impl GenericClient, text: &str) -> Result<SystemTime> {
-    let row = client.query_one("select $1::text::timestamptz", &[&text]).await?;
+    let row = client.ask_one("select $1::text::timestamptz", &[&text]).await?;
     Ok(row.try_get(0)?)
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
+use crate::connect::Unnamed;
 use crate::error::Result;
 
 /// A command: what is set up for it, who serves it, how it went in the last hour.
@@ -30,7 +31,7 @@ pub struct CommandLine {
 /// If the database cannot be asked.
 pub async fn commands(client: &impl GenericClient) -> Result<Vec<CommandLine>> {
     let rows = client
-        .query(
+        .ask(
             "with served as ( \
                select c.name, count(*) as workers \
                from bugle.workers w cross join lateral unnest(w.commands) c (name) \
@@ -91,7 +92,7 @@ pub struct Policy {
 /// If the database cannot be asked.
 pub async fn policies(client: &impl GenericClient) -> Result<Vec<Policy>> {
     let rows = client
-        .query(
+        .ask(
             "select p.name, p.kind, nullif(bugle.attempts_allowed(p), 2147483647) as attempts, p.delay::text as delay, \
                p.factor::float8 as factor, p.max_delay::text as max_delay, p.jitter::float8 as jitter, \
                array(select c.name from bugle.commands c where c.retry_policy = p.name order by c.name) as commands \
@@ -133,7 +134,7 @@ pub struct Delay {
 /// If the database cannot be asked.
 pub async fn policy_delays(client: &impl GenericClient, name: &str, count: i32) -> Result<Vec<Delay>> {
     let rows = client
-        .query(
+        .ask(
             "with recursive step (retry, at, seconds) as ( \
                select 0, timestamptz '2000-01-01', 0::float8 \
                union all \

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
 use super::time::as_text_if_any;
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
@@ -51,7 +52,7 @@ pub struct Schedule {
 /// If the database cannot be asked.
 pub async fn schedules(client: &impl GenericClient) -> Result<Vec<Schedule>> {
     let rows = client
-        .query(
+        .ask(
             "select s.name, s.cron, s.every::text as every, s.timezone, s.command, s.queue, s.misfire, s.overlap, \
              s.paused_at, s.next_at, s.last_at, s.last_job, s.last_error \
              from bugle.schedules s \
@@ -125,7 +126,7 @@ pub struct NewSchedule {
 /// If it makes no sense, or there is one of this name.
 pub async fn add_schedule(client: &impl GenericClient, new: &NewSchedule) -> Result<Option<SystemTime>> {
     let row = client
-        .query_one(
+        .ask_one(
             "insert into bugle.schedules (name, cron, every, timezone, command, payload, queue, priority, timeout, \
              max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps) \
              values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, 0), \
@@ -167,7 +168,7 @@ pub async fn preview(
     count: i32,
 ) -> Result<Vec<(SystemTime, String)>> {
     let rows = client
-        .query(
+        .ask(
             "select p.slot, to_char(p.slot at time zone $2, 'Dy YYYY-MM-DD HH24:MI:SS') \
              from bugle.schedule_preview($1, $2, $3) p (slot)",
             &[&cron, &timezone, &count],
@@ -182,7 +183,7 @@ pub async fn preview(
 /// If the role may not.
 pub async fn remove_schedule(client: &impl GenericClient, name: &str) -> Result<bool> {
     let removed = client
-        .execute("delete from bugle.schedules s where s.name = $1", &[&name])
+        .change("delete from bugle.schedules s where s.name = $1", &[&name])
         .await?;
     Ok(removed > 0)
 }
@@ -193,7 +194,7 @@ pub async fn remove_schedule(client: &impl GenericClient, name: &str) -> Result<
 /// If there is none of this name.
 pub async fn pause_schedule(client: &impl GenericClient, name: &str, note: Option<&str>) -> Result<()> {
     client
-        .execute("select bugle.pause_schedule($1, $2)", &[&name, &note])
+        .change("select bugle.pause_schedule($1, $2)", &[&name, &note])
         .await?;
     Ok(())
 }
@@ -208,7 +209,7 @@ pub async fn resume_schedule(
     note: Option<&str>,
 ) -> Result<Option<SystemTime>> {
     let row = client
-        .query_one("select bugle.resume_schedule($1, $2)", &[&name, &note])
+        .ask_one("select bugle.resume_schedule($1, $2)", &[&name, &note])
         .await?;
     Ok(row.try_get(0)?)
 }
@@ -219,7 +220,7 @@ pub async fn resume_schedule(
 /// If there is none of this name.
 pub async fn run_schedule_now(client: &impl GenericClient, name: &str, note: Option<&str>) -> Result<JobId> {
     let row = client
-        .query_one("select bugle.run_schedule_now($1, $2)", &[&name, &note])
+        .ask_one("select bugle.run_schedule_now($1, $2)", &[&name, &note])
         .await?;
     Ok(row.try_get(0)?)
 }

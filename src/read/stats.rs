@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use super::time::as_text;
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
@@ -40,7 +41,7 @@ pub struct CommandStats {
 /// If the database cannot be asked.
 pub async fn command_stats(client: &impl GenericClient) -> Result<Vec<CommandStats>> {
     let rows = client
-        .query(
+        .ask(
             "select s.queue, s.command, s.completed, s.failed, s.failure_rate, \
              s.completed_per_minute::float8 as completed_per_minute, \
              s.wait_p50_seconds, s.wait_p95_seconds, s.run_p50_seconds, s.run_p95_seconds \
@@ -100,7 +101,7 @@ pub struct ErrorGroup {
 /// If that is no interval, or the database cannot be asked.
 pub async fn error_groups(client: &impl GenericClient, since: &str) -> Result<Vec<ErrorGroup>> {
     let rows = client
-        .query(
+        .ask(
             "select g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, g.last_error, \
              g.is_complete \
              from bugle.group_errors($1::text::interval) g",

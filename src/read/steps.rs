@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
 use super::time::as_text_if_any;
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
@@ -51,7 +52,7 @@ pub struct Step {
 /// If the database cannot be asked.
 pub async fn steps(client: &impl GenericClient, id: JobId) -> Result<Vec<Step>> {
     let rows = client
-        .query(
+        .ask(
             "select s.position, s.name, s.state, s.attempts, s.first_started_at, s.last_started_at, s.last_ended_at, \
              s.code, s.error, s.output, s.worker, s.worker_name, s.within \
              from bugle.steps s \

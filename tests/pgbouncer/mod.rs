@@ -1,4 +1,5 @@
 //! A PgBouncer of one's own in transaction mode, where the machine has one.
+#![allow(dead_code)]
 
 use std::process::{Child, Command, Stdio};
 
@@ -19,6 +20,11 @@ pub struct PgBouncer {
 /// Start one in front of the database and for the login that `config` names, with two connections for all its clients.
 /// None if there is no pgbouncer to be found.
 pub fn start(config: &Config) -> Option<PgBouncer> {
+    start_with(config, "")
+}
+
+/// The same, with more lines for its settings.
+pub fn start_with(config: &Config, more: &str) -> Option<PgBouncer> {
     let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
         .into_iter()
         .find(|path| std::path::Path::new(path).exists())?;
@@ -40,7 +46,7 @@ pub fn start(config: &Config) -> Option<PgBouncer> {
             "[databases]\n* = host={host} port={server_port}\n\
              [pgbouncer]\nlisten_addr = {ip}\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n\
              auth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\n\
-             ignore_startup_parameters = extra_float_digits\nlogfile =\npidfile =\n",
+             ignore_startup_parameters = extra_float_digits\nlogfile =\npidfile =\n{more}\n",
             users.display()
         ),
     );

@@ -21,7 +21,7 @@ pub async fn run(mut client: Client, file: &str, command: Option<&str>, json: bo
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(BufReader::new(File::open(path).with_context(|| path.to_owned())?)),
     };
-    let mut transaction = client.transaction().await.map_err(crate::Error::from)?;
+    let mut transaction = crate::connect::transaction(&mut client).await?;
     let mut batch = Vec::new();
     let (mut lines, mut done) = (0, Enqueued::default());
     let progress = Progress::new();

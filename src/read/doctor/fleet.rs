@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::{Client, GenericClient};
 
 use super::{Finding, Level, length};
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::read;
 
 pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
-        .query(
+        .ask(
             "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
              left join pg_roles r on r.rolname = n.name",
             &[],
@@ -36,7 +37,7 @@ pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
 
 pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
     let rows = client
-        .query(
+        .ask(
             "select g.label, g.value from bugle.gauges() g where g.name = 'history_days_ahead'",
             &[],
         )
@@ -112,7 +113,7 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
 pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
     let paused = client
-        .query(
+        .ask(
             "select q.name, now() - q.paused_at > interval '1 hour' from bugle.queues q where q.paused_at is not null",
             &[],
         )
@@ -126,7 +127,7 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
         );
     }
     let unserved = client
-        .query(
+        .ask(
             "select u.queue, u.command, extract(epoch from now() - u.since)::float8 from bugle.unserved u limit 20",
             &[],
         )

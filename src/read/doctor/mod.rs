@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use tokio_postgres::Client;
 
+use crate::connect::Unnamed;
 use crate::error::Result;
 use crate::schema::{self, Status};
 
@@ -97,7 +98,7 @@ fn or_skipped(check: &'static str, found: Result<Vec<Finding>>) -> Result<Vec<Fi
 
 async fn the_server(client: &Client) -> Result<Vec<Finding>> {
     let row = client
-        .query_one(
+        .ask_one(
             "select current_setting('server_version'), pg_is_in_recovery(), \
              (select age(d.datfrozenxid) from pg_database d where d.datname = current_database()), \
              current_setting('default_transaction_read_only') = 'on'",
@@ -146,7 +147,7 @@ async fn pooler(client: &Client) -> Result<Vec<Finding>> {
     let mut processes = Vec::new();
     let mut oldest = 0.0;
     for _ in 0..4 {
-        let row = client.query_one(sql, &[]).await?;
+        let row = client.ask_one(sql, &[]).await?;
         processes.push(row.get::<_, i32>(0));
         oldest = f64::max(oldest, row.get::<_, Option<f64>>(1).unwrap_or_default());
     }

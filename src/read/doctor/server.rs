@@ -3,6 +3,7 @@
 use tokio_postgres::{Client, Row};
 
 use super::{Finding, Level, length};
+use crate::connect::Unnamed;
 use crate::error::Result;
 
 /// A transaction open for so long holds back VACUUM.
@@ -12,7 +13,7 @@ const MANY_DEAD_ROWS: f64 = 200_000.0;
 
 pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
     let row = client
-        .query_one(
+        .ask_one(
             "select current_setting('autovacuum') = 'on' and current_setting('track_counts') = 'on', \
              coalesce('autovacuum_enabled=false' = any (c.reloptions), false), \
              s.n_dead_tup::float8, extract(epoch from now() - s.last_autovacuum)::float8 \
@@ -56,7 +57,7 @@ pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
 /// Whoever holds an old snapshot keeps VACUUM from removing what every job leaves behind.
 pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
     let sessions = client
-        .query(
+        .ask(
             "select a.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'), \
                coalesce(a.client_addr::text, 'local'), coalesce(a.state, '?'), \
                extract(epoch from now() - a.xact_start)::float8 \
@@ -72,7 +73,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         .await?;
     let mut found: Vec<Finding> = sessions.iter().map(long_transaction).collect();
     let prepared = client
-        .query(
+        .ask(
             "select p.gid, extract(epoch from now() - p.prepared)::float8 from pg_prepared_xacts p \
              where p.prepared < now() - $1::text::interval order by p.prepared limit 10",
             &[&LONG_TRANSACTION],
@@ -90,7 +91,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         );
     }
     let slots = client
-        .query(
+        .ask(
             "select s.slot_name::text, s.active, greatest(age(s.xmin), age(s.catalog_xmin)) from pg_replication_slots s \
              where greatest(age(s.xmin), age(s.catalog_xmin)) > 1000000 and not s.active",
             &[],
@@ -108,7 +109,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         );
     }
     let hidden = client
-        .query_one(
+        .ask_one(
             "select count(*) from pg_stat_activity a where a.query = '<insufficient privilege>'",
             &[],
         )
@@ -144,7 +145,7 @@ fn long_transaction(row: &Row) -> Finding {
 }
 
 pub async fn notifications(client: &Client) -> Result<Vec<Finding>> {
-    let row = client.query_one("select pg_notification_queue_usage()", &[]).await?;
+    let row = client.ask_one("select pg_notification_queue_usage()", &[]).await?;
     let percent = row.get::<_, f64>(0) * 100.0;
     let words = format!("the server's queue of notifications is {percent:.1}% full");
     let level = match percent {
@@ -160,7 +161,7 @@ pub async fn notifications(client: &Client) -> Result<Vec<Finding>> {
 
 pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
     let row = client
-        .query_one(
+        .ask_one(
             "select count(*), current_setting('max_connections')::bigint from pg_stat_activity a \
              where a.backend_type = 'client backend'",
             &[],
@@ -181,7 +182,7 @@ pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
 /// Whether the clock of the database was set back: just now, or within a day. Nothing to say otherwise.
 pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
     let row = client
-        .query_one(
+        .ask_one(
             "select extract(epoch from c.ahead)::float8, extract(epoch from c.stepped_by)::float8, \
                extract(epoch from clock_timestamp() - c.stepped_at)::float8 \
              from bugle.clock() c",
