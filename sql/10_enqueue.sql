@@ -5,6 +5,7 @@
 
 create or replace function bugle.refuse(p_code text, p_message text, p_hint text) returns void
 language plpgsql
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   raise exception using errcode = p_code, message = p_message, hint = p_hint;
@@ -25,10 +26,29 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_new bugle.jobs_live := bugle.adapted(p_job);
+  v_new bugle.jobs_live := p_job;
   v_limit integer;
   v_size bigint;
 begin
+  -- a null in a column that has a default means the default: many tools send one for every field that is not set
+  if num_nulls(v_new.payload, v_new.queue, v_new.priority, v_new.run_at, v_new.attempt, v_new.crashes, v_new.claim,
+    v_new.created_at, v_new.updated_at) > 0
+  then
+    v_new.payload := coalesce(v_new.payload, '{}');
+    v_new.queue := coalesce(v_new.queue, 'default');
+    v_new.priority := coalesce(v_new.priority, 0);
+    v_new.run_at := coalesce(v_new.run_at, now());
+    v_new.attempt := coalesce(v_new.attempt, 0);
+    v_new.crashes := coalesce(v_new.crashes, 0);
+    v_new.claim := coalesce(v_new.claim, 0);
+    v_new.created_at := coalesce(v_new.created_at, now());
+    v_new.updated_at := coalesce(v_new.updated_at, now());
+  end if;
+  if v_new.command is null then
+    perform bugle.refuse('JB001', 'column "command" must not be null',
+      'Name what is to be done, as the executor is registered for it, for example ''send_mail''.');
+  end if;
+  v_new := bugle.adapted(v_new);
   if v_new.state <> 'ready' then
     perform bugle.refuse('JB002', format('column "state" cannot be set: %s', bugle.quoted(v_new.state)),
       'Leave it out: a new job is ready, or scheduled if its run_at lies ahead. States change by functions.');
@@ -116,8 +136,10 @@ begin
   end if;
   if v_new.headers is not null then
     if jsonb_typeof(v_new.headers) <> 'object' then
-      perform bugle.refuse('JB001', format('column "headers" must be a JSON object, not %s', jsonb_typeof(v_new.headers)),
-        'For example {"traceparent": "…"}.');
+      perform bugle.refuse('JB001', case jsonb_typeof(v_new.headers)
+          when 'null' then 'column "headers" must be a JSON object or SQL NULL, not the JSON value null'
+          else format('column "headers" must be a JSON object, not %s', jsonb_typeof(v_new.headers)) end,
+        'For example {"traceparent": "…"}. Leave it out if there are none.');
     end if;
     if octet_length(v_new.headers::text) > 65536 then
       perform bugle.refuse('JB003', format('column "headers" has %s bytes, the limit is 65536', octet_length(v_new.headers::text)),
@@ -160,58 +182,78 @@ revoke execute on function bugle.admitted from public;
 -- table would copy every row.
 --
 -- An ordinary job that is due now passes by a few expressions. They may send a good one on to be looked at (a name that begins
--- with a blank), never let a bad one pass. Few and short ones, and no PERFORM: each expression, and each function call in it, is
--- set up anew in every transaction, and a PERFORM costs ten of them.
+-- with a blank, a null where a default belongs), never let a bad one pass. Few and short ones, and no PERFORM: each expression,
+-- and each function call in it, is set up anew in every transaction, and a PERFORM costs ten of them.
+--
+-- It runs with the rights and the search_path of the role that inserts, so every function, operator and type is named with its
+-- schema: a function of somebody else's making must never be a better match. IN, BETWEEN, LIKE, IS DISTINCT FROM and NULLIF
+-- look for an operator by its bare name, so they are not used. Pinning search_path instead would slow a bulk INSERT by a sixth.
 create or replace function bugle.admit() returns trigger
 language plpgsql
 as $$
 declare
   v_is_plain boolean;
-  v_templated text;
+  v_templated pg_catalog.text;
 begin
-  v_is_plain := new.run_at <= now() and new.run_at > '-infinity' and new.state = 'ready'
-    and ascii(new.command) > 32 and octet_length(new.command) <= 200
-    and ascii(new.queue) > 32 and octet_length(new.queue) <= 100
-    and pg_column_size(new.payload) <= 4096
-    and num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.idempotency_key,
+  v_is_plain := new.run_at operator(pg_catalog.<=) pg_catalog.now()
+    and new.run_at operator(pg_catalog.>) '-infinity'
+    and new.state operator(pg_catalog.=) 'ready'
+    and pg_catalog.ascii(new.command) operator(pg_catalog.>) 32
+    and pg_catalog.octet_length(new.command) operator(pg_catalog.<=) 200
+    and pg_catalog.ascii(new.queue) operator(pg_catalog.>) 32
+    and pg_catalog.octet_length(new.queue) operator(pg_catalog.<=) 100
+    and pg_catalog.pg_column_size(new.payload) operator(pg_catalog.<=) 4096
+    and pg_catalog.num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.idempotency_key,
       new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code, new.progress,
       new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at, new.finished_at, new.day,
       new.steps, new.step, new.context, new.on_success, new.on_failure, new.parent, new.outstanding, new.answer,
-      new.watched) = 0
-    and new.attempt = 0 and new.crashes = 0 and new.claim = 0;
+      new.watched) operator(pg_catalog.=) 0
+    and new.attempt operator(pg_catalog.=) 0
+    and new.crashes operator(pg_catalog.=) 0
+    and new.claim operator(pg_catalog.=) 0
+    and new.priority is not null and new.created_at is not null and new.updated_at is not null;
   -- apart from the others: most jobs have none of these
-  if num_nonnulls(new.unique_key, new.order_key, new.limit_key, new.fair_key, new.headers) > 0 then
+  if pg_catalog.num_nonnulls(new.unique_key, new.order_key, new.limit_key, new.fair_key, new.headers) operator(pg_catalog.>) 0 then
     v_is_plain := v_is_plain
-      and (new.unique_key is null or octet_length(new.unique_key) between 1 and 300)
-      and (new.order_key is null or octet_length(new.order_key) between 1 and 300)
-      and (new.limit_key is null or octet_length(new.limit_key) between 1 and 300)
-      and (new.fair_key is null or octet_length(new.fair_key) between 1 and 300)
-      and (new.headers is null or jsonb_typeof(new.headers) = 'object' and pg_column_size(new.headers) <= 4096);
+      and new.unique_key operator(pg_catalog.<>) '' is not false
+      and new.order_key operator(pg_catalog.<>) '' is not false
+      and new.limit_key operator(pg_catalog.<>) '' is not false
+      and new.fair_key operator(pg_catalog.<>) '' is not false
+      and pg_catalog.octet_length(new.unique_key) operator(pg_catalog.<=) 300 is not false
+      and pg_catalog.octet_length(new.order_key) operator(pg_catalog.<=) 300 is not false
+      and pg_catalog.octet_length(new.limit_key) operator(pg_catalog.<=) 300 is not false
+      and pg_catalog.octet_length(new.fair_key) operator(pg_catalog.<=) 300 is not false
+      and (new.headers is null
+        or pg_catalog.jsonb_typeof(new.headers) operator(pg_catalog.=) 'object'
+        and pg_catalog.pg_column_size(new.headers) operator(pg_catalog.<=) 4096);
   end if;
   -- the first row of a transaction, and mostly the only one: bugle.bell_is_free without what it does for others, and without
   -- remembering the queue if this transaction has written nothing yet
-  if v_is_plain and coalesce(current_setting('bugle.bell', true), '') = '' and pg_sequence_last_value('bugle.templates') is null
-    and pg_try_advisory_xact_lock_shared(hashtextextended(new.queue, 7126490981))
-    and (pg_current_xact_id_if_assigned() is null or set_config('bugle.bell', new.queue, true) is not null)
+  if v_is_plain and coalesce(pg_catalog.current_setting('bugle.bell', true), '') operator(pg_catalog.=) ''
+    and pg_catalog.pg_sequence_last_value('bugle.templates') is null
+    and pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(new.queue, 7126490981))
+    and (pg_catalog.pg_current_xact_id_if_assigned() is null or pg_catalog.set_config('bugle.bell', new.queue, true) is not null)
   then
     return new;
   end if;
-  if new.queue = current_setting('bugle.bell', true) then
-    if v_is_plain and current_setting('bugle.templated', true) = 'no' then
+  if new.queue operator(pg_catalog.=) pg_catalog.current_setting('bugle.bell', true) then
+    if v_is_plain and pg_catalog.current_setting('bugle.templated', true) operator(pg_catalog.=) 'no' then
       return new;
     end if;
     -- whether there are templates (12_template.sql): remembered from the third row of a transaction on
-    v_templated := set_config('bugle.templated',
-      case when pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
+    v_templated := pg_catalog.set_config('bugle.templated',
+      case when pg_catalog.pg_sequence_last_value('bugle.templates') is null then 'no' else 'yes' end, true);
   end if;
 
-  if v_is_plain is not true or pg_sequence_last_value('bugle.templates') is not null then
+  if v_is_plain is not true or pg_catalog.pg_sequence_last_value('bugle.templates') is not null then
     -- the engine itself puts a job back among the live ones, and rings for it; nobody else can say so
-    if current_setting('bugle.admit', true) = 'as told' and has_table_privilege('bugle.jobs_live', 'update') then
+    if pg_catalog.current_setting('bugle.admit', true) operator(pg_catalog.=) 'as told'
+      and pg_catalog.has_table_privilege('bugle.jobs_live', 'update')
+    then
       return new;
     end if;
     new := bugle.admitted(new);
-    if new.state <> 'ready' then
+    if new.state operator(pg_catalog.<>) 'ready' then
       return new;
     end if;
   end if;
@@ -226,6 +268,7 @@ comment on function bugle.admit is 'Trigger: pass an ordinary job, have the othe
 
 create or replace function bugle.refuse_by_hand() returns trigger
 language plpgsql
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.refuse('JB002', format('column "state" cannot be set: %s', bugle.quoted(new.state)),

@@ -60,6 +60,7 @@ revoke execute on function bugle.adapted from public;
 
 create or replace function bugle.note_templates() returns trigger
 language plpgsql
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if exists (select from bugle.commands c where c.is_template or c.steps is not null) then

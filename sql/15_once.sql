@@ -265,6 +265,9 @@ declare
   v_taken text[];
   v_added bigint[];
 begin
+  if p_command is null then
+    perform bugle.refuse('JB001', 'p_command must not be null', 'Name the command of the jobs, for example ''send_mail''.');
+  end if;
   if jsonb_typeof(p_jobs) is distinct from 'array' then
     perform bugle.refuse('JB001', format('p_jobs must be a JSON array, not %s', coalesce(jsonb_typeof(p_jobs), 'null')),
       'For example [{"key": "order-1", "payload": {"order": 1}}].');

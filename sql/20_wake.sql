@@ -11,19 +11,20 @@
 -- million rows of one queue take one lock. The lock table is shared by every application on the server, so one transaction
 -- takes at most 16 locks, then rings. The first queue of a transaction is not counted: most have one, and to keep a setting
 -- costs as much as to take the lock.
+--
+-- What an INSERT calls as the role that inserts (10_enqueue.sql): a RETURN is read once, when the function is made; in plpgsql
+-- every name has its schema.
 create or replace function bugle.bell_is_free(p_queue text) returns boolean
 language sql
-as $$
-  select p_queue is not distinct from current_setting('bugle.bell', true)
-    or (
-      (
-        coalesce(current_setting('bugle.bell', true), '') = ''
-        or (
-          length(coalesce(current_setting('bugle.bells', true), '')) < 15
-          and set_config('bugle.bells', coalesce(current_setting('bugle.bells', true), '') || '.', true) is not null))
-      and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))
-      and set_config('bugle.bell', p_queue, true) is not null)
-$$;
+return p_queue is not distinct from current_setting('bugle.bell', true)
+  or (
+    (
+      coalesce(current_setting('bugle.bell', true), '') = ''
+      or (
+        length(coalesce(current_setting('bugle.bells', true), '')) < 15
+        and set_config('bugle.bells', coalesce(current_setting('bugle.bells', true), '') || '.', true) is not null))
+    and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))
+    and set_config('bugle.bell', p_queue, true) is not null);
 comment on function bugle.bell_is_free is 'Whether this transaction may enqueue into a queue silently, because nobody sleeps there.';
 
 -- A full notification queue must never fail an enqueue; the slow poll finds the job. A transaction that will be prepared
@@ -32,10 +33,13 @@ create or replace function bugle.announce(p_channel text, p_message text) return
 language plpgsql
 as $$
 begin
-  if pg_notification_queue_usage() < 0.9 and current_setting('bugle.silent', true) is distinct from 'on'
-    and length(p_channel) between 1 and 60 and octet_length(p_message) < 8000
+  if pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.9
+    and pg_catalog.current_setting('bugle.silent', true) operator(pg_catalog.=) 'on' is not true
+    and p_channel operator(pg_catalog.<>) ''
+    and pg_catalog.length(p_channel) operator(pg_catalog.<=) 60
+    and pg_catalog.octet_length(p_message) operator(pg_catalog.<) 8000
   then
-    perform pg_notify(p_channel, p_message);
+    perform pg_catalog.pg_notify(p_channel, p_message);
   end if;
 end
 $$;

@@ -13,6 +13,7 @@ create or replace function bugle.backoff(
   p_random double precision)
 returns timestamptz
 language plpgsql immutable parallel safe
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_delay constant double precision := extract(epoch from p_policy.delay);

@@ -11,6 +11,7 @@ comment on function bugle.bounds is 'The upper ends, in seconds, of the spans th
 
 create or replace function bugle.add_counts(p_some bigint[], p_more bigint[]) returns bigint[]
 language plpgsql immutable parallel safe strict
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   for i in 1 .. cardinality(p_more) loop
@@ -24,6 +25,7 @@ comment on function bugle.add_counts is 'Two rows of counts as one.';
 -- A function of array_agg, and no aggregate of its own: those cannot be replaced.
 create or replace function bugle.sum_counts(p_rows bigint[]) returns bigint[]
 language plpgsql immutable parallel safe
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_sum bigint[];
@@ -43,6 +45,7 @@ comment on function bugle.sum_counts is 'Rows of counts, as array_agg makes them
 -- As Prometheus reads its histograms: evenly spread within a span. Beyond the last bound it can only say that.
 create or replace function bugle.quantile(p_counts bigint[], p_share double precision) returns double precision
 language plpgsql immutable parallel safe
+set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_bounds constant double precision[] := bugle.bounds();

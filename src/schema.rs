@@ -54,7 +54,8 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
         return Err(pooled());
     }
     let mut client = target.client(NAME).await?;
-    // a role's own timeouts must not cut a migration short
+    // A role's own timeouts must not cut a migration short. What is made here keeps the functions and operators it finds for good:
+    // none of somebody else's may be a better match.
     connect::pin_session(&client).await?;
     refuse_encoding(&client).await?;
     client.ask_one("select pg_advisory_lock($1)", &[&MIGRATE_KEY]).await?;
@@ -141,7 +142,7 @@ pub async fn verify(client: &Client) -> Result<()> {
 /// The whole schema as one script, for psql or another migration tool. `bugle migrate` recognises what it made.
 pub fn script() -> String {
     let runner = runner();
-    let mut script = String::from("begin;\ncreate schema bugle;\n");
+    let mut script = String::from("begin;\nset local search_path = pg_catalog, pg_temp;\ncreate schema bugle;\n");
     script.push_str(&format!(
         "create table {HISTORY} (version integer primary key, name varchar(255), applied_on varchar(255), checksum varchar(255));\n"
     ));

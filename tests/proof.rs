@@ -13,6 +13,7 @@ mod proof {
     mod fuzz_cli;
     mod fuzz_http;
     mod hand;
+    mod hostile;
     mod interleave;
     mod model;
     mod notify;

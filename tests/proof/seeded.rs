@@ -347,7 +347,7 @@ static BUGS: [Bug; 39] = [
         name: "an enqueuer believes that nobody sleeps",
         patches: &[(
             "20_wake",
-            "      and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))\n",
+            "    and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))\n",
             "",
         )],
         scenario: Wake,
@@ -388,13 +388,13 @@ static BUGS: [Bug; 39] = [
         patches: &[
             (
                 "20_wake",
-                "      and pg_try_advisory_xact_lock_shared(",
-                "      and pg_try_advisory_lock_shared(",
+                "    and pg_try_advisory_xact_lock_shared(",
+                "    and pg_try_advisory_lock_shared(",
             ),
             (
                 "10_enqueue",
-                "    and pg_try_advisory_xact_lock_shared(",
-                "    and pg_try_advisory_lock_shared(",
+                "    and pg_catalog.pg_try_advisory_xact_lock_shared(",
+                "    and pg_catalog.pg_try_advisory_lock_shared(",
             ),
         ],
         scenario: Calm,

@@ -10,12 +10,10 @@ begin
       ('command', $v$''$v$, 'JB001', $m$column "command" must have 1 to 200 characters, not 0: ''$m$),
       ('command', $v$'  '$v$, 'JB001', 'column "command"%'),
       ('command', $v$repeat('x', 201)$v$, 'JB001', 'column "command"%, not 201: ''xxx%…''%'),
-      ('command', 'null', '23502', '%"command"%'),
+      ('command', 'null', 'JB001', 'column "command" must not be null'),
       ('queue', $v$''$v$, 'JB001', $m$column "queue" must have 1 to 100 characters, not 0: ''$m$),
       ('queue', $v$'  '$v$, 'JB001', 'column "queue"%'),
       ('queue', $v$repeat('x', 101)$v$, 'JB001', 'column "queue"%, not 101: %'),
-      ('queue', 'null', '23502', '%"queue"%'),
-      ('priority', 'null', '23502', '%"priority"%'),
       ('run_at', $v$'infinity'$v$, 'JB001', 'column "run_at" must be a finite time, not ''infinity'''),
       ('run_at', $v$'-infinity'$v$, 'JB001', 'column "run_at" must be a finite time, not ''-infinity'''),
       ('deadline', $v$'infinity'$v$, 'JB001', 'column "deadline" must be a finite time, not ''infinity'''),
@@ -29,7 +27,7 @@ begin
       ('max_attempts', '-3', 'JB001', 'column "max_attempts" must be at least 1, not -3'),
       ('retry_policy', $v$'nonsense'$v$, 'JB004', 'column "retry_policy" names no policy: ''nonsense'''),
       ('headers', $v$'[1]'$v$, 'JB001', 'column "headers" must be a JSON object, not array'),
-      ('headers', $v$'null'$v$, 'JB001', 'column "headers" must be a JSON object, not null'),
+      ('headers', $v$'null'$v$, 'JB001', 'column "headers" must be a JSON object or SQL NULL, not the JSON value null'),
       ('headers', $v$jsonb_build_object('h', repeat('x', 65537 - 9))$v$, 'JB003', 'column "headers" has 65537 bytes, the limit is 65536'),
       ('payload', $v$to_jsonb(repeat('x', 1048576))$v$, 'JB003', 'column "payload" has 1048578 bytes, the limit is 1048576'))
       c (column_name, value, sqlstate, message)

@@ -8,7 +8,7 @@ begin
   perform test.equal(v_job.queue, 'default', 'queue');
   perform test.equal(v_job.priority, 0, 'priority');
   perform test.equal(v_job.run_at, now(), 'run_at');
-  perform test.refused($sql$select bugle.enqueue(null)$sql$, '23502', '%"command"%');
+  perform test.refused($sql$select bugle.enqueue(null)$sql$, 'JB001', 'column "command" must not be null');
   perform test.refused($sql$select bugle.enqueue(' ')$sql$, 'JB001', 'column "command"%');
 end
 $$;

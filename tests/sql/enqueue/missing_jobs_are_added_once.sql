@@ -30,7 +30,7 @@ begin
   perform test.refused($sql$select bugle.add_missing('noop', '[{"key": "4", "max_attempts": 0}]')$sql$, 'JB001', 'column "max_attempts"%');
   perform test.refused($sql$select bugle.add_missing('noop', '[{"key": "4", "steps": []}]')$sql$, 'JB001', 'column "steps"%');
   perform test.refused($sql$select bugle.add_missing('', '[{"key": "4"}]')$sql$, 'JB001', 'column "command"%');
-  perform test.refused($sql$select bugle.add_missing(null, '[{"key": "4"}]')$sql$, '23502');
+  perform test.refused($sql$select bugle.add_missing(null, '[{"key": "4"}]')$sql$, 'JB001', 'p_command must not be null');
 end
 $$;
 
