@@ -32,6 +32,7 @@ impl Group {
     /// Start it, for the worker whose folder this is.
     pub fn spawn(command: &mut Command, worker: &Path) -> io::Result<(Group, Pipes)> {
         let run = Run::begin(worker);
+        guardian::ready();
         let mut child = command
             .env(MARK, run.mark())
             .process_group(0)

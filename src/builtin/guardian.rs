@@ -13,6 +13,11 @@ use crate::leftovers::{MARK, this_process};
 
 const SCRIPT: &str = include_str!("guardian.sh");
 
+/// A program is about to start. From now on it ends with this process: it is found by its mark until [`begun`] has told its group.
+pub fn ready() {
+    WATCH.lock().unwrap().told("ready\n");
+}
+
 /// This process group has begun, and is to end with this process.
 pub fn begun(group: i32) {
     WATCH.lock().unwrap().begun(group);
@@ -36,7 +41,12 @@ struct Watch {
 impl Watch {
     fn begun(&mut self, group: i32) {
         self.groups.insert(group);
-        if self.tell(&format!("begun {group}\n")).is_ok() {
+        self.told(&format!("begun {group}\n"));
+    }
+
+    /// Tell it this, or a new one everything.
+    fn told(&mut self, lines: &str) {
+        if self.tell(lines).is_ok() {
             return;
         }
         // the first, or somebody has ended it: it is told of all

@@ -1,7 +1,7 @@
 # Ends the programs of a worker when that worker is gone, however it went. One for each process that runs programs.
 #
 # $1 is the beginning of the mark in the environment of all programs. Standard input tells which process groups run ("begun 4711",
-# "ended 4711"); its end is the end of the worker.
+# "ended 4711", and "ready" before one begins); its end is the end of the worker.
 
 trap '' HUP INT QUIT TERM
 mark=$1
@@ -14,7 +14,7 @@ groups=' '
 while read -r what group; do
   if [ "$what" = begun ]; then
     groups="$groups$group "
-  elif contains "$groups" "$group"; then
+  elif [ "$what" = ended ] && contains "$groups" "$group"; then
     groups="${groups%%" $group "*} ${groups#*" $group "}"
   fi
 done
