@@ -418,13 +418,13 @@ async fn config_show_tells_what_is_in_effect_and_no_secret() {
 #[tokio::test]
 async fn watching_prints_again_and_again() {
     let database = Database::new().await;
+    enqueue(&database.owner().await, "noop").await;
     let mut child = Command::new(BUGLE)
         .args(["queues", "--jsonl", "--watch", "100ms"])
         .env("BUGLE_DATABASE_URL", database.url("viewer"))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    enqueue(&database.owner().await, "noop").await;
 
     let lines = tokio::task::spawn_blocking(move || {
         use std::io::{BufRead, BufReader};
