@@ -280,7 +280,11 @@ async fn no_column_of_a_job_stops_a_worker_whatever_executes_it() {
     let live = "select count(*) = 0 from bugle.jobs_live where state <> 'waiting'";
     wait_until(&owner, live).await;
     // every job that waits is answered with something odd
-    for row in owner.query("select id from bugle.jobs_live order by id", &[]).await.unwrap() {
+    for row in owner
+        .query("select id from bugle.jobs_live order by id", &[])
+        .await
+        .unwrap()
+    {
         owner
             .execute(
                 "select bugle.resume_with($1, $2::text::jsonb)",
