@@ -29,9 +29,11 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("client_min_messages", "warning"),
 ];
 
-/// Also for a worker's own sessions, where nobody else's SQL runs and no person's input is read.
+/// Also where nobody else's SQL runs: no function of another schema takes the place of a built-in one.
+const OURS: &[(&str, &str)] = &[("search_path", "pg_catalog, pg_temp")];
+
+/// Also for a worker's own sessions, where no person's input is read.
 const SESSIONS: &[(&str, &str)] = &[
-    ("search_path", "pg_catalog, pg_temp"),
     ("TimeZone", "UTC"),
     ("DateStyle", "ISO, MDY"),
     ("IntervalStyle", "postgres"),
@@ -53,7 +55,7 @@ const SESSIONS: &[(&str, &str)] = &[
 pub(crate) async fn pin_session(client: &Client) -> Result<()> {
     let sql = format!(
         "{}; show session_replication_role",
-        pin(&[STATEMENTS, SESSIONS].concat(), false)
+        pin(&[STATEMENTS, OURS, SESSIONS].concat(), false)
     );
     let said = client.simple_query(&sql).await?;
     let role = said.iter().rev().find_map(|message| match message {
@@ -80,7 +82,7 @@ pub(super) async fn pin_shared_session(client: &Client) -> Result<(), tokio_post
 /// # Errors
 /// Those of the statements; the transaction is then rolled back.
 pub(crate) async fn asked<T>(client: &Client, question: impl Future<Output = Result<T>>) -> Result<T> {
-    let pins = pin(STATEMENTS, true);
+    let pins = pin(&[STATEMENTS, OURS].concat(), true);
     let begin = "begin isolation level read committed";
     let begun = client
         .batch_execute(&format!("{begin}, read write, not deferrable; {pins}"))
@@ -118,7 +120,9 @@ pub(crate) async fn transaction(client: &mut Client) -> Result<Transaction<'_>> 
         .deferrable(false)
         .start()
         .await?;
-    transaction.batch_execute(&pin(STATEMENTS, true)).await?;
+    transaction
+        .batch_execute(&pin(&[STATEMENTS, OURS].concat(), true))
+        .await?;
     Ok(transaction)
 }
 
