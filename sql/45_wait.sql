@@ -149,10 +149,15 @@ language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
+declare
+  v_is_closed boolean;
 begin
-  if p_token is null or exists (
-    select from bugle.jobs_live j where j.id = p_id and j.state = 'waiting' and j.outstanding is null and j.answer_token is null)
-  then
+  -- Locked before it is judged: one that begins to wait without a token at this moment must not be taken for what it was before.
+  select j.answer_token is null and j.state = 'waiting' and j.outstanding is null into v_is_closed
+  from bugle.jobs_live j
+  where j.id = p_id
+  for update;
+  if p_token is null or v_is_closed then
     perform bugle.refuse('JB032', format('job %s takes no answer without a token', p_id),
       'Have its executor hand out a token when it begins to wait; operators answer with bugle.resolve, bugle.reject or bugle.resume_with.');
   end if;

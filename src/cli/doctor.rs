@@ -27,7 +27,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !arguments.shown.as_json() {
         for finding in found.iter().filter(|finding| finding.mend.is_some()) {
             let mend = finding.mend.as_deref().unwrap_or_default();
-            output::print(&format!("\n{}: {}\n  {mend}\n", finding.check, finding.words))?;
+            let told = format!("\n{}: {}\n  {mend}\n", finding.check, finding.words);
+            output::print(&output::harmless(&told))?;
         }
     }
     Ok(match found.iter().any(|finding| finding.level == Level::Fail) {

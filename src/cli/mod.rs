@@ -173,7 +173,8 @@ pub fn message(error: &anyhow::Error) -> String {
             break;
         }
     }
-    text
+    // the server quotes what others wrote
+    output::harmless(&text)
 }
 
 /// One thread is enough for a question or two.

@@ -73,7 +73,7 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
         for job in operated.iter().filter(|job| !jobs.by_filter() || job.done) {
             match &job.why {
                 None => println!("{} {}", job.id, job.state.as_deref().unwrap_or_default()),
-                Some(why) => eprintln!("{}: {why}", job.id),
+                Some(why) => eprintln!("{}: {}", job.id, output::one_line(why)),
             }
         }
     }
@@ -129,7 +129,8 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
         output::print_json(&reasons)?;
     } else {
         for reason in reasons {
-            println!("{}\n  {}", reason.words, reason.cure);
+            let (words, cure) = (output::one_line(&reason.words), output::one_line(&reason.cure));
+            output::print(&format!("{words}\n  {cure}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -139,7 +140,7 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
 pub async fn wait(url: &str, id: JobId) -> Result<ExitCode> {
     let ended = crate::Bugle::connect(url)?.ended(id).await?;
     if ended.state == "completed" {
-        println!("{}", ended.result.as_deref().map_or("null", |result| result.get()));
+        output::print_json(&ended.result)?;
         return Ok(ExitCode::SUCCESS);
     }
     let why = [ended.reason, ended.error]
@@ -147,7 +148,7 @@ pub async fn wait(url: &str, id: JobId) -> Result<ExitCode> {
         .flatten()
         .collect::<Vec<_>>()
         .join(": ");
-    eprintln!("job {id} is {} {why}", ended.state);
+    eprintln!("job {id} is {} {}", ended.state, output::harmless(&why));
     Ok(ExitCode::FAILURE)
 }
 

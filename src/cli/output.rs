@@ -148,7 +148,19 @@ fn painted(word: &str, text: &str, colour: bool) -> String {
 
 /// Print as JSON, on one line.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&(serde_json::to_string(value)? + "\n"))
+    print(&(escaped(&serde_json::to_string(value)?) + "\n"))
+}
+
+/// JSON leaves DEL and the controls above it as they are; terminals do not. Only strings can contain them.
+fn escaped(json: &str) -> String {
+    let escape = |c: char| match c.is_control() {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    match json.contains(char::is_control) {
+        true => json.chars().map(escape).collect(),
+        false => json.to_owned(),
+    }
 }
 
 /// Print, and do not mind a reader that has seen enough, such as `head`.
@@ -162,6 +174,12 @@ pub fn print(text: &str) -> Result<()> {
 /// Text of others must neither break the table nor steer the terminal.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The same for text of several lines, such as an error with its hint.
+pub fn harmless(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(one_line).collect();
+    lines.join("\n")
 }
 
 /// "3m 20s ago", "in 5s", "now".
@@ -231,5 +249,7 @@ mod tests {
 
         assert_eq!(table.aligned(), "ID    NAME\n1     a b [31m\n1000  ü\n");
         assert_eq!(table.tab_separated(), "1\ta b [31m\n1000\tü\n");
+        assert_eq!(harmless("a\u{9b}31m\r\nb"), "a 31m \nb");
+        assert_eq!(escaped("{\"a\":\"ü\u{9b}\u{7f}\"}"), "{\"a\":\"ü\\u009b\\u007f\"}");
     }
 }
