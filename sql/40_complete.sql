@@ -51,7 +51,10 @@ begin
         where j.id = h.id
           and j.claim = h.claim
           and j.worker = p_worker
-          and j.state <> 'running')
+          and j.state <> 'running'
+          -- ended by somebody else: an operator, or the rescue of a worker that was lost once too often
+          and (j.state not in ('failed', 'cancelled') or j.reason is distinct from 'operator')
+          and (j.state <> 'failed' or j.last_error_code is distinct from 'worker_lost'))
       then 'repeated'
       when not exists (select from bugle.jobs j where j.id = h.id) then 'gone'
       else 'fenced'
@@ -60,7 +63,7 @@ begin
   where h.id <> all (p_done);
 end
 $$;
-comment on function bugle.verdicts_on_others is 'For jobs that were not held: repeated, if the same claim was ended before; gone, if there is no such job; else fenced.';
+comment on function bugle.verdicts_on_others is 'For jobs that were not held: repeated, if the worker itself ended the same claim before; gone, if there is no such job; else fenced.';
 revoke execute on function bugle.verdicts_on_others from public;
 
 -- Rows are locked in id order first: two sessions that touch the same rows in different orders would deadlock. They are found

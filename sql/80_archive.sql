@@ -5,20 +5,40 @@
 --   default partition, would wait for the report, and every completion would hang behind it.
 --   A day is retired by TRUNCATE of its leaf, which locks that leaf alone; the empty shell is dropped when nobody looks.
 --   Each call does at most one thing that locks, so that no lock is held longer than a moment, and gives up soon.
+-- Leaves that were detached or dropped by hand are noticed: bugle.history_days is compared with the catalog first.
 
 create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
 language plpgsql
 set lock_timeout = '100ms'
+set datestyle = 'iso'
 as $$
 declare
   v_parent constant text := 'jobs_' || p_kind;
-  v_leaf constant text := format('jobs_%s_%s', p_kind, to_char(p_day, 'YYYYMMDD'));
+  v_name constant text := format('jobs_%s_%s', p_kind, to_char(p_day, 'YYYYMMDD'));
+  v_leaf text := v_name;
 begin
   if exists (
     select from bugle.history_days d where d.kind = p_kind and d.day = p_day)
   then
     return false;
   end if;
+  -- attached by hand
+  insert into bugle.history_days (kind, day, leaf)
+  select p_kind, p_day, c.relname
+  from pg_inherits i
+    join pg_class c on c.oid = i.inhrelid
+  where i.inhparent = to_regclass('bugle.' || v_parent)
+    and not i.inhdetachpending
+    and c.relnamespace = 'bugle'::regnamespace
+    and pg_get_expr(c.relpartbound, c.oid) = format('FOR VALUES IN (%L)', p_day);
+  if found then
+    return true;
+  end if;
+  -- the name may be taken by a table that was detached and cannot be attached again
+  for v_number in 2 .. 99 loop
+    exit when to_regclass(format('bugle.%I', v_leaf)) is null;
+    v_leaf := format('%s_%s', v_name, v_number);
+  end loop;
   execute format('create table bugle.%I (like bugle.%I including defaults including constraints including comments)', v_leaf, v_parent);
   execute format('alter table bugle.%I add primary key (id)', v_leaf);
   execute format('create index on bugle.%I using brin (finished_at) with (pages_per_range = 32, autosummarize = on)', v_leaf);
@@ -26,13 +46,57 @@ begin
   execute format('alter table bugle.%I attach partition bugle.%I for values in (%L)', v_parent, v_leaf, p_day);
   insert into bugle.history_days (kind, day, leaf) values (p_kind, p_day, v_leaf);
   return true;
-exception when lock_not_available or deadlock_detected or unique_violation or duplicate_table then
+exception when lock_not_available or deadlock_detected or unique_violation or duplicate_table or invalid_object_definition then
   -- the next call tries again; until then the newest day takes what ends
   return false;
 end
 $$;
 comment on function bugle.add_day is 'Make the leaf of a day of history. False if it was there, or could not be had at once.';
 revoke execute on function bugle.add_day from public;
+
+create or replace function bugle.missing_leaves() returns table (kind text, day date, leaf name, is_there boolean)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select d.kind, d.day, d.leaf, c.oid is not null
+  from bugle.history_days d
+    left join pg_class c on c.relnamespace = 'bugle'::regnamespace and c.relname = d.leaf
+  where not exists (
+    select
+    from pg_inherits i
+    where i.inhrelid = c.oid
+      and i.inhparent = to_regclass('bugle.jobs_' || d.kind)
+      and not i.inhdetachpending)
+$$;
+comment on function bugle.missing_leaves is 'Days of bugle.history_days whose table is not a partition: somebody detached it (is_there) or dropped it.';
+revoke execute on function bugle.missing_leaves from public;
+
+-- A table of today or later that was detached is attached again: jobs end there. Every other one is left to the operator who detached it, and
+-- must neither be emptied nor dropped when its day is past.
+create or replace function bugle.repair_day(p_kind text, p_day date, p_leaf name) returns text
+language plpgsql
+set lock_timeout = '100ms'
+as $$
+begin
+  if p_day >= (now() at time zone 'utc')::date and to_regclass(format('bugle.%I', p_leaf)) is not null then
+    begin
+      execute format('alter table bugle.%I attach partition bugle.%I for values in (%L)', 'jobs_' || p_kind, p_leaf, p_day);
+      return format('attached %s %s', p_kind, p_day);
+    exception
+      when lock_not_available or deadlock_detected then
+        return null;
+      -- somebody changed it: another table takes its place
+      when others then
+        null;
+    end;
+  end if;
+  delete from bugle.history_days d where d.kind = p_kind and d.day = p_day and d.leaf = p_leaf;
+  return format('forgot %s %s, whose table is not a partition any more', p_kind, p_day);
+end
+$$;
+comment on function bugle.repair_day is 'Attach the table of a day that was detached by hand, or forget the day. What was done; null if it could not be had at once.';
+revoke execute on function bugle.repair_day from public;
 
 create or replace function bugle.kept_days(p_kind text) returns integer
 language sql stable
@@ -171,7 +235,16 @@ as $$
 declare
   v_today constant date := (now() at time zone 'utc')::date;
   v_day record;
+  v_done text;
 begin
+  for v_day in
+    select m.kind, m.day, m.leaf from bugle.missing_leaves() m order by m.day, m.kind
+  loop
+    v_done := bugle.repair_day(v_day.kind, v_day.day, v_day.leaf);
+    if v_done is not null then
+      return v_done;
+    end if;
+  end loop;
   for v_day in
     select k.kind, v_today + n.ahead as day
     from (values ('ended'), ('failed')) k (kind)
@@ -203,5 +276,5 @@ begin
   return null;
 end
 $$;
-comment on function bugle.upkeep is 'One step of the upkeep of history: make a day, retire one, prune. Null when nothing is left to do.';
+comment on function bugle.upkeep is 'One step of the upkeep of history: repair a day, make one, retire one, prune. Null when nothing is left to do.';
 revoke execute on function bugle.upkeep from public;

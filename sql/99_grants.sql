@@ -41,7 +41,7 @@ begin
     grant usage on schema bugle to bugle_viewer;
     grant select on bugle.jobs, bugle.jobs_live, bugle.workers, bugle.queue_stats, bugle.unserved, bugle.running_jobs,
       bugle.dead_letters, bugle.attempts, bugle.changes, bugle.retry_policies, bugle.commands, bugle.idempotency_keys, bugle.queues, bugle.settings to bugle_viewer;
-    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol, bugle.explain, bugle.endings to bugle_viewer;
+    grant execute on function bugle.job, bugle.backoff, bugle.attempts_allowed, bugle.ready_heads, bugle.protocol, bugle.explain, bugle.endings, bugle.missing_leaves to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::calls::{self, NextStep, Try};
-use crate::context::{Context, Inner};
+use crate::context::{Context, Inner, Settled};
 use crate::execute::limited;
 use crate::executor::{Failure, Outcome, Registry};
 use crate::job::Place;
@@ -29,6 +29,7 @@ pub(crate) async fn run(registry: &Registry, context: Context) -> Outcome {
                 verdict,
                 "the chain goes on elsewhere"
             );
+            context.note_settled(Some(Settled::Lost));
             Outcome::Settled
         }
         Err(unheard) => Outcome::Fail(unheard.into()),
@@ -40,6 +41,7 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
     let mut next = start(chain, tries).await?;
     while let Some(position) = next.position {
         let step = Step::new(chain, &next, position, tries);
+        chain.note_shortage(None);
         let (new_next, new_tries) = match step.run(registry, &next).await {
             Outcome::Complete(output) => (step.finish(output.as_deref(), false).await?, 1),
             Outcome::Skip(why) => {
@@ -47,6 +49,8 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
                 (step.finish(why.as_deref(), true).await?, 1)
             }
             Outcome::Settled => (step.settled().await?, 1),
+            // through no fault of the step: the job is given back, and goes on with it
+            Outcome::Fail(failure) if chain.inner.attempt.shortage().is_some() => return Ok(Outcome::Fail(failure)),
             Outcome::Fail(failure) => {
                 if !step.is_tried_again(&failure).await? {
                     return Ok(Outcome::Fail(failure));
@@ -58,11 +62,15 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
             outcome => return Ok(outcome),
         };
         (next, tries) = (new_next, new_tries);
-        if next.position.is_some() && chain.cancellation().is_cancelled() {
-            return Err(Unheard::Stopped);
+        if next.position.is_some() {
+            chain.note_settled(None);
+            if chain.cancellation().is_cancelled() {
+                return Err(Unheard::Stopped);
+            }
         }
     }
     // the last step has completed the job
+    chain.note_settled(Some(Settled::Completed));
     Ok(Outcome::Settled)
 }
 
@@ -142,6 +150,8 @@ impl<'a> Step<'a> {
 
     async fn finish(&self, output: Option<&RawValue>, skipped: bool) -> Result<NextStep, Unheard> {
         let (me, held, which) = (self.chain.inner.identity, self.chain.job().held, self.which);
+        // if this is the last one, its end is committed before this worker knows
+        self.chain.note_settled(Some(Settled::Completed));
         let next = said(self.chain, |connection| {
             async move { calls::finish_step(&connection, me, held, which, output, skipped).await }.boxed()
         })

@@ -62,6 +62,8 @@ pub struct Claimer {
     pub until_empty: bool,
     /// What was claimed while others were started.
     pub ahead: Option<Catch>,
+    /// The lane that was asked first when there was too little room for all.
+    pub first_lane: usize,
 }
 
 impl Claimer {
@@ -102,7 +104,9 @@ impl Claimer {
             }
             let next_scout = self.send_scouts(me);
             // without room there is nothing to look for until some is made
-            let has_room = self.crew.room() > 0;
+            let now = Instant::now();
+            let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
+            let next_room = self.crew.observed.health.throttle.changes_at(now);
             let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_look).min();
             tokio::select! {
                 notification = notifications.recv() => match notification {
@@ -112,6 +116,7 @@ impl Claimer {
                 Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
                 () = self.crew.freed() => {}
                 () = sleep_until(next_look) => {}
+                () = sleep_until(next_room) => {}
                 () = sleep_until(next_scout) => {}
                 Some(report) = self.scouts.back() => {
                     let lane = self.lane_mut(&report.queue);
@@ -200,14 +205,44 @@ impl Claimer {
 
     fn requests(&mut self) -> Option<Vec<QueueRequest>> {
         let now = Instant::now();
-        let room = self.crew.room();
-        let requests: Vec<_> = self
-            .lanes
-            .iter_mut()
-            .filter(|_| room > 0)
-            .filter_map(|lane| lane.request(now))
-            .collect();
+        let requests: Vec<_> = match self.limited_room(now) {
+            _ if self.crew.room() == 0 => Vec::new(),
+            None => self.lanes.iter_mut().filter_map(|lane| lane.request(now)).collect(),
+            Some(room) => self.limited_requests(room, now),
+        };
         (!requests.is_empty()).then_some(requests)
+    }
+
+    /// How many more jobs may run while the worker is short of something. Nothing if it is not.
+    fn limited_room(&self, now: Instant) -> Option<usize> {
+        let slots = self.lanes.iter().map(Lane::slots).sum();
+        let most = self.crew.observed.health.throttle.most(slots, now)?;
+        let running: usize = self
+            .lanes
+            .iter()
+            .map(|lane| lane.running().load(Ordering::Acquire))
+            .sum();
+        Some(most.saturating_sub(running))
+    }
+
+    /// What is left is shared among the lanes, the first of them another one each time.
+    fn limited_requests(&mut self, mut room: usize, now: Instant) -> Vec<QueueRequest> {
+        self.first_lane = (self.first_lane + 1) % self.lanes.len();
+        let (before, after) = self.lanes.split_at_mut(self.first_lane);
+        let mut requests = Vec::new();
+        let mut lanes_left = before.len() + after.len();
+        for lane in after.iter_mut().chain(before) {
+            let share = room.div_ceil(lanes_left);
+            lanes_left -= 1;
+            if share > 0
+                && let Some(mut request) = lane.request(now)
+            {
+                request.slots = request.slots.min(i32::try_from(share).unwrap_or(i32::MAX));
+                room -= request.slots as usize;
+                requests.push(request);
+            }
+        }
+        requests
     }
 
     /// Tell the lanes what was claimed for them.

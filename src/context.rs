@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use deadpool_postgres::Object;
 use serde::Serialize;
@@ -14,6 +14,7 @@ use crate::connect::Pool;
 use crate::error::{Error, Result};
 use crate::executor::Failure;
 use crate::job::{ClaimedJob, JobId, Place};
+use crate::shortage::Shortage;
 use crate::worker::Identity;
 use crate::workspace::Workspace;
 
@@ -46,6 +47,31 @@ pub(crate) struct Attempt {
     workspace: OnceLock<Workspace>,
     /// The job's row was written to since it was claimed: it is not where it was.
     pub(crate) moved: AtomicBool,
+    /// What the worker was short of when the executor asked for it.
+    shortage: Mutex<Option<Shortage>>,
+    /// How the executor has settled the job itself, if it has.
+    settled: Mutex<Option<Settled>>,
+}
+
+/// How a job was settled by its executor, or by the last step of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// It is completed.
+    Completed,
+    /// It waits for its children.
+    Waiting,
+    /// It was not: it is somebody else's now.
+    Lost,
+}
+
+impl Attempt {
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        *self.shortage.lock().unwrap()
+    }
+
+    pub(crate) fn settled(&self) -> Option<Settled> {
+        *self.settled.lock().unwrap()
+    }
 }
 
 impl Context {
@@ -119,7 +145,8 @@ impl Context {
         if let Some(workspace) = self.inner.attempt.workspace.get() {
             return Ok(workspace.path());
         }
-        let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)?;
+        let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)
+            .inspect_err(|error| self.note_shortage(Shortage::at_start(error)))?;
         // if another clone was faster, the folder is the same: do not remove it
         if let Err(same) = self.inner.attempt.workspace.set(workspace) {
             same.keep();
@@ -134,9 +161,24 @@ impl Context {
     /// A connection of the worker's pool, for the executor's own statements.
     ///
     /// # Errors
-    /// If none can be had.
+    /// If none can be had. If that is because the worker or the server has too few of them, or if the job has to stop while it waits
+    /// for one, the job is given back, and the attempt is not counted.
     pub async fn database(&self) -> Result<Object> {
-        Ok(self.inner.pool.get().await?)
+        let before = self.inner.attempt.shortage();
+        self.note_shortage(Some(Shortage::Connections));
+        let connection = self.inner.pool.get().await.map_err(Error::from);
+        let shortage = connection.as_ref().err().and_then(Shortage::of_connection);
+        self.note_shortage(shortage.or(before));
+        connection
+    }
+
+    /// If this attempt fails, the job is not to blame for it.
+    pub(crate) fn note_shortage(&self, shortage: Option<Shortage>) {
+        *self.inner.attempt.shortage.lock().unwrap() = shortage;
+    }
+
+    pub(crate) fn note_settled(&self, settled: Option<Settled>) {
+        *self.inner.attempt.settled.lock().unwrap() = settled;
     }
 
     /// Say how far the job is (0 to 100), for people who watch `bugle.running_jobs`.
@@ -163,13 +205,24 @@ impl Context {
             .map_err(|error| Error::new(format!("the result cannot be written as JSON: {error}")))?;
         let result = (json.get() != "null").then_some(json);
         let (me, held) = (self.inner.identity, self.inner.job.held);
-        let Some(place) = self.place() else {
-            return calls::complete_in(transaction, me, held, result).await;
+        let result = result.as_deref();
+        self.note_settled(Some(Settled::Completed));
+        let completed = match self.place() {
+            None => calls::complete_in(transaction, me, held, result).await,
+            Some(place) => {
+                let step = Try {
+                    position: place.position,
+                    number: place.attempt,
+                };
+                calls::finish_step_in(transaction, me, held, step, result).await
+            }
         };
-        let step = Try {
-            position: place.position,
-            number: place.attempt,
-        };
-        calls::finish_step_in(transaction, me, held, step, result.as_deref()).await
+        // neither the job's fault nor its executor's
+        completed.inspect_err(|error| {
+            self.note_settled(None);
+            if !error.is_transient() && !error.is_fenced() && !error.is_caused_by_data() {
+                self.note_shortage(Some(Shortage::History));
+            }
+        })
     }
 }

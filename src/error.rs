@@ -161,6 +161,23 @@ impl Error {
         }
     }
 
+    /// Whether what was sent caused it: it can never be accepted as it is. Everything else is the engine's trouble, or an operator's:
+    /// a partition that was dropped by hand, a missing right, a trigger of somebody else.
+    pub(crate) fn is_caused_by_data(&self) -> bool {
+        match (self.sqlstate(), self.code()) {
+            (None, _) => !self.is_transient(),
+            // the engine's own inserts set no column that is forbidden, unless history has no day at all
+            (_, Some(code)) => !self.is_fenced() && code != Code::ForbiddenColumn,
+            // data exceptions, and limits of the server that a value exceeds: the nesting or the size of JSON
+            (Some(sqlstate), None) => ["22", "54"].contains(&&sqlstate[..2]),
+        }
+    }
+
+    /// Whether there was no partition for a row: one of history was detached or dropped by hand. Upkeep repairs that.
+    pub(crate) fn lacks_partition(&self) -> bool {
+        self.sqlstate() == Some("23514")
+    }
+
     /// A migration replaced a function while it was being called: the next call finds the new one.
     fn was_replaced(&self, code: &str) -> bool {
         let source = self.source.as_ref().and_then(|source| source.as_db_error());

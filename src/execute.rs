@@ -16,12 +16,13 @@ use tracing::Instrument;
 
 use crate::calls::Undecodable;
 use crate::chain;
-use crate::complete::{End, How};
+use crate::complete::{self, End, How};
 use crate::connect::Pool;
-use crate::context::{Context, Inner};
+use crate::context::{Attempt, Context, Inner, Settled};
 use crate::executor::{Failure, Outcome, Registry};
 use crate::job::{ClaimedJob, HeldJob};
 use crate::observe::{Ending, Observed};
+use crate::shortage::Shortage;
 use crate::trace;
 use crate::worker::Identity;
 
@@ -57,7 +58,10 @@ pub struct Crew {
 #[derive(Default)]
 struct Hold {
     cancellation: CancellationToken,
+    /// While its executor runs.
     task: Option<AbortHandle>,
+    /// Shared with its executor, once it was started.
+    attempt: Option<Arc<Attempt>>,
     /// Set when the executor was told to stop because the worker stops: what it then calls a failure is a give-back.
     stopping: bool,
 }
@@ -118,11 +122,19 @@ impl Crew {
         self.held.lock().unwrap().is_empty()
     }
 
-    /// Whether its executor runs right now.
+    /// Whether its executor runs right now, and has not told the database the end of the job itself: then it is not held there any
+    /// more, and not lost either.
     pub fn is_running(&self, held: HeldJob) -> bool {
         let jobs = self.held.lock().unwrap();
-        let task = jobs.get(&held).and_then(|hold| hold.task.as_ref());
-        task.is_some_and(|task| !task.is_finished())
+        let Some(Hold {
+            task: Some(task),
+            attempt: Some(attempt),
+            ..
+        }) = jobs.get(&held)
+        else {
+            return false;
+        };
+        !task.is_finished() && attempt.settled().is_none()
     }
 
     /// Answer for these jobs from now on.
@@ -144,9 +156,12 @@ impl Crew {
         };
         let context = self.context(job, cancellation);
         let (shared, address) = (context.inner.attempt.clone(), context.job().address);
+        let attempt = shared.clone();
         let job = context.job();
         let due = job.created_at.max(job.run_at);
         let run = self.observed.tallies.start(&job.queue, &job.command, due);
+        // locked until the task is noted: it cannot end before that
+        let mut all = self.held.lock().unwrap();
         let task = tokio::spawn(async move {
             let started = Instant::now();
             let job = context.job();
@@ -173,7 +188,7 @@ impl Crew {
             let outcome = crew.run_one(context).instrument(span.clone()).await;
             trace::ended(&span, &outcome);
             drop(slot);
-            let ending = crew.ended(held, outcome, |how| End {
+            let ending = crew.ended(held, outcome, &shared, |how| End {
                 held,
                 address: address.filter(|_| !shared.moved.load(Ordering::Acquire)),
                 how,
@@ -184,8 +199,9 @@ impl Crew {
             });
             run.end(ending);
         });
-        if let Some(hold) = self.held.lock().unwrap().get_mut(&held) {
+        if let Some(hold) = all.get_mut(&held) {
             hold.task = Some(task.abort_handle());
+            hold.attempt = Some(attempt);
         }
     }
 
@@ -221,25 +237,48 @@ impl Crew {
         }
     }
 
-    fn ended(&self, held: HeldJob, outcome: Outcome, end: impl FnOnce(How) -> End) -> Ending {
-        let stopping = match self.held.lock().unwrap().get(&held) {
+    fn ended(&self, held: HeldJob, outcome: Outcome, attempt: &Attempt, end: impl FnOnce(How) -> End) -> Ending {
+        let stopping = match self.held.lock().unwrap().get_mut(&held) {
             None => return Ending::Fenced, // nobody wants to hear of it
-            Some(hold) => hold.stopping,
+            Some(hold) => {
+                hold.task = None;
+                hold.stopping
+            }
         };
         let how = match outcome {
             Outcome::Settled => {
                 self.let_go(held);
-                return Ending::Completed;
+                return settled(attempt.settled(), end);
             }
             Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => {
                 self.interrupted.fetch_add(1, Ordering::AcqRel);
                 How::GivenBack
             }
-            outcome => How::Outcome(outcome),
+            outcome => match (&outcome, attempt.shortage()) {
+                (Outcome::Fail(_), Some(shortage)) => {
+                    self.note_shortage(shortage);
+                    How::GivenBack
+                }
+                _ => How::Outcome(outcome),
+            },
         };
         let ending = ending(&how);
         self.deliver(end(how));
         ending
+    }
+
+    /// Claim less for a while. Reported once, until nothing is missing any more.
+    fn note_shortage(&self, shortage: Shortage) {
+        let running = self.held.lock().unwrap().len();
+        let throttle = &self.observed.health.throttle;
+        if throttle.hit(shortage, running, Instant::now()) {
+            tracing::warn!(
+                event = "shortage",
+                short_of = ?shortage,
+                "{}; jobs are given back, and fewer are claimed until it improves",
+                shortage.words()
+            );
+        }
     }
 
     pub fn deliver(&self, end: End) {
@@ -383,6 +422,24 @@ pub(crate) async fn limited(
         },
     };
     outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+}
+
+/// The executor has told the database itself, or a chain went on elsewhere.
+fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
+    let outcome = match settled {
+        Some(Settled::Lost) => return Ending::Fenced,
+        Some(Settled::Waiting) => Outcome::Wait {
+            token: None,
+            at_most: None,
+        },
+        Some(Settled::Completed) => Outcome::Complete(None),
+        // not by us: nothing is known about it
+        None => return Ending::Completed,
+    };
+    let how = How::Outcome(outcome);
+    let ending = ending(&how);
+    complete::log(&end(how));
+    ending
 }
 
 fn ending(how: &How) -> Ending {

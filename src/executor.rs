@@ -90,6 +90,11 @@ impl Failure {
         clean(&self.message)
     }
 
+    /// The same for its code.
+    pub(crate) fn clean_code(&self) -> Option<String> {
+        self.code.as_deref().map(clean)
+    }
+
     /// Try again after this time, whatever the policy says.
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);

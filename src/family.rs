@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use tokio_postgres::{GenericClient, Transaction};
 
 use crate::calls;
-use crate::context::Context;
+use crate::context::{Context, Settled};
 use crate::enqueue::NewJob;
 use crate::error::{Error, Result};
 use crate::executor::{Failure, Outcome};
@@ -113,6 +113,7 @@ impl Context {
     }
 
     async fn spawn_json(&self, client: &impl GenericClient, children: &RawValue) -> Result<Outcome> {
+        self.note_settled(Some(Settled::Waiting));
         calls::spawn(client, self.inner.identity, self.inner.job.held, children).await?;
         Ok(Outcome::Settled)
     }

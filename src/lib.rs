@@ -281,6 +281,7 @@ pub mod private_postgres;
 pub mod read;
 pub mod schema;
 mod scout;
+mod shortage;
 mod shutdown;
 pub mod stage;
 mod step;

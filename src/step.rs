@@ -17,6 +17,7 @@ use crate::calls;
 use crate::context::Context;
 use crate::error::{Backoff, Error, Result};
 use crate::executor::Failure;
+use crate::shortage::Shortage;
 
 /// Why a word about a step was not heard.
 #[derive(Debug)]
@@ -65,13 +66,19 @@ pub(crate) async fn said<'a, T>(
         if error.is_fenced() {
             return Err(Unheard::Fenced(error.to_string()));
         }
-        if !error.is_transient() {
+        if error.is_caused_by_data() {
             return Err(Unheard::Refused(error));
         }
         tracing::debug!(event = "unheard", job = context.id(), %error, "cannot reach the database; will repeat");
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
-            () = context.cancellation().cancelled() => return Err(Unheard::Stopped),
+            () = context.cancellation().cancelled() => {
+                context.note_shortage(match error.is_transient() {
+                    true => Shortage::of_connection(&error),
+                    false => Some(Shortage::History),
+                });
+                return Err(Unheard::Stopped);
+            }
         }
     }
 }

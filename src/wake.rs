@@ -172,6 +172,10 @@ impl Lane {
         self.mode
     }
 
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
     pub fn free_slots(&self) -> usize {
         self.slots.saturating_sub(self.running.load(Ordering::Acquire))
     }

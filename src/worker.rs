@@ -99,14 +99,21 @@ impl Worker {
             queues: self.settings.queues.clone(),
             commands: self.registry.commands(),
         };
+        // what can fail comes before registering: a worker that was registered and never served would be given up as lost
+        let listener = match self.settings.listen {
+            None => None,
+            Some(address) => Some(observe::bind(address, self.settings.token.is_some()).await?),
+        };
+        let pool = Pool::new(&post.database, &post.name, self.settings.pool_size)?;
+        let steps = Pool::new(&post.database, &post.name, STEP_CONNECTIONS)?;
+        let endpoints_name = format!("{} (endpoints)", post.name);
+        let endpoints_pool = connect::own_pool(&post.database, &endpoints_name, ENDPOINT_CONNECTIONS)?;
         // before anything is set in a session that may be somebody else's
         connect::refuse_pooler(&post.database).await?;
         let (session, notifications) = post.connect().await?;
         schema::verify(session.client()).await?;
         let identity = post.register(&session).await?;
 
-        let pool = Pool::new(&post.database, &post.name, self.settings.pool_size)?;
-        let steps = Pool::new(&post.database, &post.name, STEP_CONNECTIONS)?;
         let (ends, ended) = mpsc::unbounded_channel();
         let (hints, hinted) = mpsc::unbounded_channel();
         let crew = Arc::new(Crew::new(
@@ -118,26 +125,19 @@ impl Worker {
             ends,
         ));
         crew.observed.health.connected(false);
-        let _endpoints = match self.settings.listen {
-            None => None,
-            Some(address) => {
-                let undelivered = crew.clone();
-                let told = Told::new(
-                    &post.name,
-                    &post.host,
-                    &post.queues,
-                    crew.observed.clone(),
-                    move || undelivered.undelivered(),
-                    connect::own_pool(
-                        &post.database,
-                        &format!("{} (endpoints)", post.name),
-                        ENDPOINT_CONNECTIONS,
-                    )?,
-                    self.settings.token.clone(),
-                );
-                Some(observe::listen(address, told).await?)
-            }
-        };
+        let _endpoints = listener.map(|listener| {
+            let undelivered = crew.clone();
+            let told = Told::new(
+                &post.name,
+                &post.host,
+                &post.queues,
+                crew.observed.clone(),
+                move || undelivered.undelivered(),
+                endpoints_pool,
+                self.settings.token.clone(),
+            );
+            observe::listen(listener, told)
+        });
         let link = Arc::new(Link::new(post.database.clone(), &format!("bugle {} (2)", post.name)));
         let keeper_called = Arc::new(Notify::new());
         let claims = Arc::new(Claims::default());
@@ -171,6 +171,7 @@ impl Worker {
             hears_due: false,
             until_empty: self.settings.until_empty,
             ahead: None,
+            first_lane: 0,
         };
         tracing::info!(event = "serve", worker = identity.worker, queues = ?post.queues, commands = ?post.commands);
 

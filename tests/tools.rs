@@ -311,6 +311,30 @@ async fn the_doctor_tells_that_the_clock_of_the_database_was_set_back() {
 }
 
 #[tokio::test]
+async fn the_doctor_names_a_partition_of_history_that_was_detached_by_hand_and_what_repairs_it() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let detach = "do $$ begin
+        execute format('alter table bugle.jobs_failed detach partition bugle.%I', (select min(leaf) from bugle.history_days where kind = 'failed'));
+        end $$";
+    owner.batch_execute(detach).await.unwrap();
+
+    let ill = bugle(&database, "viewer", &["doctor"]).await;
+    while owner
+        .query_one("select bugle.upkeep() is not null", &[])
+        .await
+        .unwrap()
+        .get(0)
+    {}
+    let well = bugle(&database, "viewer", &["doctor"]).await;
+
+    assert_eq!(ill.code, 1, "{}", ill.out);
+    assert!(ill.out.contains("was detached by hand"), "{}", ill.out);
+    assert!(ill.out.contains("select bugle.upkeep();"), "{}", ill.out);
+    assert_eq!(well.code, 0, "{}", well.out);
+}
+
+#[tokio::test]
 async fn the_doctor_finds_what_is_wrong_and_says_what_mends_it() {
     let database = Database::new().await;
     let owner = database.owner().await;

@@ -12,6 +12,7 @@ use crate::config::{Environment, HttpConfig};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::executor::{Execution, Executor, Failure, Outcome};
+use crate::shortage::Shortage;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a refusal's text is kept.
@@ -176,7 +177,10 @@ impl Setup {
             .body(job.payload.get().to_string())
             .send()
             .await
-            .map_err(broken)?;
+            .map_err(|error| {
+                context.note_shortage(Shortage::in_causes(&error));
+                broken(error)
+            })?;
         if response.status().is_success() {
             return result(response, context).await;
         }

@@ -21,6 +21,7 @@ use crate::config::{Cwd, Environment, ProgramConfig};
 use crate::context::Context;
 use crate::error::Result;
 use crate::executor::{Execution, Executor, Failure, Outcome};
+use crate::shortage::Shortage;
 use crate::trace;
 
 /// How long to read on after the program has ended. Only somebody who left its group can still hold the pipes then.
@@ -73,7 +74,10 @@ impl Setup {
         let started = self
             .command(context, &folder)
             .and_then(|mut command| Group::spawn(&mut command, &context.inner.workspaces));
-        let (mut group, pipes) = started.map_err(|error| self.not_started(&error))?;
+        let (mut group, pipes) = started.map_err(|error| {
+            context.note_shortage(Shortage::at_start(&error));
+            self.not_started(&error)
+        })?;
         let (mut stdout, mut stderr) = (Vec::new(), Tail::default());
         match self
             .attend(context, &mut group, pipes, &mut stdout, &mut stderr)

@@ -13,15 +13,15 @@ use crate::worker::Identity;
 /// A job that was done, with its result.
 #[derive(Debug, Clone, ToSql)]
 #[postgres(name = "finished_job")]
-pub struct FinishedJob {
+pub struct FinishedJob<'a> {
     pub id: JobId,
     pub claim: i64,
-    pub result: Option<Json<Box<RawValue>>>,
+    pub result: Option<Json<&'a RawValue>>,
 }
 
 const COMPLETE: &str = "select id, claim, verdict from bugle.complete($1, $2, $3)";
 
-pub async fn complete(session: &Session, me: Identity, jobs: &[FinishedJob]) -> Result<Vec<Verdict>> {
+pub async fn complete(session: &Session, me: Identity, jobs: &[FinishedJob<'_>]) -> Result<Vec<Verdict>> {
     session
         .query(COMPLETE, &[&me.worker, &me.nonce, &jobs])
         .await
@@ -29,10 +29,10 @@ pub async fn complete(session: &Session, me: Identity, jobs: &[FinishedJob]) -> 
 }
 
 /// The same for jobs whose addresses are known; in order of their ids.
-pub async fn complete_at(session: &Session, me: Identity, jobs: &[(FinishedJob, Address)]) -> Result<Vec<Verdict>> {
+pub async fn complete_at(session: &Session, me: Identity, jobs: &[(FinishedJob<'_>, Address)]) -> Result<Vec<Verdict>> {
     let ids: Vec<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
     let claims: Vec<i64> = jobs.iter().map(|(job, _)| job.claim).collect();
-    let results: Vec<&Option<Json<Box<RawValue>>>> = jobs.iter().map(|(job, _)| &job.result).collect();
+    let results: Vec<&Option<Json<&RawValue>>> = jobs.iter().map(|(job, _)| &job.result).collect();
     let addresses: Vec<Address> = jobs.iter().map(|(_, address)| *address).collect();
     session
         .query(
@@ -47,7 +47,7 @@ pub async fn complete_in(
     transaction: &impl GenericClient,
     me: Identity,
     held: HeldJob,
-    result: Option<Box<RawValue>>,
+    result: Option<&RawValue>,
 ) -> Result<()> {
     let rows = transaction
         .ask(

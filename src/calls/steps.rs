@@ -132,7 +132,7 @@ pub async fn retry_step(
             &step.position,
             &step.number,
             &failure.clean_message(),
-            &failure.code,
+            &failure.clean_code(),
             &failure.retryable,
             &failure.retry_after.map(|delay| delay.as_secs_f64()),
         ],
@@ -184,7 +184,7 @@ pub async fn end_step(
             &within,
             &outcome.ok().map(Json),
             &outcome.err().map(Failure::clean_message),
-            &outcome.err().and_then(|failure| failure.code.clone()),
+            &outcome.err().and_then(Failure::clean_code),
         ],
     )
     .await?;

@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::shortage::Throttle;
+
 /// A heartbeat that was not answered for so long makes a worker unready.
 const SILENCE: Duration = Duration::from_secs(30);
 /// A worker that does not even try a heartbeat for so long is stuck.
@@ -20,6 +22,8 @@ pub struct Health {
     role: Mutex<String>,
     /// Why the latest heartbeat or connection failed.
     trouble: Mutex<Option<String>>,
+    /// What the worker is short of, and how many jobs it runs meanwhile.
+    pub throttle: Throttle,
 }
 
 impl Default for Health {
@@ -32,6 +36,7 @@ impl Default for Health {
             answered: Mutex::default(),
             role: Mutex::default(),
             trouble: Mutex::default(),
+            throttle: Throttle::default(),
         }
     }
 }
@@ -112,6 +117,9 @@ impl Health {
             Some(silence) if silence < SILENCE => {}
             Some(silence) => failing.push(format!("silent: no heartbeat was answered for {} s", silence.as_secs())),
             None => failing.push("starting: no heartbeat was answered yet".to_owned()),
+        }
+        if let Some(shortage) = self.throttle.words() {
+            failing.push(format!("shortage: {shortage}"));
         }
         if !failing.is_empty()
             && let Some(trouble) = &*self.trouble.lock().unwrap()

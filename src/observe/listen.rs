@@ -132,20 +132,25 @@ pub fn check_address(address: SocketAddr, has_token: bool) -> Result<()> {
     .hint("Set a token (--token, BUGLE_TOKEN, or token in the file), or listen on 127.0.0.1."))
 }
 
-/// Open the endpoints.
+/// Take the address, before anything else is begun that would have to be undone.
 ///
 /// # Errors
-/// If the address cannot be had.
-pub async fn listen(address: SocketAddr, mut worker: Worker) -> Result<Endpoints> {
-    check_address(address, worker.token.is_some())?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+/// If it cannot be had, or others can reach it and there is no token.
+pub async fn bind(address: SocketAddr, has_token: bool) -> Result<TcpListener> {
+    check_address(address, has_token)?;
+    TcpListener::bind(address).await.map_err(|error| {
         Error::new(format!("cannot listen on {address}: {error}")).hint("Is another worker listening there?")
-    })?;
-    let address = listener.local_addr().unwrap_or(address);
-    worker.is_local = address.ip().is_loopback();
-    tracing::info!(event = "listen", %address);
+    })
+}
+
+/// Open the endpoints.
+pub fn listen(listener: TcpListener, mut worker: Worker) -> Endpoints {
+    if let Ok(address) = listener.local_addr() {
+        worker.is_local = address.ip().is_loopback();
+        tracing::info!(event = "listen", %address);
+    }
     let task = tokio::spawn(serve(listener, Arc::new(worker)));
-    Ok(Endpoints { task })
+    Endpoints { task }
 }
 
 async fn serve(listener: TcpListener, worker: Arc<Worker>) {

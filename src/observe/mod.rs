@@ -11,7 +11,7 @@ mod tally;
 use std::time::Duration;
 
 pub use health::Health;
-pub use listen::{Worker as Told, check_address, listen};
+pub use listen::{Worker as Told, bind, check_address, listen};
 pub use metrics::{Kind, METRICS, Metric};
 pub use tally::{Ending, Tallies, time};
 

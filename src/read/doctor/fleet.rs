@@ -35,6 +35,27 @@ pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     ])
 }
 
+/// Days of history whose table was detached or dropped by hand.
+async fn missing_leaves(client: &impl GenericClient) -> Result<Vec<Finding>> {
+    let sql = "select day::text, leaf::text, is_there, day >= (now() at time zone 'utc')::date \
+        from bugle.missing_leaves() order by day desc, kind";
+    let finding = |row: &tokio_postgres::Row| {
+        let (day, leaf): (String, String) = (row.get(0), row.get(1));
+        let what = if row.get(2) { "detached" } else { "dropped" };
+        let words = format!("the table bugle.{leaf} was {what} by hand: jobs that end on {day} cannot be stored");
+        match row.get(3) {
+            true => Finding::new("history", Level::Fail, words),
+            false => Finding::new(
+                "history",
+                Level::Warn,
+                format!("the table bugle.{leaf} was {what} by hand"),
+            ),
+        }
+        .mend("select bugle.upkeep();  -- until it returns null; a worker does so within a minute")
+    };
+    Ok(client.ask(sql, &[]).await?.iter().map(finding).collect())
+}
+
 pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
@@ -46,6 +67,10 @@ pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
         .iter()
         .map(|row| row.get::<_, f64>(1))
         .fold(f64::INFINITY, f64::min);
+    let missing = missing_leaves(client).await?;
+    if !missing.is_empty() {
+        return Ok(missing);
+    }
     Ok(match ahead {
         1.0.. if ahead.is_finite() => Finding::ok("history", format!("days are made {ahead} ahead")),
         _ => vec![
