@@ -32,6 +32,13 @@ const ON_RELATIONS: &str = "
     group by 1, relkind, relname
     order by 1, relkind, relname";
 
+const ON_SCHEMA: &str = "
+    select coalesce(r.rolname, 'public'), 'schema: ' || string_agg(lower(a.privilege_type), '; ' order by a.privilege_type)
+    from pg_namespace n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) a left join pg_roles r on r.oid = a.grantee
+    where n.nspname = 'bugle' and a.grantee <> n.nspowner
+    group by 1
+    order by 1";
+
 const ON_FUNCTIONS: &str = "
     select coalesce(r.rolname, 'public'), format('%s(%s)', p.proname, oidvectortypes(p.proargtypes))
     from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a left join pg_roles r on r.oid = a.grantee
@@ -63,8 +70,17 @@ async fn every_right_is_in_the_documented_matrix_and_none_else() {
 }
 
 async fn matrix(owner: &Client) -> String {
-    let relations = owner.query(ON_RELATIONS, &[]).await.expect("asks");
+    let mut relations = owner.query(ON_SCHEMA, &[]).await.expect("asks");
+    relations.extend(owner.query(ON_RELATIONS, &[]).await.expect("asks"));
     let functions = owner.query(ON_FUNCTIONS, &[]).await.expect("asks");
+    for row in relations.iter().chain(&functions) {
+        let grantee: &str = row.get(0);
+        assert!(
+            ROLES.contains(&grantee),
+            "{grantee} is in no matrix: {}",
+            row.get::<_, &str>(1)
+        );
+    }
     let mut text = String::new();
     for role in ROLES {
         let of_role = |rows: &[tokio_postgres::Row]| -> Vec<String> {
@@ -86,6 +102,51 @@ async fn matrix(owner: &Client) -> String {
         }
     }
     text
+}
+
+/// What a grant on a table or a function does not show: what the roles are themselves, and what will be granted later.
+#[tokio::test]
+async fn the_roles_are_nothing_but_their_grants() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    for (what, sql) in [
+        (
+            "a role that can log in, or do more than others",
+            "select rolname::text from pg_roles where rolname like 'bugle\\_%' and rolname = any ($1) \
+                and (rolcanlogin or rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls)",
+        ),
+        (
+            "a role that is a member of another",
+            "select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = any ($1)",
+        ),
+        (
+            "rights on what is made later",
+            "select d.defaclacl::text from pg_default_acl d where d.defaclnamespace = 'bugle'::regnamespace and $1::text[] is not null",
+        ),
+        (
+            "a right that can be passed on",
+            "select a.grantee::regrole::text from pg_class c, aclexplode(c.relacl) a \
+                where c.relnamespace = 'bugle'::regnamespace and a.is_grantable and a.grantee <> c.relowner and $1::text[] is not null \
+                union all select a.grantee::regrole::text from pg_proc p, aclexplode(p.proacl) a \
+                where p.pronamespace = 'bugle'::regnamespace and a.is_grantable and a.grantee <> p.proowner",
+        ),
+        (
+            "an object of another owner",
+            "select c.relname::text from pg_class c where c.relnamespace = 'bugle'::regnamespace and $1::text[] is not null \
+                and c.relowner <> (select n.nspowner from pg_namespace n where n.nspname = 'bugle') \
+                union all select p.proname::text from pg_proc p where p.pronamespace = 'bugle'::regnamespace \
+                and p.proowner <> (select n.nspowner from pg_namespace n where n.nspname = 'bugle')",
+        ),
+    ] {
+        let found: Vec<String> = owner
+            .query(sql, &[&&ROLES[1..]])
+            .await
+            .expect(what)
+            .iter()
+            .map(|row| row.get(0))
+            .collect();
+        assert!(found.is_empty(), "{what}: {found:?}");
+    }
 }
 
 /// What a role does not have it is refused, table by table and verb by verb, not only by the catalog's word.
