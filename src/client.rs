@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use crate::answer::{Ended, Waiters};
-use crate::connect;
+use crate::connect::{self, Target};
 use crate::enqueue::{Enqueued, NewJob};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::JobId;
 use crate::workflow::Workflow;
 
@@ -17,6 +17,8 @@ use crate::workflow::Workflow;
 pub struct Bugle {
     pool: deadpool_postgres::Pool,
     waiters: Arc<Waiters>,
+    /// Where the pool connects to, if it is ours.
+    target: Option<Target>,
 }
 
 impl Bugle {
@@ -25,10 +27,14 @@ impl Bugle {
     /// # Errors
     /// If the connection string cannot be read.
     pub fn connect(url: &str) -> Result<Bugle> {
-        let config = connect::parse(url)?;
+        Bugle::at(&connect::parse(url)?)
+    }
+
+    pub(crate) fn at(target: &Target) -> Result<Bugle> {
         Ok(Bugle {
-            pool: connect::pool(&config, "client", 8)?,
-            waiters: Arc::new(Waiters::listening(config)),
+            pool: connect::pool(target, "client", 8)?,
+            waiters: Arc::new(Waiters::listening(target.clone())),
+            target: Some(target.clone()),
         })
     }
 
@@ -41,7 +47,16 @@ impl Bugle {
         Ok(Bugle {
             pool,
             waiters: Arc::default(),
+            target: None,
         })
+    }
+
+    async fn connection(&self) -> Result<deadpool_postgres::Object> {
+        let explained = |error| match &self.target {
+            Some(target) => target.explained_of_pool(error),
+            None => Error::from(error),
+        };
+        self.pool.get().await.map_err(explained)
     }
 
     /// Enqueue one job in a transaction of its own.
@@ -55,7 +70,7 @@ impl Bugle {
     /// # Errors
     /// If the database cannot be reached, or refuses the job.
     pub async fn enqueue(&self, job: &NewJob) -> Result<Handle> {
-        let id = job.enqueue(&**self.pool.get().await?).await?;
+        let id = job.enqueue(&**self.connection().await?).await?;
         Ok(self.job(id))
     }
 
@@ -64,7 +79,7 @@ impl Bugle {
     /// # Errors
     /// As [`enqueue`](Bugle::enqueue).
     pub async fn enqueue_once(&self, job: &NewJob) -> Result<Enqueued> {
-        job.enqueue_once(&**self.pool.get().await?).await
+        job.enqueue_once(&**self.connection().await?).await
     }
 
     /// Enqueue jobs that start when others are done, all or none. Returns a handle of each, by its name.
@@ -72,7 +87,7 @@ impl Bugle {
     /// # Errors
     /// As [`enqueue`](Bugle::enqueue); also if the workflow waits for itself.
     pub async fn enqueue_workflow(&self, workflow: &Workflow) -> Result<BTreeMap<String, Handle>> {
-        let jobs = workflow.enqueue(&**self.pool.get().await?).await?;
+        let jobs = workflow.enqueue(&**self.connection().await?).await?;
         Ok(jobs.into_iter().map(|(name, id)| (name, self.job(id))).collect())
     }
 

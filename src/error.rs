@@ -101,6 +101,15 @@ impl Error {
         self
     }
 
+    /// The same error, with one more sentence of advice.
+    pub(crate) fn also(mut self, sentence: &str) -> Self {
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint} {sentence}"),
+            None => sentence.to_owned(),
+        });
+        self
+    }
+
     /// The same error in other words.
     pub(crate) fn reworded(self, message: String, hint: String) -> Self {
         Error {

@@ -82,7 +82,7 @@ impl Worker {
     /// this worker. Once it runs, a worker outlives its database: it keeps its executors running and comes back.
     pub async fn run(self, shutdown: Shutdown) -> Result<Drained> {
         self.registry.check()?;
-        let database = connect::parse(&self.settings.database_url)?;
+        let database = connect::parse_given_by(&self.settings.database_url_from, &self.settings.database_url)?;
         let workspaces = Workspaces::open(&self.settings.workdir).map_err(|error| {
             Error::new(format!(
                 "cannot make working folders in {}: {error}",

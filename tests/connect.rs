@@ -537,8 +537,103 @@ async fn what_is_wrong_is_said_in_a_sentence_with_what_to_do() {
             );
             assert!(!said.contains("s3cret") && !said.contains(&tls.password), "{said}");
             assert!(!said.contains("panicked"), "{said}");
+            assert!(said.contains("The address is from BUGLE_DATABASE_URL (host"), "{said}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_error_of_connecting_says_where_the_address_came_from() {
+    let folder = Folder::new();
+    let services = folder.write("services.conf", "[shop]\nhost=/nowhere\n");
+    let file = |url: &str| format!("database_url = '{url}'\n[commands.x]\nprogram = ['true']\n");
+    let plain = folder.write("plain.toml", &file("host=/nowhere user=ada dbname=s3cret port=1"));
+    let other = folder.write("other.toml", &file("env:SHOP_URL"));
+    let (plain, other) = (plain.to_str().unwrap(), other.to_str().unwrap());
+    let url = "postgres://ada:s3cret@%2Fnowhere:1/shop";
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&[&str], Variables, &str); 10] = [
+        (
+            &["queues", "--database-url", url],
+            &[],
+            "--database-url (host, port, dbname, user).",
+        ),
+        (
+            &["queues"],
+            &[("DATABASE_URL", url), ("PGHOST", "other")],
+            "DATABASE_URL (host, port, dbname, user).",
+        ),
+        (
+            &["jobs", "wait", "1"],
+            &[("BUGLE_DATABASE_URL", url)],
+            "BUGLE_DATABASE_URL (host, port, dbname, user).",
+        ),
+        (
+            &["queues"],
+            &[("DATABASE_URL", "dbname=shop"), ("PGHOST", "/nowhere")],
+            "PGHOST (host), default (port, user), DATABASE_URL (dbname).",
+        ),
+        (
+            &["migrate"],
+            &[("PGHOST", "/nowhere"), ("PGUSER", "s3cret")],
+            "PGHOST (host), default (port, dbname), PGUSER (user).",
+        ),
+        (
+            &["queues"],
+            &[("PGSERVICE", "shop"), ("PGSERVICEFILE", services.to_str().unwrap())],
+            "the service \"shop\" (host), default (port, dbname, user).",
+        ),
+        (
+            &["worker", "--config", plain],
+            &[("DATABASE_URL", "host=other")],
+            "database_url of the worker's file (host, port, dbname, user).",
+        ),
+        (
+            &["worker", "--config", other],
+            &[("SHOP_URL", url)],
+            "SHOP_URL, which is named by database_url of the worker's file (host, port, dbname, user).",
+        ),
+        (
+            &["dev", "--database-url", "env:SHOP_URL"],
+            &[("SHOP_URL", url)],
+            "SHOP_URL (host, port, dbname, user).",
+        ),
+        (
+            &["queues"],
+            &[("DATABASE_URL", "postgres://h/d?colour=s3cret")],
+            "The connection string is from DATABASE_URL.",
+        ),
+    ];
+    for (arguments, variables, origin) in cases {
+        let mut command = Command::new(BUGLE);
+        for name in [
+            "DATABASE_URL",
+            "BUGLE_DATABASE_URL",
+            "PGHOST",
+            "PGPORT",
+            "PGUSER",
+            "PGDATABASE",
+        ] {
+            command.env_remove(name);
+        }
+        command
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .current_dir(folder.path());
+
+        let said = said(&command.output().unwrap());
+
+        assert!(said.contains(origin), "{arguments:?} {variables:?}: {said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+    let client = bugle::Bugle::connect(url).unwrap();
+    let error = client.enqueue(&bugle::NewJob::new("x", ())).await.err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("The address is from the connection string (host"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -108,12 +108,16 @@ async fn data_asked_to_be_kept_is_there_the_next_time() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_named_is_used_with_the_commands_of_the_file() {
+async fn a_database_that_a_flag_names_is_used_with_the_commands_of_the_file() {
     let folder = Folder::new();
     let file = "[queues]\nmail = 1\n[commands.shout]\nsql = \"select upper($1->>'name')\"\n";
     folder.write("bugle.toml", file);
     let database = Database::empty().await;
-    let mut dev = Marked::start(dev(&folder).env("DATABASE_URL", database.url("owner")));
+    let mut command = dev(&folder);
+    command
+        .args(["--database-url", "env:DATABASE_URL"])
+        .env("DATABASE_URL", database.url("owner"));
+    let mut dev = Marked::start(&mut command);
 
     let (said, _, insert) = greeting(&mut dev);
     let client = database.owner().await;
@@ -130,6 +134,48 @@ async fn a_database_that_is_named_is_used_with_the_commands_of_the_file() {
     assert!(insert.contains("'shout'") && insert.contains("'mail'"), "{insert}");
     assert!(!said.contains("password") && !said.contains("dbname"), "{said}");
     dev.nothing_is_left(None);
+}
+
+#[tokio::test]
+async fn no_variable_leads_it_to_another_server_than_its_own() {
+    let folder = Folder::new();
+    folder.write("services.conf", "[production]\nhost=nowhere.invalid\n");
+    let database = Database::empty().await;
+    let mut command = dev(&folder);
+    command
+        .env("DATABASE_URL", database.url("owner"))
+        .env("BUGLE_DATABASE_URL", database.url("owner"))
+        .env("PGHOST", "nowhere.invalid")
+        .env("PGHOSTADDR", "127.0.0.1,127.0.0.2")
+        .env("PGPORT", "1")
+        .env("PGUSER", "nobody")
+        .env("PGDATABASE", "nothing")
+        .env("PGSERVICE", "production")
+        .env("PGSERVICEFILE", folder.join("services.conf"))
+        .env("PGOPTIONS", "-c no.such=thing -c nonsense")
+        .env("PGTARGETSESSIONATTRS", "standby")
+        .env("PGSSLMODE", "verify-full");
+    let mut dev = Marked::start(&mut command);
+
+    let (said, url, insert) = greeting(&mut dev);
+    let client = connect(&url.parse().unwrap_or_else(|_| panic!("{said}"))).await;
+    client.batch_execute(&insert).await.unwrap();
+    wait_until(&client, "select bool_and(state = 'completed') from bugle.jobs").await;
+    dev.signal(Signal::INT);
+    let (code, _, errors) = dev.end();
+
+    assert_eq!(code, Some(0), "{errors}");
+    for name in ["BUGLE_DATABASE_URL", "DATABASE_URL"] {
+        let note = format!("{name} is set and not used");
+        assert!(errors.lines().any(|line| line.starts_with(&note)), "{errors}");
+    }
+    let touched = "select count(*) from pg_namespace where nspname = 'bugle'";
+    let touched = database.owner().await.query_one(touched, &[]).await.unwrap();
+    assert_eq!(
+        touched.get::<_, i64>(0),
+        0,
+        "the database of the variables is as it was"
+    );
 }
 
 #[tokio::test]

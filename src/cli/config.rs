@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::output::{self, Table};
 use crate::config::{Action, Config, Flags, Settings};
-use crate::connect::Target;
+use crate::connect::parse_given_by;
 
 /// What to do with it.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 fn in_effect(settings: &Settings) -> Result<Map<String, Value>> {
     let duration = |length| json!(humantime::format_duration(length).to_string());
     let mut all = Map::new();
-    for (name, value) in Target::parse(&settings.database_url)?.shown() {
+    for (name, value) in parse_given_by(&settings.database_url_from, &settings.database_url)?.shown() {
         all.insert(format!("database.{name}"), json!(value));
     }
     all.insert("name".into(), json!(settings.name));

@@ -4,7 +4,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use tokio_postgres::Client;
 
-use crate::connect::{Target, is_named_by};
+use crate::config::{environment, flag_or_variable};
+use crate::connect::{Target, is_named_by, parse, parse_given_by};
 use crate::error::Error;
 
 /// Which database to speak to.
@@ -22,29 +23,19 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// The connection string, if one is given.
-    pub fn given(&self) -> Option<String> {
-        [self.database_url.clone(), std::env::var("DATABASE_URL").ok()]
-            .into_iter()
-            .flatten()
-            .find(|url| !url.is_empty())
-    }
-
-    /// The connection string, or what to do without one.
-    pub fn url(&self) -> Result<String> {
-        match self.given() {
-            Some(url) => Ok(url),
-            None if is_named_by(&crate::config::environment) => Ok(String::new()),
-            None => bail!(
+    /// How to connect, or what to do if no database is named.
+    pub fn target(&self) -> Result<Target> {
+        let given = self.database_url.clone().filter(|url| !url.is_empty());
+        let general = environment("DATABASE_URL").filter(|url| !url.is_empty());
+        match (given, general) {
+            (Some(url), _) => Ok(parse_given_by(flag_or_variable(&url, &environment), &url)?),
+            (None, Some(url)) => Ok(parse_given_by("DATABASE_URL", &url)?),
+            (None, None) if is_named_by(&environment) => Ok(parse("")?),
+            (None, None) => bail!(
                 "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL or PGHOST; \
                  or run \"bugle dev\" for a database of your own"
             ),
         }
-    }
-
-    /// How to connect.
-    pub fn target(&self) -> Result<Target> {
-        Ok(crate::connect::parse(&self.url()?)?)
     }
 
     /// A connection for one question.

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 
-use super::connect::Connect;
 use super::{output, worker};
-use crate::config::{Config, Flags, Secret, Settings};
+use crate::config::{Config, Flags, Secret, Settings, environment};
 use crate::executor::Registry;
 use crate::log::{self, LogFlags};
 use crate::private_postgres::{Options, PrivatePostgres};
@@ -30,8 +29,10 @@ pub struct Arguments {
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    #[command(flatten)]
-    connect: Connect,
+    /// Use this database instead of a private server, and install the schema there; env:NAME takes it from a variable
+    // without a variable of its own: DATABASE_URL is mostly set for something else
+    #[arg(long, value_name = "URL", conflicts_with_all = ["pg", "keep"])]
+    database_url: Option<Secret>,
 
     #[command(flatten)]
     log: LogFlags,
@@ -42,6 +43,9 @@ const EXAMPLE: &str = r#"
 [commands.hello]
 program = ["cat"]
 "#;
+
+/// What variables such as PGSERVICE and PGOPTIONS say is meant for another server: an empty value keeps them out.
+const NOTHING_ELSE: &str = "?service=&hostaddr=&options=&target_session_attrs=&sslmode=disable";
 
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let _logging = log::start(&arguments.log)?;
@@ -63,6 +67,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 /// The database, and the server it is on if that is ours. Gone when dropped.
 struct Place {
     url: String,
+    /// What gave it.
+    source: String,
     /// What to type in another terminal.
     there: String,
     about: String,
@@ -71,20 +77,22 @@ struct Place {
 
 impl Place {
     fn find(arguments: &Arguments) -> Result<Place> {
-        if let Some(url) = arguments.connect.given() {
-            if arguments.pg.is_some() || arguments.keep.is_some() {
-                bail!(
-                    "a database is named already, so --pg and --keep have nothing to act on\n\
-                     hint: leave them out, or unset BUGLE_DATABASE_URL and DATABASE_URL for a private server"
-                );
-            }
+        if let Some(url) = &arguments.database_url {
             return Ok(Place {
-                url,
+                source: url.variable().unwrap_or("--database-url").to_owned(),
+                url: url.resolve(&environment)?,
                 // it may hold a password
                 there: "psql, with the URL you gave".into(),
                 about: "The schema is in place. This database stays when this ends (Ctrl-C).".into(),
                 server: None,
             });
+        }
+        for name in ["BUGLE_DATABASE_URL", "DATABASE_URL"] {
+            if environment(name).is_some_and(|url| !url.is_empty()) {
+                eprintln!(
+                    "{name} is set and not used: this is a private server. To use that database: --database-url env:{name}"
+                );
+            }
         }
         let server = PrivatePostgres::start(&Options {
             version: arguments.pg,
@@ -100,7 +108,8 @@ impl Place {
             None => "nothing is left of it".into(),
         };
         Ok(Place {
-            url: server.url("postgres"),
+            url: server.url("postgres") + NOTHING_ELSE,
+            source: "the private server".into(),
             there: format!(
                 "export DATABASE_URL='{}'\n  psql '{}'",
                 // some drivers insist on TLS unless they are told
@@ -117,7 +126,7 @@ impl Place {
 
 async fn serve(place: &Place, config: Config) -> Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    schema::migrate(&connect::parse(&place.url)?).await?;
+    schema::migrate(&connect::parse_given_by(&place.source, &place.url)?).await?;
     // the file's own database is never touched from here
     let flags = Flags {
         database_url: Some(Secret::new(&place.url)),
@@ -129,7 +138,10 @@ async fn serve(place: &Place, config: Config) -> Result<ExitCode> {
             .or(place.server.as_ref().map(|server| server.host().join("work"))),
         ..Flags::default()
     };
-    let settings = Settings::resolve(flags, Some(config))?;
+    let settings = Settings {
+        database_url_from: place.source.clone(),
+        ..Settings::resolve(flags, Some(config))?
+    };
     output::print(&format!(
         "{}\n\n  {}\n{}\n",
         place.about,

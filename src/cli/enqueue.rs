@@ -222,7 +222,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 
     let job = ask(&client, job.enqueue_once(&client)).await?;
     if arguments.wait {
-        return super::operate::wait(&arguments.connect.url()?, job.id).await;
+        return super::operate::wait(&arguments.connect.target()?, job.id).await;
     }
     if arguments.json {
         output::print_json(&json!({ "id": job.id, "created": job.created }))?;

@@ -112,7 +112,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let shown = &arguments.shown;
     let json = shown.as_json();
     match arguments.what {
-        What::Wait { id } => operate::wait(&arguments.connect.url()?, id).await,
+        What::Wait { id } => operate::wait(&arguments.connect.target()?, id).await,
         What::Explain { id } => operate::explain(&client, id, json).await,
         What::Answer(arguments) => answer::answer(&client, arguments).await,
         What::AddMissing(arguments) => answer::add_missing(&client, arguments, json).await,

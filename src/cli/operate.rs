@@ -11,6 +11,7 @@ use tokio_postgres::Client;
 use super::connect::ask;
 use super::filter::Filters;
 use super::output;
+use crate::connect::Target;
 use crate::job::JobId;
 use crate::operate::{self, Post, Verb};
 use crate::read;
@@ -137,8 +138,8 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
 }
 
 /// `bugle jobs wait ID`: print the result of a job as soon as it has ended.
-pub async fn wait(url: &str, id: JobId) -> Result<ExitCode> {
-    let ended = crate::Bugle::connect(url)?.ended(id).await?;
+pub async fn wait(target: &Target, id: JobId) -> Result<ExitCode> {
+    let ended = crate::Bugle::at(target)?.ended(id).await?;
     if ended.state == "completed" {
         output::print_json(&ended.result)?;
         return Ok(ExitCode::SUCCESS);

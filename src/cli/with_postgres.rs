@@ -36,8 +36,11 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     command.args(&arguments.command[1..]);
     let mut server = match std::env::var_os("DATABASE_URL") {
         Some(url) => {
-            if let Some(version) = arguments.pg {
-                eprintln!("DATABASE_URL is set, so that server is used, whatever its version; --pg {version} is not.");
+            match arguments.pg {
+                Some(version) => eprintln!(
+                    "DATABASE_URL is set, so that server is used, whatever its version; --pg {version} is not."
+                ),
+                None => eprintln!("DATABASE_URL is set, so that server is used; unset it for a private one."),
             }
             command.env("BUGLE_SERVER_URL", url);
             None

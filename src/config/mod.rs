@@ -32,6 +32,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 pub use command::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv};
+pub(crate) use settings::flag_or_variable;
 pub use settings::{Flags, Settings};
 pub(crate) use value::environment;
 pub use value::{Environment, Secret};

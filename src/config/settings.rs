@@ -67,6 +67,8 @@ pub struct Flags {
 pub struct Settings {
     /// Where the jobs are.
     pub database_url: String,
+    /// What gave that address, for errors: a flag, a variable or a file.
+    pub database_url_from: String,
     /// What this worker calls itself.
     pub name: String,
     /// The queues it serves, and how many jobs of each it runs at once.
@@ -95,6 +97,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             database_url: String::new(),
+            database_url_from: "the connection string".into(),
             name: "worker".into(),
             queues: vec![("default".into(), 4)],
             commands: BTreeMap::new(),
@@ -129,8 +132,10 @@ impl Settings {
             .filter_map(|secret| secret.variable().map(str::to_owned))
             .collect();
         let token = Token::one_of(flags.token, flags.token_file)?.or(Token::one_of(file.token, file.token_file)?);
+        let (database_url, database_url_from) = database_url(environment, flags.database_url, file.database_url)?;
         let settings = Settings {
-            database_url: database_url(environment, flags.database_url, file.database_url)?,
+            database_url,
+            database_url_from,
             name: flags.name.or(file.name).unwrap_or(default.name),
             queues: queues(flags.queues, file.queues)?.unwrap_or(default.queues),
             commands: without_secrets(file.commands, &withheld),
@@ -186,17 +191,35 @@ impl fmt::Debug for Settings {
 }
 
 /// `DATABASE_URL` comes last: it is often set for something else.
-fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Secret>) -> Result<String> {
-    let given = [flag, file, environment("DATABASE_URL").map(Secret::new)];
-    let Some(url) = given.into_iter().flatten().find(|url| !url.expose().is_empty()) else {
+fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Secret>) -> Result<(String, String)> {
+    let given = [
+        flag.map(|url| (flag_or_variable(url.expose(), environment), url)),
+        file.map(|url| ("database_url of the worker's file", url)),
+        environment("DATABASE_URL").map(|url| ("DATABASE_URL", Secret::new(url))),
+    ];
+    let Some((source, url)) = given.into_iter().flatten().find(|(_, url)| !url.expose().is_empty()) else {
         if is_named_by(environment) {
-            return Ok(String::new());
+            return Ok((String::new(), "the connection string".into()));
         }
         return Err(Error::new("no database is named")
             .hint("Give --database-url, or set BUGLE_DATABASE_URL, or PGHOST and the like, or database_url in the worker's file."));
     };
-    url.resolve(environment)
-        .map_err(|error| error.in_context("database_url"))
+    let source = match url.variable() {
+        Some(variable) => format!("{variable}, which is named by {source}"),
+        None => source.to_owned(),
+    };
+    let url = url
+        .resolve(environment)
+        .map_err(|error| error.in_context("database_url"))?;
+    Ok((url, source))
+}
+
+/// Which of the two gave this address: the parser of arguments does not tell.
+pub(crate) fn flag_or_variable(url: &str, environment: Environment) -> &'static str {
+    match environment("BUGLE_DATABASE_URL").is_some_and(|value| value == url) {
+        true => "BUGLE_DATABASE_URL",
+        false => "--database-url",
+    }
 }
 
 /// The variables that hold the worker's own secrets are not inherited by programs.

@@ -5,6 +5,7 @@
 mod certificate;
 mod dial;
 mod explain;
+mod origin;
 mod parameters;
 mod passfile;
 mod pinned;
@@ -35,6 +36,14 @@ use crate::error::{Error, Result};
 /// If it says something that is not understood, or names a file that cannot be read.
 pub fn parse(url: &str) -> Result<Target> {
     Target::parse(url)
+}
+
+/// The same, for a string that a variable, a flag or a file gave: errors say so.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_given_by(source: &str, url: &str) -> Result<Target> {
+    Target::parse_given_by(source, url)
 }
 
 /// Whether the environment alone names a database: `PGHOST`, `PGDATABASE`, `PGSERVICE`.

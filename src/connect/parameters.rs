@@ -65,15 +65,8 @@ pub fn named_by(environment: Environment) -> bool {
 /// All that is said about a connection, with the defaults that depend on the user and their home.
 pub fn resolve(text: &str, environment: Environment) -> Result<Parameters> {
     let mut all = read(text)?;
-    let given = |all: &Parameters, name: &str, variable: &str| {
-        all.get(name)
-            .cloned()
-            .or_else(|| environment(variable))
-            .filter(|value| !value.is_empty())
-    };
-    if let Some(service) = given(&all, "service", "PGSERVICE") {
-        let file = given(&all, "servicefile", "PGSERVICEFILE");
-        for (name, value) in read_service(&service, file, environment)? {
+    if let Some((_, section)) = service(&all, environment)? {
+        for (name, value) in section {
             all.entry(name).or_insert(value);
         }
     }
@@ -109,14 +102,30 @@ pub fn resolve(text: &str, environment: Environment) -> Result<Parameters> {
     Ok(all)
 }
 
+/// The service that the string or the environment names: its name, and what it says.
+pub fn service(said: &Parameters, environment: Environment) -> Result<Option<(String, Parameters)>> {
+    let given = |name: &str, variable: &str| {
+        said.get(name)
+            .cloned()
+            .or_else(|| environment(variable))
+            .filter(|value| !value.is_empty())
+    };
+    let Some(service) = given("service", "PGSERVICE") else {
+        return Ok(None);
+    };
+    let section = read_service(&service, given("servicefile", "PGSERVICEFILE"), environment)?;
+    Ok(Some((service, section)))
+}
+
 /// A connection string: a URL, `name=value …`, or the mere name of a database.
-fn read(text: &str) -> Result<Parameters> {
+pub fn read(text: &str) -> Result<Parameters> {
     let text = text.trim();
     let url = ["postgres://", "postgresql://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme));
     let pairs = match url {
         Some(rest) => read_url(rest)?,
+        None if text.is_empty() => Vec::new(),
         None if text.contains('=') => read_pairs(text)?,
         None if text.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)) => vec![("dbname".into(), text.into())],
         None => return Err(unreadable("it is neither a URL nor name=value")),

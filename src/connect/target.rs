@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Config};
 
 use super::dial::Made;
 use super::explain::{Where, explained};
+use super::origin::origin;
 use super::parameters::{self, Parameters};
 use super::passfile::Passfile;
 use super::place::{Place, Wanted, places, wanted};
@@ -37,6 +38,8 @@ pub struct Target {
     pub(super) timeout: Duration,
     /// Why a password file was left out.
     note: Option<String>,
+    /// Where the address came from. None if it was put together by a program.
+    origin: Option<String>,
 }
 
 impl Target {
@@ -45,11 +48,26 @@ impl Target {
     /// # Errors
     /// If it says something that is not understood, or names a file that cannot be read. No error shows a password.
     pub fn parse(text: &str) -> Result<Target> {
-        Target::parse_in(text, &environment)
+        Target::parse_given_by("the connection string", text)
     }
 
-    pub(crate) fn parse_in(text: &str, environment: Environment) -> Result<Target> {
-        Target::new(parameters::resolve(text, environment)?)
+    /// The same, for a string that a variable, a flag or a file gave: errors say so.
+    pub(super) fn parse_given_by(source: &str, text: &str) -> Result<Target> {
+        Target::parse_in(source, text, &environment)
+    }
+
+    fn parse_in(source: &str, text: &str, environment: Environment) -> Result<Target> {
+        let read = || {
+            let target = Target::new(parameters::resolve(text, environment)?)?;
+            Ok(Target {
+                origin: Some(origin(text, source, environment)?),
+                ..target
+            })
+        };
+        read().map_err(|error: Error| match text.is_empty() {
+            true => error,
+            false => error.also(&format!("The connection string is from {source}.")),
+        })
     }
 
     fn new(parameters: Parameters) -> Result<Target> {
@@ -81,6 +99,7 @@ impl Target {
                 .filter(|seconds| *seconds > 0)
                 .map_or(CONNECT_TIMEOUT, |seconds| Duration::from_secs(seconds as u64)),
             note: passfile.ignored,
+            origin: None,
             parameters,
         };
         target.config(&target.places[0])?;
@@ -104,7 +123,10 @@ impl Target {
                 .iter()
                 .map(|(name, value)| (name.to_string(), value.to_string())),
         );
-        Target::new(parameters).expect("what was read once")
+        Target {
+            origin: self.origin.clone(),
+            ..Target::new(parameters).expect("what was read once")
+        }
     }
 
     /// The user's name.
@@ -150,15 +172,13 @@ impl Target {
         let (client, connection) = self
             .dial(application_name)
             .await
-            .map_err(|(error, place)| explained(error, &self.whereabouts(&place)))?;
+            .map_err(|(error, place)| self.explained(error, &place))?;
         if let Some(old) = connection
             .parameter("server_version")
             .filter(|version| is_too_old(version))
         {
-            return Err(
-                Error::new(format!("this server is PostgreSQL {old}, and Bugle needs 14 or newer"))
-                    .hint("Upgrade the server, or use another one."),
-            );
+            let error = Error::new(format!("this server is PostgreSQL {old}, and Bugle needs 14 or newer"));
+            return Err(self.with_origin(error.hint("Upgrade the server, or use another one.")));
         }
         Ok((client, connection))
     }
@@ -228,14 +248,32 @@ impl Target {
         self.tls.clone().unwrap_or_else(without)
     }
 
-    fn whereabouts(&self, place: &str) -> Where {
-        Where {
+    /// An error of the driver while it connected, said for people.
+    pub(super) fn explained(&self, error: tokio_postgres::Error, place: &str) -> Error {
+        let at = Where {
             place: place.to_owned(),
             user: self.user().to_owned(),
             database: self.database().to_owned(),
             mode: self.mode,
             timeout: self.timeout,
             note: self.note.clone(),
+        };
+        self.with_origin(explained(error, &at))
+    }
+
+    /// The same for a pool, which does not say which of the servers it was.
+    pub(crate) fn explained_of_pool(&self, error: deadpool_postgres::PoolError) -> Error {
+        let places: Vec<String> = self.places.iter().map(Place::to_string).collect();
+        match error {
+            deadpool_postgres::PoolError::Backend(error) => self.explained(error, &places.join(" or ")),
+            other => Error::from(other),
+        }
+    }
+
+    fn with_origin(&self, error: Error) -> Error {
+        match &self.origin {
+            Some(origin) => error.also(&format!("The address is from {origin}.")),
+            None => error,
         }
     }
 }

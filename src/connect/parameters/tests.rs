@@ -71,6 +71,14 @@ fn what_cannot_be_read_is_refused_without_showing_a_value() {
 }
 
 #[test]
+fn without_a_string_the_environment_names_the_database() {
+    let environment = |name: &str| (name == "PGDATABASE").then(|| "shop".to_owned());
+
+    assert_eq!(resolve("", &environment).unwrap()["dbname"], "shop");
+    assert_eq!(resolve("host=h", &environment).unwrap()["dbname"], "shop");
+}
+
+#[test]
 fn the_string_comes_before_the_environment_and_the_environment_before_the_defaults() {
     let environment = |name: &str| match name {
         "PGHOST" => Some("from-environment".to_owned()),

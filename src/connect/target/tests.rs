@@ -5,7 +5,7 @@ fn nothing(_: &str) -> Option<String> {
 }
 
 fn target(text: &str) -> Result<Target> {
-    Target::parse_in(text, &nothing)
+    Target::parse_in("a test", text, &nothing)
 }
 
 #[test]
