@@ -302,6 +302,61 @@ fn supervisors_start_a_worker_again_however_it_ended() {
 }
 
 #[test]
+fn nothing_is_run_as_root_or_with_rights_it_does_not_need() {
+    let unit = read("systemd/bugle-worker@.service");
+    for line in [
+        "DynamicUser=yes",
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "ProtectSystem=strict",
+    ] {
+        assert!(unit.lines().any(|found| found == line), "{line}");
+    }
+    let image = read("../Dockerfile");
+    assert!(
+        image.rfind("\nUSER bugle\n") > image.rfind("\nRUN "),
+        "the image's last user"
+    );
+
+    // what runs our image: the migration and the worker
+    let compose = read("../docker-compose.yml");
+    let ours: Vec<&str> = compose
+        .split("\n\n")
+        .filter(|service| service.contains("image: bugle"))
+        .collect();
+    assert_eq!(ours.len(), 2);
+    for service in ours {
+        assert!(
+            service.contains("cap_drop: [ALL]") && service.contains("no-new-privileges:true"),
+            "{service}"
+        );
+        assert!(
+            !service.contains("--token"),
+            "arguments are visible to everyone: {service}"
+        );
+    }
+
+    let manifests = read("kubernetes/bugle.yaml");
+    let ours: Vec<&str> = manifests
+        .split("\n---\n")
+        .filter(|part| part.contains("image: bugle"))
+        .collect();
+    assert_eq!(ours.len(), 2);
+    for part in ours {
+        for line in [
+            "automountServiceAccountToken: false",
+            "runAsNonRoot: true",
+            "allowPrivilegeEscalation: false",
+            "readOnlyRootFilesystem: true",
+            "capabilities: {drop: [\"ALL\"]}",
+            "secretKeyRef",
+        ] {
+            assert!(part.contains(line), "{line}: {part}");
+        }
+    }
+}
+
+#[test]
 fn systemd_understands_the_unit() {
     // it checks that the program is there too
     let folder = Folder::new();

@@ -220,7 +220,9 @@ fn root() -> PathBuf {
 }
 
 fn pages() -> Vec<Page> {
-    let mut files = vec!["README.md".into(), "ARCHITECTURE.md".into(), "CHANGELOG.md".into()];
+    let mut files: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"]
+        .map(PathBuf::from)
+        .into();
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         files.push(Path::new("docs").join(entry.unwrap().file_name()));
     }

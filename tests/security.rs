@@ -477,3 +477,33 @@ async fn without_its_token_the_api_opens_nothing_and_with_it_only_what_is_descri
     }
     wait_for_state(&owner, job, "ready").await;
 }
+
+/// docs/security.md names a test in each line that says what somebody cannot do, and each of them is there.
+#[test]
+fn every_cannot_of_the_document_names_tests_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(root.join("docs/security.md")).expect("the document");
+
+    let mut in_table = false;
+    let mut lines = 0;
+    for line in document.lines() {
+        in_table = line.starts_with('|') && (in_table || line.ends_with("| tried by |"));
+        if in_table && !line.ends_with("| tried by |") && !line.starts_with("|---") {
+            lines += 1;
+            assert!(line.contains("[`"), "no test is named: {line}");
+        }
+    }
+    assert!(lines >= 30, "only {lines} lines");
+
+    for link in document.split("[`").skip(1) {
+        let (name, rest) = link.split_once("`](").expect("a name and a place");
+        let (place, _) = rest.split_once(')').expect("its end");
+        let file = root.join("docs").join(place);
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let is_there = match place.strip_suffix(".sql") {
+            Some(place) => place.ends_with(&format!("/{name}")),
+            None => text.contains(&format!("fn {name}()")),
+        };
+        assert!(is_there, "{place} has no test {name}");
+    }
+}
