@@ -2,9 +2,17 @@
 
 mod common;
 
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
 use bugle::{Context, Failure, Outcome, Registry, Settings};
-use common::{Database, RunningWorker, wait_until};
+use common::poll::look_for;
+use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, free_address, wait_until};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_postgres::Client;
 
 async fn query<T: for<'a> tokio_postgres::types::FromSql<'a>>(client: &Client, sql: &str) -> T {
@@ -153,4 +161,223 @@ async fn only_a_result_that_can_never_be_stored_is_a_bad_one() {
     let completed = "select count(*) from bugle.jobs where state = 'completed'";
     assert_eq!(query::<i64>(&owner, completed).await, 61);
     worker.stop().await;
+}
+
+/// What a worker that is not ready says, once it says this.
+async fn wait_for_readiness(address: SocketAddr, expected: &str) {
+    let ask = || async {
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.ok()?;
+        reply.contains(expected).then_some(())
+    };
+    look_for(ask).await.unwrap_or_else(|| panic!("{expected:?} in time"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_finds_no_free_connection_of_its_worker_is_given_back_and_readyz_says_why() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let release = Arc::new(Notify::new());
+    let registry = Registry::new()
+        .on("hoard", {
+            let release = release.clone();
+            move |context: Context, _: Value| {
+                let release = release.clone();
+                async move {
+                    let _connection = context.database().await?;
+                    release.notified().await;
+                    Ok(())
+                }
+            }
+        })
+        .on("brief", async |context: Context, _: Value| {
+            let _connection = context.database().await?;
+            Ok(())
+        });
+    let settings = Settings {
+        pool_size: 1,
+        listen: Some(free_address()),
+        ..database.settings(&[("default", 10)])
+    };
+    let address = settings.listen.unwrap();
+    let hoard = enqueue(&owner, "hoard").await;
+    let worker = RunningWorker::start(settings, registry);
+    common::wait_for_state(&owner, hoard, "running").await;
+
+    owner
+        .batch_execute("insert into bugle.jobs (command, timeout) select 'brief', '0.1 s' from generate_series(1, 20)")
+        .await
+        .unwrap();
+    wait_for_readiness(address, "shortage: no free connection to the database").await;
+    release.notify_one();
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+    wait_for_readiness(address, "200 OK").await;
+
+    let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
+    assert_eq!(query::<i64>(&owner, completed).await, 21);
+    assert_eq!(query::<i64>(&owner, "select count(*) from bugle.attempts").await, 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_gets_no_connection_from_the_server_is_given_back() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let settings = Settings {
+        listen: Some(free_address()),
+        ..with_sql(&database)
+    };
+    let address = settings.listen.unwrap();
+    let registry = all_kinds(&settings);
+    let worker = RunningWorker::start(settings, registry);
+    wait_for_readiness(address, "200 OK").await;
+
+    let limit = |most: i32| format!("alter role {}_worker connection limit {most}", database.name);
+    owner.batch_execute(&limit(1)).await.unwrap();
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command) select unnest(array['own', 'in_sql']) from generate_series(1, 20)",
+        )
+        .await
+        .unwrap();
+    wait_for_readiness(address, "shortage: no free connection to the database").await;
+    owner.batch_execute(&limit(-1)).await.unwrap();
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+
+    let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
+    assert_eq!(query::<i64>(&owner, completed).await, 40);
+    assert_eq!(query::<i64>(&owner, "select count(*) from bugle.attempts").await, 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    // the hard limit too: a worker raises the soft one
+    let few_files = folder.write(
+        "few_files",
+        &format!("#!/bin/sh\nulimit -n 40 && exec {BUGLE} \"$@\"\n"),
+    );
+    std::fs::set_permissions(&few_files, std::fs::Permissions::from_mode(0o700)).unwrap();
+    owner
+        .batch_execute("insert into bugle.jobs (command) select 'wait' from generate_series(1, 60)")
+        .await
+        .unwrap();
+
+    let release = folder.join("release");
+    let file = format!(
+        "[queues]\ndefault = 50\n[commands.wait]\nprogram = [\"/bin/sh\", \"-c\", \"while ! test -e {}; do sleep 0.1; done\"]\n",
+        release.display()
+    );
+    let worker = WorkerProcess::of(&few_files, &database, &folder, "short", &file, &[]);
+    worker.event("shortage").await;
+    std::fs::write(&release, "").unwrap();
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+
+    let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
+    assert_eq!(query::<i64>(&owner, completed).await, 60);
+    assert_eq!(query::<i64>(&owner, "select count(*) from bugle.attempts").await, 0);
+    let count = |event: &str| worker.events().iter().filter(|line| line["event"] == event).count();
+    assert!(count("shortage") <= 1 + count("shortage_over"), "{}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_logged_is_what_the_database_has_accepted() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    owner
+        .batch_execute(
+            "create function public.refuse() returns trigger language plpgsql as $$
+             begin raise exception 'not today'; end $$;
+             create trigger not_today before insert on bugle.jobs_ended for each row execute function public.refuse()",
+        )
+        .await
+        .unwrap();
+    let program = enqueue(&owner, "program").await;
+    let file =
+        "[queues]\ndefault = 5\n[commands.program]\nprogram = [\"true\"]\n[commands.in_sql]\nsql = \"select 1\"\n";
+
+    let worker = WorkerProcess::start(&database, &folder, "one", file, &[]);
+    worker.event("undelivered").await;
+    assert!(!worker.events().iter().any(|line| line["event"] == "complete"));
+    owner
+        .batch_execute("drop trigger not_today on bugle.jobs_ended")
+        .await
+        .unwrap();
+    let in_sql = enqueue(&owner, "in_sql").await;
+    let chain = "insert into bugle.jobs (command, steps) values ('chain', array['in_sql', 'program']) returning id";
+    let chain = query::<i64>(&owner, chain).await;
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+
+    for job in [program, in_sql, chain] {
+        let look = || {
+            std::future::ready(
+                worker
+                    .events()
+                    .into_iter()
+                    .find(|line| line["event"] == "complete" && line["job"] == job),
+            )
+        };
+        let line = look_for(look)
+            .await
+            .unwrap_or_else(|| panic!("no complete of job {job}\n{}", worker.log()));
+        assert!(line["took_ms"].is_number() && line["command"].is_string(), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_has_just_completed_its_job_itself_is_not_told_that_its_claim_was_lost() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let (release, stopped) = (Arc::new(Notify::new()), common::Shared::<Vec<bool>>::default());
+    let registry = Registry::new().on("linger", {
+        let (release, stopped) = (release.clone(), stopped.clone());
+        move |context: Context, _: Value| {
+            let (release, stopped) = (release.clone(), stopped.clone());
+            async move {
+                let mut connection = context.database().await?;
+                let transaction = connection.transaction().await.map_err(bugle::Error::from)?;
+                context.complete_in(&transaction, json!("done")).await?;
+                transaction.commit().await.map_err(bugle::Error::from)?;
+                tokio::select! {
+                    () = release.notified() => stopped.lock().unwrap().push(false),
+                    () = context.cancellation().cancelled() => stopped.lock().unwrap().push(true),
+                }
+                Ok(Outcome::Settled)
+            }
+        }
+    });
+    let id = enqueue(&owner, "linger").await;
+    let worker = database.worker(&[("default", 1)], registry);
+    common::wait_for_state(&owner, id, "completed").await;
+
+    // two heartbeats: the answer to the first has arrived when the second is sent
+    for _ in 0..2 {
+        let tick = query::<String>(&owner, "select clock_timestamp()::text").await;
+        wait_until(&owner, &format!("select ticked_at > '{tick}' from bugle.keeping")).await;
+    }
+    release.notify_one();
+    worker.stop().await;
+
+    assert_eq!(*stopped.lock().unwrap(), [false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_address_is_taken_ends_before_it_registers() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+
+    let file = "[queues]\ndefault = 1\n[commands.program]\nprogram = [\"true\"]\n";
+    let worker = WorkerProcess::start(&database, &folder, "late", file, &["--listen", &address]);
+    assert!(!worker.ended().await.success());
+    assert_eq!(
+        query::<i64>(&owner, "select count(*) from bugle.registrations").await,
+        0
+    );
 }
