@@ -507,3 +507,72 @@ fn every_cannot_of_the_document_names_tests_that_exist() {
         assert!(is_there, "{place} has no test {name}");
     }
 }
+
+/// Notifications reach every login that listens, so they tell nothing but the names of queues, and ids and states of jobs.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_listens_learns_no_payload_result_header_or_error() {
+    const SECRET: &str = "0xC0FFEE";
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    // a login without any role
+    let revoke = format!("revoke bugle_operator from {}_operator", database.name);
+    owner.batch_execute(&revoke).await.unwrap();
+
+    let (client, mut connection) = database
+        .config("operator")
+        .connect(tokio_postgres::NoTls)
+        .await
+        .expect("logs in");
+    let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notification) = message {
+                let _ = sender.send(notification.payload().to_owned());
+            }
+        }
+    });
+    let bell: String = owner
+        .query_one("select bugle.bell_channel('default')", &[])
+        .await
+        .unwrap()
+        .get(0);
+    let channels =
+        format!("listen bugle_events; listen bugle_keeper; listen {bell}; listen bugle_worker_1; listen the_end");
+    client.batch_execute(&channels).await.unwrap();
+
+    let subscriber = database.connect("viewer").await;
+    subscriber.batch_execute("select bugle.subscribe()").await.unwrap();
+    let folder = Folder::new();
+    let config = format!(
+        "[queues]\ndefault = 2\n[commands.tell]\nprogram = [\"echo\", '\"{SECRET}\"']\n\
+         [commands.break]\nprogram = [\"sh\", \"-c\", \"echo {SECRET} >&2; exit 1\"]\n"
+    );
+    let worker = WorkerProcess::start(&database, &folder, "told", &config, &[]);
+    worker.event("serve").await;
+    let enqueuer = database.connect("enqueuer").await;
+    for (command, end) in [("tell", "completed"), ("break", "failed")] {
+        let insert = "insert into bugle.jobs (command, payload, headers, unique_key, max_attempts) \
+            values ($1, to_jsonb($2::text), jsonb_build_object('a', $2::text), $2, 1) returning id";
+        let job: i64 = enqueuer.query_one(insert, &[&command, &SECRET]).await.unwrap().get(0);
+        wait_for_state(&owner, job, end).await;
+    }
+    let held: i64 = enqueue(&owner, "nobody serves this").await;
+    let cancel = format!("select bugle.cancel({held}, '{SECRET}'); notify the_end, 'the end'");
+    owner.batch_execute(&cancel).await.unwrap();
+
+    let mut heard = Vec::new();
+    loop {
+        let message = tokio::time::timeout(DEADLINE, messages.recv())
+            .await
+            .expect("the end is heard");
+        match message.expect("the connection stays") {
+            end if end == "the end" => break,
+            message => heard.push(message),
+        }
+    }
+    assert!(
+        heard.iter().any(|message| message.contains("completed")),
+        "ends are told: {heard:?}"
+    );
+    assert!(!heard.iter().any(|message| message.contains(SECRET)), "{heard:?}");
+}
