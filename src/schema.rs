@@ -1,14 +1,16 @@
-//! The schema, embedded: `migrations/` (the past, by refinery) and `sql/` (the present, re-applied when it changed).
+//! The schema, embedded: `migrations/` (the past) and `sql/` (the present, re-applied when it changed).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use refinery::Runner;
-use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
+use refinery::{Migration, Runner};
+use tokio_postgres::{Client, Transaction};
 
 use crate::calls;
 use crate::connect::{self, Target, Unnamed};
 use crate::error::{Backoff, Error, Result};
+
+mod found;
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -19,14 +21,16 @@ include!(concat!(env!("OUT_DIR"), "/sql.rs"));
 /// Rises with every release that changes `sql/` or `migrations/`. An older `migrate` refuses a newer schema by it.
 pub const REVISION: i32 = 5;
 
-/// Where refinery notes what it applied.
+/// Which migrations were applied, as refinery notes it.
 const HISTORY: &str = "bugle.migrations";
+const HISTORY_COLUMNS: &str =
+    "(version integer primary key, name varchar(255), applied_on varchar(255), checksum varchar(255))";
 
 /// As whom the server's `pg_stat_activity` shows us.
 const NAME: &str = "bugle migrate";
 
-/// One lock around everything `migrate` does.
-const MIGRATE_KEY: i64 = 7_126_490_980;
+/// Whoever waits for a lock on the jobs makes everyone else wait behind it: not for long.
+const SOON: &str = "set local lock_timeout = '500ms'";
 
 /// What may be removed only once the transaction that made it useless has been committed.
 const AFTERWARDS: &str = "drop sequence if exists bugle.job_ids_before;";
@@ -44,45 +48,32 @@ pub enum Status {
     Ahead,
 }
 
-/// Bring the schema up to date. Any number of processes may do so at once.
+/// Bring the schema up to date: all of it, or nothing. Any number of processes may do so at once.
 ///
 /// # Errors
-/// If the schema is newer than this binary, or the user may not do what is needed.
+/// If the schema is newer than this binary or belongs to another program, or the user may not do what is needed.
 pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
-    let target = target.into();
-    if connect::is_lent(&target).await? {
-        return Err(pooled());
-    }
-    let mut client = target.client(NAME).await?;
-    // A role's own timeouts must not cut a migration short. What is made here keeps the functions and operators it finds for good:
-    // none of somebody else's may be a better match.
-    connect::pin_session(&client).await?;
-    refuse_encoding(&client).await?;
-    client.ask_one("select pg_advisory_lock($1)", &[&MIGRATE_KEY]).await?;
-    // the lock goes with the connection
-    let before = status(&client).await?;
-    match before {
-        Status::UpToDate => return Ok(before),
-        Status::Ahead => return Err(too_old()),
-        Status::Missing | Status::Behind => {}
-    }
-    client
-        .batch_execute("create schema if not exists bugle; set lock_timeout = '500ms'")
-        .await?;
-    let migrated = insist(&mut client, is_lock_timeout, async |client| {
-        runner().run_async(client).await.map(drop)
+    let mut client = target.into().client(NAME).await?;
+    connect::asked(&client, refuse_encoding(&client)).await?;
+    // without a lock: mostly nothing is to be done
+    let found = insist(&mut client, async |client| {
+        connect::asked(client, status(client)).await.map_err(Stopped::by_a_race)
     });
-    migrated.await.map_err(migration_error)?;
-    insist(&mut client, Error::is_transient, apply).await?;
-    insist(&mut client, Error::is_transient, async |client| {
-        Ok(client.batch_execute(AFTERWARDS).await?)
+    if found.await? == Status::UpToDate {
+        return Ok(Status::UpToDate);
+    }
+    let before = insist(&mut client, bring_up_to_date).await.map_err(explain)?;
+    if before == Status::UpToDate {
+        return Ok(before);
+    }
+    insist(&mut client, async |client| {
+        let transaction = connect::own_transaction(client).await?;
+        transaction.batch_execute(SOON).await?;
+        transaction.batch_execute(AFTERWARDS).await?;
+        Ok(transaction.commit().await?)
     })
     .await?;
-    while let Some(done) = client
-        .ask_one("select bugle.upkeep()", &[])
-        .await?
-        .get::<_, Option<String>>(0)
-    {
+    while let Some(done) = upkeep(&client).await? {
         tracing::debug!(event = "upkeep", done);
     }
     Ok(before)
@@ -120,6 +111,10 @@ pub async fn missing_roles(target: impl Into<Target>) -> Result<Vec<String>> {
 /// With what to run, if not.
 pub async fn verify(client: &Client) -> Result<()> {
     match calls::schema_state(client).await.map_err(no_right)? {
+        None if found::has_no_rows(client).await? => Err(Error::new(
+            "the Bugle schema of this database has no settings: it comes from a dump without data",
+        )
+        .hint("Run: bugle migrate")),
         None => Err(Error::new("this database has no Bugle schema").hint("Run: bugle migrate")),
         Some((revision, _, protocol)) if protocol < calls::PROTOCOL => Err(Error::new(format!(
             "the schema (revision {revision}) speaks protocol {protocol}, this worker {}",
@@ -143,19 +138,12 @@ pub async fn verify(client: &Client) -> Result<()> {
 pub fn script() -> String {
     let runner = runner();
     let mut script = String::from("begin;\nset local search_path = pg_catalog, pg_temp;\ncreate schema bugle;\n");
-    script.push_str(&format!(
-        "create table {HISTORY} (version integer primary key, name varchar(255), applied_on varchar(255), checksum varchar(255));\n"
-    ));
+    script.push_str(&format!("create table {HISTORY} {HISTORY_COLUMNS};\n"));
     for migration in runner.get_migrations() {
         script.push_str(&format!(
-            "\n-- migrations/{migration}.sql\n{}",
-            migration.sql().unwrap_or_default()
-        ));
-        script.push_str(&format!(
-            "insert into {HISTORY} values ({}, '{}', to_char(now() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US000\"Z\"'), '{}');\n",
-            migration.version(),
-            migration.name(),
-            migration.checksum()
+            "\n-- migrations/{migration}.sql\n{}{}",
+            migration.sql().unwrap_or_default(),
+            note_migration(migration)
         ));
     }
     for (name, sql) in SQL {
@@ -169,54 +157,160 @@ pub fn script() -> String {
 }
 
 fn runner() -> Runner {
-    let mut runner = embedded::migrations::runner();
-    runner.set_migration_table_name(HISTORY);
-    runner
+    embedded::migrations::runner()
 }
 
 pub(crate) async fn status(client: &Client) -> Result<Status> {
-    Ok(match calls::schema_state(client).await? {
-        None => Status::Missing,
-        Some((revision, _, _)) if revision > REVISION => Status::Ahead,
-        Some((revision, checksum, _)) if revision < REVISION || checksum != CHECKSUM => Status::Behind,
-        Some(_) => Status::UpToDate,
-    })
+    found::compare(client).await
 }
 
-/// Work that waits for no lock longer than a moment, tried again until it gets them: whoever waits for a lock on the jobs makes
-/// everyone else wait behind it.
-async fn insist<E: std::fmt::Display>(
-    client: &mut Client,
-    is_worth_another_try: impl Fn(&E) -> bool,
-    mut work: impl AsyncFnMut(&mut Client) -> Result<(), E>,
-) -> Result<(), E> {
+/// Why an attempt came to nothing.
+struct Stopped {
+    error: Error,
+    is_worth_another_try: bool,
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped {
+            is_worth_another_try: error.is_transient(),
+            error,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Stopped {
+    fn from(error: tokio_postgres::Error) -> Stopped {
+        Error::from(error).into()
+    }
+}
+
+impl Stopped {
+    /// Where two sessions create the schema at once, one of them fails because it is there already, or has heard of only a part.
+    fn by_a_race(error: Error) -> Stopped {
+        const RACE: [&str; 5] = ["23505", "42P06", "42P07", "3F000", "42P01"];
+        let is_race = error.sqlstate().is_some_and(|code| RACE.contains(&code));
+        Stopped {
+            is_worth_another_try: is_race || error.is_transient(),
+            error,
+        }
+    }
+}
+
+/// Work that waits for no lock longer than a moment, tried again until it gets them.
+async fn insist<T>(client: &mut Client, mut work: impl AsyncFnMut(&mut Client) -> Result<T, Stopped>) -> Result<T> {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     for attempt in 1.. {
         match work(client).await {
-            Err(error) if is_worth_another_try(&error) && attempt < 60 && !client.is_closed() => {
+            Err(Stopped {
+                error,
+                is_worth_another_try: true,
+            }) if attempt < 60 && !client.is_closed() => {
                 tracing::debug!(event = "migrate", %error, "will try again");
                 tokio::time::sleep(backoff.next()).await;
             }
-            done => return done,
+            done => return done.map_err(|stopped| stopped.error),
         }
     }
     unreachable!("the loop ends by returning")
 }
 
-/// `sql/` as a whole, in one transaction.
-async fn apply(client: &mut Client) -> Result<()> {
-    let transaction = client.transaction().await?;
-    for (_, sql) in SQL {
-        transaction.batch_execute(sql).await?;
+/// `migrations/` as far as they are missing, and `sql/` as a whole, in one transaction. What was there before.
+async fn bring_up_to_date(client: &mut Client) -> Result<Status, Stopped> {
+    let transaction = connect::own_transaction(client).await?;
+    let before = take_turn(&transaction).await.map_err(Stopped::by_a_race)?;
+    match before {
+        Status::UpToDate => return Ok(before),
+        Status::Ahead => return Err(too_old().into()),
+        Status::Missing | Status::Behind => {}
+    }
+    apply_migrations(&transaction).await?;
+    for (name, sql) in SQL {
+        let applied = transaction.batch_execute(sql).await;
+        applied.map_err(|error| Error::from(error).in_context(&format!("sql/{name}")))?;
     }
     transaction.batch_execute(&note_version()).await?;
-    Ok(transaction.commit().await?)
+    transaction.commit().await?;
+    Ok(before)
 }
 
+/// One at a time, by a lock that no other login can take. Those who waited for it find nothing left to do.
+async fn take_turn(transaction: &Transaction<'_>) -> Result<Status> {
+    transaction.batch_execute(SOON).await?;
+    // before anything is created beside what another program has
+    if found::compare(transaction).await? == Status::Ahead {
+        return Ok(Status::Ahead);
+    }
+    let is_there = "select exists (select from pg_namespace n where n.nspname = 'bugle')";
+    if !transaction.ask_one(is_there, &[]).await?.get::<_, bool>(0) {
+        transaction.batch_execute("create schema bugle").await?;
+    }
+    transaction
+        .batch_execute(&format!(
+            "create table if not exists {HISTORY} {HISTORY_COLUMNS}; lock table {HISTORY} in share row exclusive mode"
+        ))
+        .await?;
+    found::compare(transaction).await
+}
+
+async fn apply_migrations(transaction: &Transaction<'_>) -> Result<()> {
+    let runner = runner();
+    let applied = format!("select version, checksum::text from {HISTORY}");
+    let mut applied: BTreeMap<i32, String> = transaction
+        .ask(&applied, &[])
+        .await?
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    // a dump without rows: the schema itself says how far it is
+    let last = match applied.is_empty() && found::has_no_rows(transaction).await? {
+        true => found::installed(transaction).await?.1,
+        false => 0,
+    };
+    for migration in runner.get_migrations() {
+        match applied.remove(&migration.version()) {
+            Some(checksum) if checksum == migration.checksum().to_string() => continue,
+            Some(_) => return Err(too_old()),
+            None if migration.version() <= last => {}
+            None => {
+                let sql = migration.sql().unwrap_or_default();
+                let applied = transaction.batch_execute(sql).await;
+                applied.map_err(|error| Error::from(error).in_context(&format!("migrations/{migration}.sql")))?;
+            }
+        }
+        transaction.batch_execute(&note_migration(migration)).await?;
+    }
+    match applied.is_empty() {
+        true => Ok(()),
+        false => Err(too_old()),
+    }
+}
+
+async fn upkeep(client: &Client) -> Result<Option<String>> {
+    let step = connect::asked(client, client.ask_one("select bugle.upkeep()", &[]));
+    Ok(step.await?.get(0))
+}
+
+fn note_migration(migration: &Migration) -> String {
+    format!(
+        "insert into {HISTORY} values ({}, '{}', to_char(now() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US000\"Z\"'), '{}');\n",
+        migration.version(),
+        migration.name(),
+        migration.checksum()
+    )
+}
+
+/// Twice: as a row, and as a part of the schema, because a dump may leave the rows out.
 fn note_version() -> String {
+    let last = runner().get_migrations().iter().map(Migration::version).max();
+    let last = last.unwrap_or_default();
     format!(
         "insert into bugle.schema_version (revision, checksum) values ({REVISION}, '{CHECKSUM}') \
-         on conflict (only_row) do update set revision = excluded.revision, checksum = excluded.checksum, migrated_at = now();"
+         on conflict (only_row) do update set revision = excluded.revision, checksum = excluded.checksum, migrated_at = now();\n\
+         create or replace function bugle.installed() returns table (revision integer, migration integer) \
+         language sql immutable parallel safe as 'values ({REVISION}, {last})';\n\
+         comment on function bugle.installed is 'Revision and last migration of this schema, also in a dump without rows.';\n\
+         revoke execute on function bugle.installed from public;"
     )
 }
 
@@ -248,46 +342,21 @@ async fn refuse_encoding(client: &Client) -> Result<()> {
     .hint("The encoding of a database cannot be changed. Make another: create database … encoding 'UTF8' template template0;"))
 }
 
-fn pooled() -> Error {
-    Error::new("this connection goes through a pooler that lends a session for one transaction at a time").hint(
-        "Migrating holds a lock of its session: connect to Postgres directly, or through a pooler in session mode. Or pipe \
-         \"bugle migrate sql\" into psql. Workers need the same; all other commands work through any pooler.",
-    )
-}
-
 fn too_old() -> Error {
     Error::new("the schema of this database is newer than this bugle")
         .hint("Use the version that migrated it, or a newer one.")
 }
 
-fn is_lock_timeout(error: &refinery::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if let Some(said) = error.downcast_ref::<tokio_postgres::Error>() {
-            return said.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+fn explain(error: Error) -> Error {
+    let hint = match error.sqlstate() {
+        Some("55P03") => {
+            "Another session holds a lock on the tables for long. Nothing was changed: run it again when that is over."
         }
-        cause = error.source();
-    }
-    false
-}
-
-fn migration_error(error: refinery::Error) -> Error {
-    use refinery::error::Kind;
-    match error.kind() {
-        Kind::MissingVersion(_) | Kind::DivergentVersion(..) => too_old(),
-        _ => {
-            let mut text = error.to_string();
-            let mut cause = std::error::Error::source(&error);
-            while let Some(error) = cause {
-                text.push_str(": ");
-                text.push_str(&error.to_string());
-                cause = error.source();
-            }
-            if is_lock_timeout(&error) {
-                return Error::new(text)
-                    .hint("Somebody holds a lock on the tables for long. Run it again when that is over.");
-            }
-            Error::new(text).hint("The migrating user needs the right to create a schema in this database.")
+        Some("42501") => {
+            "The migrating user must own the schema bugle or, where there is none yet, have the right to create it."
         }
-    }
+        _ => return error,
+    };
+    let message = error.message();
+    error.reworded(message, hint.into())
 }

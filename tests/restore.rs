@@ -5,7 +5,9 @@ mod common;
 
 use std::process::{Command, Stdio};
 
+use bugle::schema::{self, Status};
 use common::{Database, enqueue, noop, wait_for_state, wait_until};
+use tokio_postgres::Client;
 
 /// Copy one database into another; false if that cannot be done here.
 fn copied(from: &Database, to: &Database, options: &[&str]) -> bool {
@@ -95,6 +97,83 @@ async fn a_restored_database_goes_on_where_the_dump_was_made() {
     assert_eq!(next, 6, "ids go on");
     wait_for_state(&restored, next, "completed").await;
     worker.stop().await;
+}
+
+/// What a fresh database has in its tables, but for what every one has differently.
+const ROWS: &str = "
+    select coalesce((select to_jsonb(s) from bugle.settings s), '{}')
+      || jsonb_build_object(
+        'policies', (select jsonb_agg(p order by p.name) from bugle.retry_policies p),
+        'keeping', (select count(*) from bugle.keeping),
+        'migrations', (select jsonb_agg(to_jsonb(m) - 'applied_on' order by m.version) from bugle.migrations m),
+        'days', (select jsonb_agg(d order by d.day, d.kind) from bugle.history_days d),
+        'version', (select to_jsonb(v) - 'migrated_at' from bugle.schema_version v))";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_of_the_schema_alone_can_be_migrated_and_serves() {
+    for options in [
+        vec!["--schema-only"],
+        vec!["--schema-only", "--no-privileges", "--no-owner", "--no-comments"],
+    ] {
+        let (before, after) = (Database::new().await, Database::empty().await);
+        let owner = before.owner().await;
+        // a leaf of a day that nobody needs any more
+        let old = "select bugle.add_day('ended', '2020-02-02')";
+        owner.batch_execute(old).await.expect("a day");
+        enqueue(&owner, "noop").await;
+        if !copied(&before, &after, &options) {
+            return;
+        }
+        let (restored, config) = (after.owner().await, after.config("owner"));
+        assert_eq!(schema::check(&config).await.expect("asks"), Status::Behind);
+        let refused = schema::verify(&restored).await.expect_err("a worker does not start");
+        assert!(refused.to_string().contains("a dump without data"), "{refused}");
+
+        assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Behind);
+
+        assert_eq!(schema::check(&config).await.expect("asks"), Status::UpToDate);
+        let days = "select bugle.retire_day(kind, day), bugle.drop_day(kind, day) from bugle.history_days where day = '2020-02-02'";
+        owner.batch_execute(days).await.expect("upkeep");
+        let rows =
+            async |client: &Client| -> serde_json::Value { client.query_one(ROWS, &[]).await.expect("asks").get(0) };
+        assert_eq!(rows(&restored).await, rows(&owner).await);
+        after.create_logins().await;
+        let worker = after.worker(&[("default", 1)], noop());
+        let id = enqueue(&after.connect("enqueuer").await, "noop").await;
+        wait_for_state(&restored, id, "completed").await;
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_can_be_restored_into_a_dump_of_the_schema_before_it_is_migrated() {
+    let (before, after) = (Database::new().await, Database::empty().await);
+    let owner = before.owner().await;
+    let worker = before.worker(&[("default", 4)], noop());
+    let done = enqueue(&owner, "noop").await;
+    wait_for_state(&owner, done, "completed").await;
+    worker.stop().await;
+    owner
+        .batch_execute(
+            "insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
+             insert into bugle.jobs (command, unique_key, idempotency_key) values ('other', 'k', 'i');
+             insert into bugle.commands (name, priority) values ('other', 3);
+             insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')",
+        )
+        .await
+        .expect("jobs in several states");
+
+    if !copied(&before, &after, &["--schema-only"]) || !copied(&before, &after, &["--data-only", "--disable-triggers"])
+    {
+        return;
+    }
+
+    let (restored, config) = (after.owner().await, after.config("owner"));
+    assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::UpToDate);
+    let all = "select jsonb_agg(j order by j.id) || (select jsonb_agg(s) from bugle.schedules s) from bugle.jobs j";
+    let all = async |client: &Client| -> serde_json::Value { client.query_one(all, &[]).await.expect("asks").get(0) };
+    assert_eq!(all(&restored).await, all(&owner).await);
+    assert_eq!(enqueue(&restored, "noop").await, 4, "ids go on");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,6 +45,91 @@ async fn ten_processes_migrate_an_empty_database_at_once() {
     assert_eq!(status, Status::UpToDate);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn no_advisory_lock_of_a_stranger_holds_up_a_migration() {
+    let database = Database::empty().await;
+    let (owner, stranger) = (database.owner().await, database.owner().await);
+    let login = format!("{}_viewer", database.name);
+    let create = format!("create role {login} login; grant {login} to current_user; set role {login}");
+    stranger.batch_execute(&create).await.expect("a login without rights");
+    // what earlier releases locked, and every key of theirs
+    let hold = "select count(pg_advisory_lock(7126490900 + n)) from generate_series(0, 200) n";
+    stranger.batch_execute(hold).await.expect("locks");
+
+    let found = tokio::time::timeout(common::DEADLINE, schema::migrate(&database.config("owner"))).await;
+
+    assert_eq!(found.expect("it ends").expect("migrates"), Status::Missing);
+    common::enqueue(&owner, "noop").await;
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_leaves_nothing() {
+    let database = Database::empty().await;
+    let (owner, config) = (database.owner().await, database.config("owner"));
+    owner
+        .batch_execute(
+            "create function public.fail() returns event_trigger language plpgsql as 'begin raise ''no views today''; end'; \
+             create event trigger fail on ddl_command_end when tag in ('CREATE VIEW') execute function public.fail()",
+        )
+        .await
+        .expect("something that fails late");
+
+    let failed = schema::migrate(&config).await.expect_err("it fails");
+
+    assert!(
+        failed.to_string().contains("sql/") && failed.to_string().contains("no views today"),
+        "{failed}"
+    );
+    let left = "select count(*) from pg_namespace where nspname = 'bugle'";
+    let left: i64 = owner.query_one(left, &[]).await.expect("asks").get(0);
+    assert_eq!(left, 0);
+    owner.batch_execute("drop event trigger fail").await.expect("dropped");
+    assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Missing);
+}
+
+#[tokio::test]
+async fn a_schema_of_another_program_is_left_alone() {
+    for content in [
+        "create table bugle.jobs (id integer)",
+        "create table bugle.migrations (id integer)",
+        "create function bugle.play() returns text language sql as 'select null::text'",
+        "create type bugle.mood as enum ('sad')",
+        "create table bugle.a (); create table bugle.b (); create table bugle.c (); create table bugle.d (); \
+         create table bugle.e (); create table bugle.jobs (id integer)",
+    ] {
+        let database = Database::empty().await;
+        let (owner, config) = (database.owner().await, database.config("owner"));
+        let create = format!("create schema bugle; {content}");
+        owner.batch_execute(&create).await.expect("another program");
+        let things = "select count(*) from pg_depend where refobjid = 'bugle'::regnamespace";
+        let before: i64 = owner.query_one(things, &[]).await.expect("asks").get(0);
+
+        let refused = schema::migrate(&config).await.expect_err("it is refused");
+        let checked = schema::check(&config).await.expect_err("it is refused");
+
+        assert!(refused.to_string().contains("belongs to something else"), "{refused}");
+        assert!(refused.what_to_do().expect("a hint").contains("rename"), "{refused}");
+        assert_eq!(checked.to_string(), refused.to_string());
+        let after: i64 = owner.query_one(things, &[]).await.expect("asks").get(0);
+        assert_eq!(after, before, "{content}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_schema_of_ones_own_is_enough_to_migrate() {
+    let database = Database::empty().await;
+    let owner = database.owner().await;
+    let login = format!("{}_operator", database.name);
+    let create = format!("create role {login} login; create schema bugle authorization {login}");
+    owner.batch_execute(&create).await.expect("a login with a schema");
+    let mut config = database.config("owner");
+    config.user(&login);
+
+    assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Missing);
+
+    assert_eq!(schema::check(&config).await.expect("asks"), Status::UpToDate);
+}
+
 #[tokio::test]
 async fn migrating_again_changes_nothing() {
     let database = Database::new().await;

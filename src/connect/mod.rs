@@ -23,7 +23,7 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Notification, Row, Statement};
 
-pub(crate) use pinned::{asked, is_lent, pin_session, transaction};
+pub(crate) use pinned::{asked, is_lent, own_transaction, pin_session, transaction};
 pub use target::Target;
 pub(crate) use unnamed::{Parameter, Unnamed};
 

@@ -57,7 +57,10 @@ pub(crate) async fn pin_session(client: &Client) -> Result<()> {
         "{}; show session_replication_role",
         pin(&[STATEMENTS, OURS, SESSIONS].concat(), false)
     );
-    let said = client.simple_query(&sql).await?;
+    refuse_switched_off_triggers(&client.simple_query(&sql).await?)
+}
+
+fn refuse_switched_off_triggers(said: &[SimpleQueryMessage]) -> Result<()> {
     let role = said.iter().rev().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
@@ -113,6 +116,21 @@ pub(crate) async fn asked<T>(client: &Client, question: impl Future<Output = Res
 /// # Errors
 /// If it cannot be begun.
 pub(crate) async fn transaction(client: &mut Client) -> Result<Transaction<'_>> {
+    transaction_with(client, &[STATEMENTS, OURS].concat()).await
+}
+
+/// The same where nobody else's SQL runs: as [`pin_session`] pins a session.
+///
+/// # Errors
+/// If it cannot be begun, or the login comes with triggers switched off.
+pub(crate) async fn own_transaction(client: &mut Client) -> Result<Transaction<'_>> {
+    let transaction = transaction_with(client, &[STATEMENTS, OURS, SESSIONS].concat()).await?;
+    let said = transaction.simple_query("show session_replication_role").await?;
+    refuse_switched_off_triggers(&said)?;
+    Ok(transaction)
+}
+
+async fn transaction_with<'a>(client: &'a mut Client, settings: &[(&str, &str)]) -> Result<Transaction<'a>> {
     let transaction = client
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted)
@@ -120,9 +138,7 @@ pub(crate) async fn transaction(client: &mut Client) -> Result<Transaction<'_>> 
         .deferrable(false)
         .start()
         .await?;
-    transaction
-        .batch_execute(&pin(&[STATEMENTS, OURS].concat(), true))
-        .await?;
+    transaction.batch_execute(&pin(settings, true)).await?;
     Ok(transaction)
 }
 

@@ -1,0 +1,28 @@
+-- Rows without which the engine cannot work. The migrations insert them; a dump without data brings the tables alone, and then
+-- they are put back here (src/schema.rs). Where there are rows, they stay as they are.
+
+insert into bugle.settings default values on conflict do nothing;
+insert into bugle.keeping default values on conflict do nothing;
+
+insert into bugle.retry_policies (name, kind, retries, delay, factor, max_delay, jitter, per_day, days)
+select p.*
+from (values
+    ('default', 'exponential', 15, interval '5 seconds', 2, interval '1 hour', 0.1, null::integer, null::integer),
+    ('none', 'fixed', 0, '0', 1, '0', 0, null, null),
+    ('fixed', 'fixed', 15, '1 minute', 1, '1 hour', 0.1, null, null),
+    ('exponential', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null),
+    ('fixed_then_exponential', 'fixed_then_exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null),
+    ('endless', 'endless', null, '5 seconds', 2, '1 hour', 0.1, null, null),
+    ('daily', 'daily', null, '10 minutes', 1, '1 hour', 0.1, 3, 2),
+    ('step', 'exponential', 3, '1 second', 2, '1 minute', 0.1, null, null)) p
+where not exists (select from bugle.retry_policies);
+
+-- the days whose tables came with the dump
+insert into bugle.history_days (kind, day, leaf)
+select case i.inhparent when 'bugle.jobs_ended'::regclass then 'ended' else 'failed' end, d.day::date, c.relname
+from pg_inherits i
+  join pg_class c on c.oid = i.inhrelid
+  cross join lateral substring(pg_get_expr(c.relpartbound, c.oid) from '[0-9]{4}-[0-9]{2}-[0-9]{2}') d (day)
+where i.inhparent in ('bugle.jobs_ended'::regclass, 'bugle.jobs_failed'::regclass)
+  and d.day is not null
+  and not exists (select from bugle.history_days);
