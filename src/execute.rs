@@ -30,6 +30,10 @@ use crate::worker::Identity;
 /// flush under way and the next two; more would only be more to repeat after a crash.
 const MOST_UNDELIVERED: usize = 3_000;
 
+/// How long a flush may take before no more is claimed. Its worker may be about to be given up, and whatever ends until then would be
+/// run again elsewhere.
+const LONGEST_FLUSH: Duration = Duration::from_secs(1);
+
 /// How long an executor may take to stop by itself when its time is over.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
 
@@ -45,6 +49,8 @@ pub struct Crew {
     held: Mutex<HashMap<HeldJob, Hold>>,
     ends: mpsc::UnboundedSender<End>,
     undelivered: AtomicUsize,
+    /// When the flush that is under way was begun.
+    flushing_since: Mutex<Option<Instant>>,
     /// Jobs that did not finish because the worker stops.
     interrupted: AtomicUsize,
     /// Told whenever a job was let go of.
@@ -84,6 +90,7 @@ impl Crew {
             held: Mutex::default(),
             ends,
             undelivered: AtomicUsize::new(0),
+            flushing_since: Mutex::default(),
             interrupted: AtomicUsize::new(0),
             let_go: Notify::new(),
             freed: Notify::new(),
@@ -101,6 +108,10 @@ impl Crew {
 
     /// How many more jobs may be taken before some ends are delivered.
     pub fn room(&self) -> usize {
+        let flushing_since = *self.flushing_since.lock().unwrap();
+        if flushing_since.is_some_and(|since| since.elapsed() > LONGEST_FLUSH) {
+            return 0;
+        }
         MOST_UNDELIVERED.saturating_sub(self.undelivered.load(Ordering::Acquire))
     }
 
@@ -312,8 +323,14 @@ impl Crew {
         });
     }
 
+    /// The database is about to be told of some ends.
+    pub fn flushing(&self) {
+        *self.flushing_since.lock().unwrap() = Some(Instant::now());
+    }
+
     /// The ends of these jobs are delivered, or will never be.
     pub fn delivered(&self, jobs: impl Iterator<Item = HeldJob>) {
+        *self.flushing_since.lock().unwrap() = None;
         {
             let mut all = self.held.lock().unwrap();
             for held in jobs {

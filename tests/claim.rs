@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bugle::{Context, Registry};
-use common::{Database, RunningWorker, Shared, eventually, wait_until};
+use common::{Database, RunningWorker, Shared, eventually, wait_for_state, wait_until};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,6 +127,50 @@ async fn nothing_is_skipped_when_commits_arrive_out_of_order() {
     )
     .await;
     worker.stop().await;
+}
+
+/// If it were given up now, all that it has run and cannot tell of would be run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_cannot_tell_how_jobs_ended_claims_no_more_until_it_can() {
+    let database = Database::new().await;
+    let (owner, lock) = (database.owner().await, database.owner().await);
+    let worker = database.worker(&[("default", 4)], common::noop());
+    let other = database.worker(&[("other", 4)], common::noop());
+    lock.batch_execute("begin; lock table bugle.jobs_ended in share mode")
+        .await
+        .unwrap();
+    let first = common::enqueue(&owner, "noop").await;
+    // for longer than any flush takes that is not stuck
+    wait_until(
+        &owner,
+        "select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = 'Lock' \
+         and a.query_start < clock_timestamp() - interval '2 seconds')",
+    )
+    .await;
+
+    let second = common::enqueue(&owner, "noop").await;
+    let elsewhere: i64 = owner
+        .query_one("select bugle.enqueue('noop', p_queue => 'other')", &[])
+        .await
+        .unwrap()
+        .get(0);
+    wait_for_state(&owner, elsewhere, "running").await;
+    let unlocked = "select clock_timestamp()::text";
+    let unlocked: String = lock.query_one(unlocked, &[]).await.unwrap().get(0);
+    lock.batch_execute("commit").await.unwrap();
+
+    for id in [first, second, elsewhere] {
+        wait_for_state(&owner, id, "completed").await;
+    }
+    let started_afterwards = format!("select started_at > '{unlocked}' from bugle.job($1)");
+    let row = owner.query_one(&started_afterwards, &[&second]).await.unwrap();
+    assert!(
+        row.get::<_, bool>(0),
+        "it was claimed while the first could not be completed"
+    );
+    for worker in [worker, other] {
+        assert!(worker.stop().await.is_clean());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

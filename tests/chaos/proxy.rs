@@ -19,7 +19,7 @@ pub struct Link {
     cut_after: AtomicI64,
     /// Nothing comes through until then; afterwards every connection that waited is cut.
     held_until: AtomicU64,
-    /// What the server says is thrown away until then.
+    /// What the server says is lost until then; afterwards every connection that lost something is cut.
     deaf_until: AtomicU64,
     slow_until: AtomicU64,
     muted_until: AtomicU64,
@@ -131,15 +131,13 @@ async fn pass(
         if size == 0 {
             break;
         }
-        if lasts(&link.held_until) {
-            while lasts(&link.held_until) && !cut.is_cancelled() {
+        let is_stopped = || lasts(&link.held_until) || (frames.is_some() && lasts(&link.deaf_until));
+        if is_stopped() {
+            while is_stopped() && !cut.is_cancelled() {
                 // why: a link that is held lets nothing through for a time, and then is cut
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             break;
-        }
-        if frames.is_some() && lasts(&link.deaf_until) {
-            continue;
         }
         out.clear();
         match &mut frames {

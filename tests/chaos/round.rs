@@ -66,7 +66,12 @@ pub fn play(plan: Plan, seed: u64, bars: bool) -> ExitCode {
         println!("chaos: {wrong}");
     }
     match std::env::var_os("BUGLE_CHAOS_KEEP") {
-        Some(_) => println!("histories and logs are in {}", folder.display()),
+        Some(_) => {
+            // under another name: the next round removes what rounds have left
+            let kept = std::env::temp_dir().join(format!("kept-{}", folder.file_name().expect("a name").display()));
+            std::fs::rename(&folder, &kept).expect("the folder can be renamed");
+            println!("histories and logs are in {}", kept.display());
+        }
         None => std::fs::remove_dir_all(&folder).expect("the folder can be removed"),
     }
     if wrong.is_empty() {
