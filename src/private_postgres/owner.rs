@@ -49,7 +49,7 @@ impl PrivatePostgres {
     /// # Errors
     /// When there is no Postgres to be had, or it does not start; then with what it said.
     pub fn start(options: &Options) -> Result<PrivatePostgres> {
-        let binaries = find(version_wanted(options)?)?;
+        let binaries = find(version_wanted(options)?, options.obtain)?;
         let account = Account::for_servers()?;
         let bugle = guardian_program(options)?;
         sweep(account.as_ref());
