@@ -18,11 +18,11 @@ const SETTINGS: &[&[(&str, &str)]] = &[
         ("default_transaction_deferrable", "on"),
     ],
     // long enough to connect and to pin them on a busy machine
-    &[("statement_timeout", "2s"), ("idle_session_timeout", "2s")],
+    &[("statement_timeout", "20s"), ("idle_session_timeout", "20s")],
     &[
-        ("lock_timeout", "2s"),
-        ("idle_in_transaction_session_timeout", "2s"),
-        ("transaction_timeout", "2s"),
+        ("lock_timeout", "20s"),
+        ("idle_in_transaction_session_timeout", "20s"),
+        ("transaction_timeout", "20s"),
     ],
     &[("exit_on_error", "on"), ("row_security", "off")],
     &[("search_path", "")],
