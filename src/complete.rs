@@ -270,7 +270,7 @@ pub fn log(end: &End) {
     let (command, queue, attempt) = (&end.command, &end.queue, end.attempt);
     let took_ms = end.took.as_millis() as u64;
     match &end.how {
-        How::GivenBack => tracing::info!(event = "give_back", job, claim),
+        How::GivenBack => tracing::debug!(event = "give_back", job, claim),
         How::Outcome(Outcome::Fail(failure)) => tracing::warn!(
             event = "fail",
             job,

@@ -283,6 +283,8 @@ async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
     assert_eq!(query::<i64>(&owner, "select count(*) from bugle.attempts").await, 0);
     let count = |event: &str| worker.events().iter().filter(|line| line["event"] == event).count();
     assert!(count("shortage") <= 1 + count("shortage_over"), "{}", worker.log());
+    let of_a_job = |line: &&Value| !line["job"].is_null() && line["level"] != "DEBUG";
+    assert_eq!(worker.events().iter().find(of_a_job), None, "no line for each job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
