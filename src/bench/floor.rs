@@ -265,15 +265,15 @@ impl BareBell {
         let sender = database.connect().await?;
         sender
             .batch_execute(
-                "drop table if exists bare_bell;
-                 create table bare_bell (id bigserial primary key, taken smallint not null default 0);
-                 insert into bare_bell (taken) select 0 from generate_series(1, 5000);
-                 analyze bare_bell",
+                "drop table if exists public.bare_bell;
+                 create table public.bare_bell (id bigserial primary key, taken smallint not null default 0);
+                 insert into public.bare_bell (taken) select 0 from generate_series(1, 5000);
+                 analyze public.bare_bell",
             )
             .await?;
         let notify = sender.prepare("select pg_notify('bare_bell', '')").await?;
         let insert = sender
-            .prepare("with i as (insert into bare_bell default values returning id) select pg_notify('bare_bell', '') from i")
+            .prepare("with i as (insert into public.bare_bell default values returning id) select pg_notify('bare_bell', '') from i")
             .await?;
         let (listener, heard) = Session::open(&database.config, "bugle bench").await?;
         let client = listener.client();
@@ -282,9 +282,9 @@ impl BareBell {
             .await?;
         let claim = client
             .prepare(
-                "update bare_bell set taken = 1
+                "update public.bare_bell set taken = 1
                  where id = any (array(
-                   select b.id from bare_bell b where b.taken = 0 order by b.id limit 1 for update skip locked))
+                   select b.id from public.bare_bell b where b.taken = 0 order by b.id limit 1 for update skip locked))
                  returning id",
             )
             .await?;
