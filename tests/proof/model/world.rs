@@ -548,7 +548,11 @@ impl World {
             return Said::Text(Some((held(job) && job.state == "running").to_string()));
         }
         if !held(job) || job.state != "running" {
-            let verdict = if held(job) { "repeated" } else { "fenced" };
+            let by_operator =
+                ["failed", "cancelled"].contains(&job.state.as_str()) && job.reason.as_deref() == Some("operator");
+            let by_rescue = job.state == "failed" && job.code.as_deref() == Some("worker_lost");
+            let by_itself = held(job) && !by_operator && !by_rescue;
+            let verdict = if by_itself { "repeated" } else { "fenced" };
             return Said::Text(Some(verdict.into()));
         }
         match word {
