@@ -76,10 +76,14 @@ async fn a_full_notification_queue_fails_no_enqueue_and_delays_the_job_by_the_sa
     let owner = database.owner().await;
     let path = format!("{}/sql/20_wake.sql", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the SQL");
-    assert_eq!(text.matches("pg_notification_queue_usage() < 0.9").count(), 1);
+    assert_eq!(
+        text.matches("pg_notification_queue_usage() operator(pg_catalog.<) 0.9")
+            .count(),
+        1
+    );
     let full = text.replace(
-        "pg_notification_queue_usage() < 0.9",
-        "pg_notification_queue_usage() < -1",
+        "pg_notification_queue_usage() operator(pg_catalog.<) 0.9",
+        "pg_notification_queue_usage() operator(pg_catalog.<) -1",
     );
     owner.batch_execute(&full).await.expect("a full queue");
     let mut settings = database.settings(&[("default", 4)]);
