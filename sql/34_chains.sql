@@ -158,9 +158,12 @@ $$;
 comment on function bugle.pick_with_chains is 'Lock the first ready jobs and chains of a queue that this worker could run. Their addresses.';
 revoke execute on function bugle.pick_with_chains from public;
 
--- Every chain that becomes live is noted, so that workers look for it.
+-- Every chain that becomes live is noted, so that workers look for it. Each end is looked up in the index on its own: as an anti
+-- join, or by a plan made while the table was empty, each new chain would read all chains of its name.
 create or replace function bugle.note_chain(p_command text, p_steps text[]) returns void
 language plpgsql
+set enable_seqscan = off
+set jit = off
 as $$
 begin
   perform pg_advisory_xact_lock_shared(bugle.chains_key());
@@ -172,12 +175,13 @@ begin
   insert into bugle.chains (command, steps, last_step)
   select p_command, p_steps[n.first:], p_steps[cardinality(p_steps)]
   from generate_subscripts(p_steps, 1) n (first)
-  where not exists (
-    select
+  where (
+    select c.id
     from bugle.chains c
     where c.command = p_command
       and c.key = hash_array_extended(p_steps[n.first:], 0)
-      and c.steps = p_steps[n.first:]);
+      and c.steps = p_steps[n.first:]
+    limit 1) is null;
 end
 $$;
 comment on function bugle.note_chain is 'Note what is to be done of a chain, and of each of its ends.';

@@ -222,7 +222,7 @@ as $$
 begin
   if p_queue is null and p_command is null and p_state is null and p_older_than is null and p_error_like is null then
     perform bugle.refuse('JB001', format('%s without a filter would touch every job', p_verb),
-      'Give at least one of p_queue, p_command, p_state, p_older_than, p_error_like.');
+      'Give at least one of p_queue, p_command, p_state_is, p_older_than, p_error_like.');
   end if;
   if p_limit < 0 then
     perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit), 'Null touches all that match.');

@@ -1,6 +1,20 @@
 -- operate, queues and workers: hold a whole queue or one worker back, and let it go on. Called by operators.
 
 -- pause_queue: nobody claims from it any more, at once, until it is resumed. Running jobs go on.
+-- Queues need not be declared, so the name of one can be mistyped: it is known if anything names it.
+create or replace function bugle.is_known_queue(p_queue text) returns boolean
+language sql stable
+as $$
+  select p_queue = 'default'
+    or exists (select from bugle.queues q where q.name = p_queue)
+    or exists (select from bugle.registrations r where p_queue = any (r.queues))
+    or exists (select from bugle.schedules s where s.queue = p_queue)
+    or exists (select from bugle.commands c where c.queue = p_queue)
+    or exists (select from bugle.jobs_live j where j.queue = p_queue)
+$$;
+comment on function bugle.is_known_queue is 'Whether a setting, a worker, a schedule, a template or a live job names this queue.';
+revoke execute on function bugle.is_known_queue from public;
+
 create or replace function bugle.pause_queue(p_queue text, p_note text default null) returns void
 language plpgsql
 security definer
@@ -9,6 +23,19 @@ as $$
 begin
   if coalesce(btrim(p_queue), '') = '' or length(p_queue) > 100 then
     perform bugle.refuse('JB001', '"p_queue" must have 1 to 100 characters', 'Name the queue to pause.');
+  end if;
+  if not bugle.is_known_queue(p_queue) then
+    perform bugle.refuse('JB030', format('there is no queue %s', bugle.quoted(p_queue)),
+      format('Workers and settings name: %s. A queue is also known by its jobs, or by a row in bugle.queues.', (
+        select string_agg(n.name, ', ' order by n.name)
+        from (
+          select 'default' as name
+          union
+          select q.name from bugle.queues q
+          union
+          select unnest(r.queues) from bugle.registrations r where r.stopped_at is null and r.lost_at is null
+          order by 1
+          limit 20) n)));
   end if;
   insert into bugle.queues (name, paused_at) values (p_queue, now())
   on conflict (name) do update set paused_at = coalesce(queues.paused_at, excluded.paused_at);

@@ -132,6 +132,7 @@ declare
   v_most constant integer := 10000;
   v_queue_workers integer;
   v_able integer;
+  v_paused bigint[];
   v_slots bigint;
   v_running bigint;
   v_ahead bigint;
@@ -154,14 +155,26 @@ begin
     where q.name = p_job.queue;
   end if;
 
-  select count(*), count(*) filter (where bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step)),
-    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step))
-  into v_queue_workers, v_able, v_slots
+  select count(*), count(*) filter (where s.serves and r.paused_at is null), array_agg(r.id order by r.id) filter (where s.serves and r.paused_at is not null),
+    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where s.serves and r.paused_at is null)
+  into v_queue_workers, v_able, v_paused, v_slots
   from bugle.registrations r
+    cross join lateral bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step) s (serves)
   where r.stopped_at is null
     and r.lost_at is null
-    and r.paused_at is null
     and p_job.queue = any (r.queues);
+  if v_able = 0 and v_paused is not null then
+    return query
+    select 'worker_paused',
+      case cardinality(v_paused)
+        when 1 then format('The only live worker that can run it, %s (%s on %s), is paused since %s.', r.id, r.name, r.host, bugle.in_words(now() - r.paused_at))
+        else format('All %s live workers that can run it are paused: %s.', cardinality(v_paused), array_to_string(v_paused, ', '))
+      end,
+      format('select bugle.resume_worker(%s);', r.id), jsonb_build_object('queue', p_job.queue, 'paused_workers', v_paused)
+    from bugle.registrations r
+    where r.id = v_paused[1];
+    return;
+  end if;
   if v_able = 0 then
     return query
     select 'unserved',

@@ -70,19 +70,20 @@ from bugle.registrations r
   cross join bugle.keeping k;
 comment on view bugle.workers is 'Worker processes: alive ones, and those that left in the last days.';
 
--- Which ready jobs nobody can run. Computed when asked, from the fleet and the heads of the queues.
+-- Which ready jobs no worker would claim now. Computed when asked, from the fleet and the heads of the queues.
 create or replace view bugle.unserved as
-select h.queue, h.command, h.id as first_job, h.updated_at as since, h.steps
+select h.queue, h.command, h.id as first_job, h.updated_at as since, h.steps, w.paused_workers
 from bugle.ready_needs() h
-where not exists (
-  select
-  from bugle.registrations r
-  where r.stopped_at is null
-    and r.lost_at is null
-    and r.paused_at is null
-    and h.queue = any (r.queues)
-    and coalesce(h.steps, array[h.command]) <@ r.commands);
-comment on view bugle.unserved is 'Queues and commands with ready jobs that no live worker serves; of a chain, the remaining steps. They start as soon as somebody does.';
+  cross join lateral (
+    select array_agg(r.id order by r.id) filter (where r.paused_at is not null) as paused_workers,
+      count(*) filter (where r.paused_at is null) as claiming
+    from bugle.registrations r
+    where r.stopped_at is null
+      and r.lost_at is null
+      and h.queue = any (r.queues)
+      and coalesce(h.steps, array[h.command]) <@ r.commands) w
+where w.claiming = 0;
+comment on view bugle.unserved is 'Queues and commands with ready jobs that no live worker serves, or only paused ones; of a chain, the remaining steps. They start as soon as a worker serves them.';
 
 create or replace view bugle.running_jobs as
 select

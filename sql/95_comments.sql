@@ -141,6 +141,7 @@ comment on column bugle.workers.stopped_at is 'When it signed off.';
 
 comment on column bugle.unserved.queue is 'The queue.';
 comment on column bugle.unserved.command is 'The command that no live worker serves in it.';
+comment on column bugle.unserved.paused_workers is 'Live workers that would serve it if they were not paused: see bugle.resume_worker. Null if there are none.';
 comment on column bugle.unserved.first_job is 'The first of the jobs that wait for one.';
 comment on column bugle.unserved.since is 'Since when that job has been ready.';
 

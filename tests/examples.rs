@@ -25,8 +25,7 @@ fn server() -> &'static PrivatePostgres {
     })
 }
 
-/// A program of an application: it may enqueue and look, and make its own tables, and has no other right. Beside it is
-/// a worker. The order of tea and its job must be there in the end, and nothing of the order of coffee.
+/// A program of an application, with a login that has the rights which the README gives it, and no others. Beside it is a worker. The order of tea and its job must be there in the end, and nothing of the order of coffee.
 async fn tells_the_story(mut program: Command, folder: &Folder) {
     let database = Database::empty_on(server().tcp_url("postgres").unwrap().parse().unwrap()).await;
     bugle::schema::migrate(&database.config("owner"))
@@ -34,17 +33,21 @@ async fn tells_the_story(mut program: Command, folder: &Folder) {
         .expect("migrates");
     database.create_logins().await;
     let (owner, name) = (database.owner().await, &database.name);
-    owner
-        .batch_execute(&format!(
-            "grant bugle_viewer to {name}_enqueuer; grant create on schema public to {name}_enqueuer"
-        ))
-        .await
-        .unwrap();
+    let readme = include_str!("../examples/README.md");
+    let rights = readme
+        .split("```sql,rollback\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let rights = rights.expect("what the login needs");
+    let rights = rights
+        .replace("role app ", &format!("role {name}_app "))
+        .replace("to app;", &format!("to {name}_app;"));
+    owner.batch_execute(&rights).await.expect("a login");
     let worker = "[commands.hello]\nprogram = [\"cat\"]\n";
     let _worker = WorkerProcess::start(&database, folder, "cat", worker, &[]);
 
     let url = format!(
-        "postgresql://{name}_enqueuer:{name}_enqueuer@127.0.0.1:{}/{name}?sslmode=disable",
+        "postgresql://{name}_app:secret@127.0.0.1:{}/{name}?sslmode=disable",
         server().port()
     );
     let said = run(program.env("DATABASE_URL", url)).await;
@@ -63,9 +66,8 @@ async fn tells_the_story(mut program: Command, folder: &Folder) {
         .unwrap();
     let found: [Option<String>; 3] = [row.get(0), row.get(1), row.get(2)];
     assert_eq!(found, ["tea", "Ada", "completed"].map(|text| Some(text.to_string())));
-    // logins cannot be dropped while they own something
     owner
-        .batch_execute(&format!("drop table orders; drop owned by {name}_enqueuer"))
+        .batch_execute(&format!("drop owned by {name}_app; drop role {name}_app"))
         .await
         .unwrap();
 }

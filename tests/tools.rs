@@ -334,6 +334,35 @@ async fn the_doctor_names_a_partition_of_history_that_was_detached_by_hand_and_w
     assert_eq!(well.code, 0, "{}", well.out);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let worker = database.worker(&[("default", 1)], common::noop());
+    common::wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
+    let pause = "select bugle.pause_worker(id) from bugle.workers";
+    owner.batch_execute(pause).await.expect("paused");
+    let id = enqueue(&owner, "noop").await;
+
+    let report = bugle(&database, "viewer", &["doctor", "--json"]).await.json();
+
+    let findings = report.as_array().expect("findings");
+    let paused = findings
+        .iter()
+        .find(|finding| finding["words"].as_str().unwrap().contains("paused"));
+    let paused = paused.unwrap_or_else(|| panic!("{report:#}"));
+    assert!(!report.to_string().contains("no live worker serves"), "{report:#}");
+    let mend = paused["mend"].as_str().expect("what resumes it");
+    database
+        .connect("operator")
+        .await
+        .batch_execute(mend)
+        .await
+        .expect("it runs");
+    common::wait_for_state(&owner, id, "completed").await;
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn the_doctor_finds_what_is_wrong_and_says_what_mends_it() {
     let database = Database::new().await;
@@ -367,7 +396,8 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_mends_it() {
     enqueue(&owner, "nobody").await;
     owner
         .batch_execute(
-            "select bugle.pause_queue('mail');
+            "insert into bugle.queues (name) values ('mail');
+             select bugle.pause_queue('mail');
              alter table bugle.jobs_live set (autovacuum_enabled = false)",
         )
         .await

@@ -1,6 +1,6 @@
 // Enqueue in the transaction of the business: both are there, or neither.
 //
-//	DATABASE_URL=postgres://app@localhost/shop go run .
+//	DATABASE_URL=postgres://app:secret@localhost/shop go run .
 package main
 
 import (

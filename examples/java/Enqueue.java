@@ -8,7 +8,7 @@ import java.util.Set;
 /**
  * Enqueue in the transaction of the business: both are there, or neither.
  *
- * <pre>DATABASE_URL=postgres://app@localhost/shop java -cp postgresql.jar Enqueue.java</pre>
+ * <pre>DATABASE_URL=postgres://app:secret@localhost/shop java -cp postgresql.jar Enqueue.java</pre>
  */
 public class Enqueue {
     record Placed(long order, long job) {}

@@ -1,6 +1,6 @@
 // Enqueue in the transaction of the business: both are there, or neither.
 //
-//   npm install && DATABASE_URL=postgres://app@localhost/shop node enqueue.js
+//   npm install && DATABASE_URL=postgres://app:secret@localhost/shop node enqueue.js
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Enqueue in the transaction of the business: both are there, or neither. Needs psycopg 3.
 
-    DATABASE_URL=postgres://app@localhost/shop ./enqueue.py
+    DATABASE_URL=postgres://app:secret@localhost/shop ./enqueue.py
 """
 import os, time
 

@@ -200,7 +200,8 @@ pub struct Attempt {
 
 /// One job, wherever it is now.
 ///
-/// Whether it is served is asked of the workers: `bugle.unserved` says the same, of all queues and commands at once.
+/// Whether it is served is asked of the workers, paused ones included: `bugle.unserved` says the same of all queues and commands
+/// at once, and `bugle.explain` names a worker that is paused.
 ///
 /// # Errors
 /// If the database cannot be asked.
@@ -215,7 +216,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
              j.parent, j.outstanding, j.on_success, j.on_failure, j.unique_key, j.idempotency_key, j.answer, \
              j.state = 'ready' and not exists ( \
                select from bugle.workers s \
-               where s.state = 'alive' and j.queue = any (s.queues) \
+               where s.state in ('alive', 'paused') and j.queue = any (s.queues) \
                and coalesce(j.steps[coalesce(j.step, 0) + 1:], array[j.command]) <@ s.commands) as unserved \
              from bugle.job($1) j \
              left join bugle.workers w on w.id = j.worker",

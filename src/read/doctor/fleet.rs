@@ -153,17 +153,33 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
     }
     let unserved = client
         .ask(
-            "select u.queue, u.command, extract(epoch from now() - u.since)::float8 from bugle.unserved u limit 20",
+            "select u.queue, u.command, extract(epoch from now() - u.since)::float8, u.paused_workers \
+             from bugle.unserved u limit 20",
             &[],
         )
         .await?;
     for row in &unserved {
         let (queue, command): (String, String) = (row.get(0), row.get(1));
+        let paused: Option<Vec<i64>> = row.get(3);
+        let (who, mend) = match paused.as_deref() {
+            None | Some([]) => (
+                "no live worker serves",
+                "Start a worker with that command and queue.".into(),
+            ),
+            Some([worker]) => (
+                "the only live worker is paused that serves",
+                format!("select bugle.resume_worker({worker});"),
+            ),
+            Some([worker, ..]) => (
+                "all live workers are paused that serve",
+                format!("select bugle.resume_worker({worker});"),
+            ),
+        };
         let words = format!(
-            "no live worker serves command {command:?} in queue {queue:?}; a job has waited for {}",
+            "{who} command {command:?} in queue {queue:?}; a job has waited for {}",
             length(row.get(2))
         );
-        found.push(Finding::new("queues", Level::Warn, words).mend("Start a worker with that command and queue."));
+        found.push(Finding::new("queues", Level::Warn, words).mend(mend));
     }
     if found.is_empty() {
         return Ok(Finding::ok("queues", "every ready job has a worker that serves it"));

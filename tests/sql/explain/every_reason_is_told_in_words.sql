@@ -36,6 +36,13 @@ begin
   perform bugle.pause_queue('default');
   perform pg_temp.expect(v_id, 'queue_paused: Its queue ''default'' is paused since %.');
   perform bugle.resume_queue('default');
+  perform bugle.pause_worker(v_worker);
+  perform pg_temp.expect(v_id, format('worker_paused: The only live worker that can run it, %s (tester on host-1), is paused since %%.', v_worker));
+  perform pg_temp.expect(v_unknown, 'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command ''unheard_of''.');
+  perform bugle.pause_worker(test.register(p_slots => 1));
+  perform pg_temp.expect(v_id, 'worker_paused: All 2 live workers that can run it are paused: %.');
+  delete from bugle.registrations r where r.id > v_worker;
+  perform bugle.resume_worker(v_worker);
   v_held := test.running(v_worker, v_id);
   perform pg_temp.expect(v_id, 'running: It runs since % on worker % (tester on host-1), attempt 1.');
   v_id := bugle.enqueue('noop');

@@ -13,6 +13,11 @@ begin
     'default unknown, other noop', 'unserved');
   perform test.equal((select u.first_job from bugle.unserved u where u.queue = 'other'), v_first, 'the first of them');
 
+  perform bugle.pause_worker(v_worker);
+  perform test.equal((select string_agg(concat_ws(' ', u.queue, u.command, u.paused_workers), ', ' order by u.queue, u.command) from bugle.unserved u),
+    format('default noop {%s}, default unknown, other noop', v_worker), 'when its only worker is paused');
+  perform bugle.resume_worker(v_worker);
+
   perform test.dies(v_worker);
   perform bugle.note_lost(0);
   perform test.equal((select count(*) from bugle.unserved), 3::bigint, 'when the worker is lost');
