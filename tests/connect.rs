@@ -12,7 +12,10 @@ use std::sync::OnceLock;
 use bugle::connect::{self, Session};
 use bugle::private_postgres::{Options, PrivatePostgres};
 use common::{BUGLE, Folder, RunningWorker, wait_until};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    RevokedCertParams, date_time_ymd,
+};
 
 /// A server with TLS, whose certificate is for "localhost" alone, and the files of those who know it.
 struct TlsServer {
@@ -110,12 +113,51 @@ impl Authority {
         }
     }
 
+    /// A list of what it has revoked, good until a year.
+    fn revokes(&self, serials: &[u64], until: i32) -> String {
+        revocations(serials, until)
+            .signed_by(&self.issuer)
+            .unwrap()
+            .pem()
+            .unwrap()
+    }
+
+    /// An empty list in the name of another, with its own signature.
+    fn revokes_as(&self, name: &str) -> String {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let forger = Issuer::new(params, KeyPair::generate().unwrap());
+        revocations(&[], 2049).signed_by(&forger).unwrap().pem().unwrap()
+    }
+
     fn signs(&self, name: &str, hosts: &[&str]) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let hosts: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
         let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
+        params.serial_number = Some(SERIAL.into());
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// Of every certificate that an authority of these tests signs.
+const SERIAL: u64 = 4711;
+
+fn revocations(serials: &[u64], until: i32) -> CertificateRevocationListParams {
+    let revoked = |serial: &u64| RevokedCertParams {
+        serial_number: (*serial).into(),
+        revocation_time: date_time_ymd(2020, 6, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    CertificateRevocationListParams {
+        this_update: date_time_ymd(2020, 1, 1),
+        next_update: date_time_ymd(until, 1, 1),
+        crl_number: 1.into(),
+        issuing_distribution_point: None,
+        revoked_certs: serials.iter().map(revoked).collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
     }
 }
 
@@ -264,6 +306,76 @@ async fn a_certificate_that_is_itself_trusted_needs_no_authority() {
     let other_name = refused(&full).await;
 
     assert!(other_name.contains("is for another name"), "{other_name}");
+    drop(server);
+}
+
+/// Whom psql believes is believed, and nobody else: each case is put to both.
+#[tokio::test]
+async fn certificates_are_trusted_and_revoked_as_by_psql() {
+    let server = tokio::task::spawn_blocking(private).await.unwrap();
+    let files = Folder::new();
+    let (authority, other) = (Authority::new("the authority"), Authority::new("another"));
+    let (leaf, key) = authority.signs("postgres", &["localhost"]);
+    give(server.data_dir(), "server.crt", &leaf);
+    give(server.data_dir(), "server.key", &key);
+    psql(&server, "alter system set ssl = on", &["select pg_reload_conf()"]);
+    let good = authority.revokes(&[], 2049);
+    let revoked = authority.revokes(&[SERIAL], 2049);
+    for (name, text) in [
+        ("root.crt", &authority.certificate),
+        ("other.crt", &other.certificate),
+        ("leaf.crt", &leaf),
+        ("both.crt", &[authority.certificate.as_str(), leaf.as_str()].concat()),
+        ("good.crl", &good),
+        ("revoked.crl", &revoked),
+        ("expired.crl", &authority.revokes(&[], 2021)),
+        ("other.crl", &other.revokes(&[], 2049)),
+        ("forged.crl", &other.revokes_as("the authority")),
+        ("mixed.crl", &[other.revokes(&[], 2049), good.clone()].concat()),
+    ] {
+        files.write(name, text);
+    }
+    for (folder, list) in [("good", Some(&good)), ("revoked", Some(&revoked)), ("empty", None)] {
+        fs::create_dir(files.join(folder)).unwrap();
+        if let Some(list) = list {
+            fs::write(files.join(folder).join("list.crl"), list).unwrap();
+            let rehash = Command::new("openssl").arg("rehash").arg(files.join(folder)).status();
+            assert!(rehash.unwrap().success());
+        }
+    }
+    let url = server.tcp_url("postgres").unwrap();
+    for (how, is_trusted) in [
+        ("sslrootcert=FILES/root.crt", true),
+        ("sslrootcert=FILES/other.crt", false),
+        ("sslrootcert=FILES/both.crt", true),
+        // a leaf as the only root
+        ("sslrootcert=FILES/leaf.crt", false),
+        ("sslrootcert=FILES/leaf.crt&sslcrl=FILES/good.crl", false),
+        ("sslrootcert=FILES/root.crt&sslcrl=FILES/good.crl", true),
+        ("sslrootcert=FILES/root.crt&sslcrl=FILES/mixed.crl", true),
+        ("sslrootcert=FILES/root.crt&sslcrl=FILES/revoked.crl", false),
+        ("sslrootcert=FILES/root.crt&sslcrl=FILES/expired.crl", false),
+        ("sslrootcert=FILES/root.crt&sslcrl=FILES/other.crl", false),
+        ("sslrootcert=FILES/root.crt&sslcrl=FILES/forged.crl", false),
+        // a revoked leaf that is listed as a root
+        ("sslrootcert=FILES/both.crt&sslcrl=FILES/revoked.crl", false),
+        ("sslrootcert=FILES/both.crt&sslcrl=FILES/good.crl", true),
+        ("sslrootcert=FILES/root.crt&sslcrldir=FILES/good", true),
+        ("sslrootcert=FILES/root.crt&sslcrldir=FILES/revoked", false),
+        ("sslrootcert=FILES/root.crt&sslcrldir=FILES/empty", false),
+    ] {
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let how = how.replace("FILES", &files.path().display().to_string());
+            let url = format!("{url}?sslmode={mode}&{how}").replace("127.0.0.1", "localhost");
+            let mut command = Command::new("psql");
+            command.args(["-XAtc", "select 1", &url]).env("HOME", "/nowhere");
+            let by_psql = command.output().unwrap();
+            let by_us = is_encrypted(&url).await;
+
+            assert_eq!(by_psql.status.success(), is_trusted, "psql: {how}: {}", said(&by_psql));
+            assert_eq!(by_us.is_ok(), is_trusted, "{mode} {how}: {by_us:?}");
+        }
+    }
     drop(server);
 }
 

@@ -1,44 +1,28 @@
-//! The little of X.509 that rustls does not say: which hash signed it, its common name, how long it is valid.
-//!
-//! Only certificates that somebody trusts already, or whose signature was checked, are asked for their name.
+//! What of a certificate rustls does not say: which hash signed it, its common name, its time, whether it can be a root.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::{ASN1Time, FromDer, X509Version};
 
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
-const GENERALIZED_TIME: u8 = 0x18;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// sha384WithRSAEncryption, ecdsa-with-SHA384
-const SHA384: [&[u8]; 2] = [
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c],
-    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03],
-];
+const SHA384: [&str; 2] = ["1.2.840.113549.1.1.12", "1.2.840.10045.4.3.3"];
 /// sha512WithRSAEncryption, ecdsa-with-SHA512
-const SHA512: [&[u8]; 2] = [
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d],
-    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x04],
-];
+const SHA512: [&str; 2] = ["1.2.840.113549.1.1.13", "1.2.840.10045.4.3.4"];
 /// MD5, SHA-1 and SHA-256, which all are bound by SHA-256 (RFC 5929).
-const SHA256: [&[u8]; 5] = [
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x04],
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05],
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b],
-    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01],
-    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02],
+const SHA256: [&str; 5] = [
+    "1.2.840.113549.1.1.4",
+    "1.2.840.113549.1.1.5",
+    "1.2.840.113549.1.1.11",
+    "1.2.840.10045.4.1",
+    "1.2.840.10045.4.3.2",
 ];
 
 /// What a password exchange is bound to (`tls-server-end-point`), if the certificate's algorithm defines it.
 pub fn binding(certificate: &[u8]) -> Option<Vec<u8>> {
-    let (_, whole, _) = element(certificate)?;
-    let (_, _, after_body) = element(whole)?;
-    let (_, algorithm, _) = element(after_body)?;
-    let (_, algorithm, _) = element(algorithm).filter(|(tag, ..)| *tag == OBJECT_IDENTIFIER)?;
+    let algorithm = parsed(certificate)?.signature_algorithm.algorithm.to_id_string();
+    let algorithm = algorithm.as_str();
     if SHA256.contains(&algorithm) {
         Some(Sha256::digest(certificate).to_vec())
     } else if SHA384.contains(&algorithm) {
@@ -52,15 +36,25 @@ pub fn binding(certificate: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether a host is named by the common name of a certificate that has no list of names, as older ones have it.
 pub fn common_name_fits(certificate: &[u8], host: &str) -> bool {
-    let Some(body) = body(certificate) else { return false };
-    if body.has_names {
+    let Some(certificate) = parsed(certificate) else {
+        return false;
+    };
+    // a list that cannot be read is one all the same
+    if !matches!(certificate.subject_alternative_name(), Ok(None)) {
         return false;
     }
-    let Some(name) = common_name(body.subject) else {
+    // the last one counts: names are written from the general to the particular
+    let Some(name) = certificate
+        .subject()
+        .iter_common_name()
+        .last()
+        .and_then(|name| name.as_str().ok())
+    else {
         return false;
     };
     let (name, host) = (name.to_ascii_lowercase(), host.to_ascii_lowercase());
     match name.strip_prefix("*.") {
+        _ if name.contains('\0') => false,
         Some(domain) => host.split_once('.').is_some_and(|(_, rest)| rest == domain),
         None => name == host,
     }
@@ -68,111 +62,39 @@ pub fn common_name_fits(certificate: &[u8], host: &str) -> bool {
 
 /// Whether `now` is within the certificate's time.
 pub fn is_valid_at(certificate: &[u8], now: Duration) -> bool {
-    let times = body(certificate).and_then(|body| {
-        let (tag, from, rest) = element(body.validity)?;
-        let from = time(tag, from)?;
-        let (tag, until, _) = element(rest)?;
-        Some((from, time(tag, until)?))
-    });
-    let now = SystemTime::UNIX_EPOCH + now;
-    times.is_some_and(|(from, until)| (from..=until).contains(&now))
+    let now = i64::try_from(now.as_secs())
+        .ok()
+        .and_then(|now| ASN1Time::from_timestamp(now).ok());
+    let certificate = parsed(certificate);
+    now.zip(certificate)
+        .is_some_and(|(now, certificate)| certificate.validity().is_valid_at(now))
 }
 
-struct Body<'a> {
-    validity: &'a [u8],
-    subject: &'a [u8],
-    /// Whether there is a list of names, which then alone counts.
-    has_names: bool,
+/// Whether nobody else vouches for it. OpenSSL, and so libpq, believes no chain that ends with another kind.
+pub fn is_self_issued(certificate: &[u8]) -> bool {
+    parsed(certificate).is_some_and(|certificate| certificate.subject().as_raw() == certificate.issuer().as_raw())
 }
 
-/// version, serial, algorithm, issuer, validity, subject, key, …, extensions
-fn body(certificate: &[u8]) -> Option<Body<'_>> {
-    let (_, whole, _) = element(certificate)?;
-    let (_, mut rest, _) = element(whole)?;
-    let mut next = || {
-        let (tag, content, after) = element(rest)?;
-        rest = after;
-        Some((tag, content))
+/// Whether it may vouch for others, by the rules of OpenSSL.
+pub fn is_authority(certificate: &[u8]) -> bool {
+    let Some(certificate) = parsed(certificate) else {
+        return false;
     };
-    let (first, _) = next()?;
-    if first == VERSION {
-        next()?;
-    }
-    next()?;
-    next()?;
-    let (_, validity) = next()?;
-    let (_, subject) = next()?;
-    let mut has_names = false;
-    while let Some((tag, content)) = next() {
-        if tag == EXTENSIONS {
-            let (_, mut extensions, _) = element(content)?;
-            while let Some((_, extension, after)) = element(extensions) {
-                has_names |= element(extension).is_some_and(|(_, kind, _)| kind == SUBJECT_ALTERNATIVE_NAME);
-                extensions = after;
-            }
-        }
-    }
-    Some(Body {
-        validity,
-        subject,
-        has_names,
-    })
-}
-
-/// The last one counts: names are written from the general to the particular.
-fn common_name(mut subject: &[u8]) -> Option<String> {
-    let mut name = None;
-    while let Some((_, mut set, after)) = element(subject) {
-        while let Some((SEQUENCE, attribute, next)) = element(set) {
-            let (_, kind, value) = element(attribute)?;
-            if kind == COMMON_NAME {
-                let (_, text, _) = element(value)?;
-                name = String::from_utf8(text.to_vec())
-                    .ok()
-                    .filter(|text| !text.contains('\0'));
-            }
-            set = next;
-        }
-        subject = after;
-    }
-    name
-}
-
-/// `YYMMDDHHMMSSZ`, with four digits of the year as a generalized time.
-fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
-    let text = std::str::from_utf8(text).ok()?;
-    let text = match tag {
-        GENERALIZED_TIME => text.to_owned(),
-        _ if text.get(..2)? < "50" => format!("20{text}"),
-        _ => format!("19{text}"),
+    let (Ok(constraints), Ok(usage)) = (certificate.basic_constraints(), certificate.key_usage()) else {
+        return false;
     };
-    let part = |from: usize, to: usize| text.get(from..to);
-    let rfc3339 = format!(
-        "{}-{}-{}T{}:{}:{}Z",
-        part(0, 4)?,
-        part(4, 6)?,
-        part(6, 8)?,
-        part(8, 10)?,
-        part(10, 12)?,
-        part(12, 14)?
-    );
-    humantime::parse_rfc3339(&rfc3339).ok()
+    let may_sign = usage.map(|usage| usage.value.key_cert_sign());
+    match constraints {
+        _ if may_sign == Some(false) => false,
+        Some(constraints) => constraints.value.ca,
+        None => certificate.version() == X509Version::V1 || may_sign == Some(true),
+    }
 }
 
-/// The first DER element: its tag, its content, and what comes after it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = bytes.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81..=0x84 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit)), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
+/// None if it is not a certificate, or if there is something behind it.
+fn parsed(certificate: &[u8]) -> Option<X509Certificate<'_>> {
+    let (rest, parsed) = X509Certificate::from_der(certificate).ok()?;
+    rest.is_empty().then_some(parsed)
 }
 
 #[cfg(test)]
@@ -211,6 +133,45 @@ mod tests {
         assert!(is_valid_at(&certificate, year(2026)));
         assert!(!is_valid_at(&certificate, year(2019)));
         assert!(!is_valid_at(&certificate, year(2061)));
+    }
+
+    #[test]
+    fn only_one_that_says_so_may_vouch_for_others() {
+        let leaf = made("x", &[], &PKCS_ECDSA_P256_SHA256);
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let root = params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .to_vec();
+
+        assert!(is_self_issued(&leaf) && !is_authority(&leaf));
+        assert!(is_self_issued(&root) && is_authority(&root));
+    }
+
+    #[test]
+    fn what_is_cut_short_changed_or_followed_by_something_never_panics_and_names_nobody_else() {
+        let certificate = made("db.example.org", &[], &PKCS_ECDSA_P256_SHA256);
+        let mut mutants: Vec<Vec<u8>> = (0..certificate.len()).map(|end| certificate[..end].to_vec()).collect();
+        mutants.push([certificate.as_slice(), &[0]].concat());
+        for mutant in &mutants {
+            assert!(!common_name_fits(mutant, "db.example.org") && !is_self_issued(mutant) && !is_authority(mutant));
+            assert!(binding(mutant).is_none() && !is_valid_at(mutant, Duration::from_secs(1_800_000_000)));
+        }
+        for at in 0..certificate.len() {
+            for flip in [0x01, 0x20, 0x80, 0xff] {
+                let mut mutant = certificate.clone();
+                mutant[at] ^= flip;
+                assert!(!common_name_fits(&mutant, "evil.example.org"));
+                assert!(!is_authority(&mutant), "byte {at}");
+                let _ = (
+                    binding(&mutant),
+                    is_self_issued(&mutant),
+                    is_valid_at(&mutant, Duration::ZERO),
+                );
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub type Parameters = BTreeMap<String, String>;
 
 /// Every parameter that is understood, and the variable that gives it if the string does not.
-const KNOWN: [(&str, &str); 39] = [
+const KNOWN: [(&str, &str); 50] = [
     ("host", "PGHOST"),
     ("hostaddr", "PGHOSTADDR"),
     ("port", "PGPORT"),
@@ -51,6 +51,17 @@ const KNOWN: [(&str, &str); 39] = [
     ("sslsni", "PGSSLSNI"),
     ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
     ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    ("sslcrldir", "PGSSLCRLDIR"),
+    ("sslpassword", ""),
+    ("sslkeylogfile", ""),
+    ("min_protocol_version", "PGMINPROTOCOLVERSION"),
+    ("max_protocol_version", "PGMAXPROTOCOLVERSION"),
+    ("oauth_issuer", ""),
+    ("oauth_client_id", ""),
+    ("oauth_client_secret", ""),
+    ("oauth_scope", ""),
+    ("scram_client_key", ""),
+    ("scram_server_key", ""),
     ("requirepeer", "PGREQUIREPEER"),
     ("require_auth", "PGREQUIREAUTH"),
 ];

@@ -26,6 +26,23 @@ const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVES_COUNT: u32 = 3;
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Parameters of libpq that are refused, but for these values.
+const UNSUPPORTED: &[(&str, &[&str])] = &[
+    ("requirepeer", &[]),
+    ("require_auth", &[]),
+    ("gssencmode", &["disable", "prefer"]),
+    ("sslkeylogfile", &[]),
+    // the driver speaks 3.0, which every server does
+    ("min_protocol_version", &["3.0"]),
+    ("max_protocol_version", &["3.0", "3.2", "latest"]),
+    ("oauth_issuer", &[]),
+    ("oauth_client_id", &[]),
+    ("oauth_client_secret", &[]),
+    ("oauth_scope", &[]),
+    ("scram_client_key", &[]),
+    ("scram_server_key", &[]),
+];
+
 /// All that is needed to connect: what `psql` would make of the same string in the same environment.
 #[derive(Clone)]
 pub struct Target {
@@ -71,14 +88,14 @@ impl Target {
     }
 
     fn new(parameters: Parameters) -> Result<Target> {
-        for (name, harmless) in [
-            ("requirepeer", ""),
-            ("require_auth", ""),
-            ("gssencmode", "disable prefer"),
-        ] {
-            if let Some(value) = parameters.get(name).filter(|value| !harmless.contains(value.as_str())) {
-                return Err(Error::new(format!("{name}={value} is not supported"))
-                    .hint("Bugle does without it; leaving it out would promise more than is checked."));
+        for (name, harmless) in UNSUPPORTED {
+            if parameters
+                .get(*name)
+                .is_some_and(|value| !harmless.contains(&value.as_str()))
+            {
+                // not its value: it may be a secret
+                return Err(Error::new(format!("{name} is not supported as it is given"))
+                    .hint("Bugle does without it: leave it out. Accepting it would promise what is not done."));
             }
         }
         let mode = Mode::read(&parameters)?;
@@ -155,7 +172,7 @@ impl Target {
     /// Every parameter that is in effect, for people: by libpq's names, with the password hidden.
     pub fn shown(&self) -> Vec<(String, String)> {
         let hidden = |name: &str, value: &str| match name {
-            "password" => "…".to_owned(),
+            "password" | "sslpassword" => "…".to_owned(),
             _ => value.to_owned(),
         };
         self.parameters

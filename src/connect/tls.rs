@@ -168,14 +168,52 @@ fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>> 
     }
 }
 
+/// The lists of revoked certificates that are named: one file, and those of a folder as `openssl rehash` names them.
+fn revoked(parameters: &Parameters) -> Result<Option<Vec<CertificateRevocationListDer<'static>>>> {
+    let mut files = Vec::new();
+    if let Some(folder) = parameters.get("sslcrldir") {
+        let cannot = |error: io::Error| Error::new(format!("sslcrldir: cannot read {folder}: {error}"));
+        for entry in fs::read_dir(folder).map_err(cannot)? {
+            let path = entry.map_err(cannot)?.path();
+            let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+            let number = ending.strip_prefix('r').unwrap_or_default();
+            if !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit()) {
+                files.push(("sslcrldir", path));
+            }
+        }
+    }
+    files.extend(parameters.get("sslcrl").map(|file| ("sslcrl", file.into())));
+    let mut lists = Vec::new();
+    for (name, path) in files {
+        let read =
+            CertificateRevocationListDer::pem_file_iter(&path).and_then(|all| all.collect::<Result<Vec<_>, _>>());
+        lists.extend(read.map_err(|error| Error::new(format!("{name}: cannot read {}: {error}", path.display())))?);
+    }
+    let named = ["sslcrl", "sslcrldir"]
+        .iter()
+        .any(|name| parameters.contains_key(*name));
+    match (named, lists.is_empty()) {
+        (false, _) => Ok(None),
+        (true, false) => Ok(Some(lists)),
+        (true, true) => Err(
+            Error::new("sslcrl or sslcrldir is given, and holds no list of revoked certificates")
+                .hint("A file has them in PEM; a folder is made ready by: openssl rehash FOLDER."),
+        ),
+    }
+}
+
 /// Whom to believe to be the server.
 #[derive(Debug)]
 struct Verifier {
     mode: Mode,
-    /// None where anybody is believed.
+    /// None where anybody is believed, or only a server's own certificate.
     chains: Option<Arc<WebPkiServerVerifier>>,
-    /// A certificate that is itself trusted needs nobody to vouch for it.
+    /// A server's own self-signed certificate, if it is itself trusted, needs nobody to vouch for it.
     pinned: Vec<CertificateDer<'static>>,
+    /// Those between a root and the server that are in our file, for servers that do not send them.
+    between: Vec<CertificateDer<'static>>,
+    /// Whether each certificate must be found in a list of those that are not revoked.
+    revocable: bool,
     provider: Arc<CryptoProvider>,
 }
 
@@ -192,10 +230,12 @@ impl Verifier {
                 mode,
                 chains: None,
                 pinned: Vec::new(),
+                between: Vec::new(),
+                revocable: false,
                 provider,
             });
         }
-        let pinned = match roots {
+        let given = match roots {
             Some("system") => rustls_native_certs::load_native_certs().certs,
             Some(file) => certificates("sslrootcert", file)?,
             None => {
@@ -203,27 +243,41 @@ impl Verifier {
                     .hint("Name the file of your authority with sslrootcert=…, use sslrootcert=system for public ones, or put it to ~/.postgresql/root.crt."));
             }
         };
+        let (pinned, between): (Vec<_>, Vec<_>) = given
+            .into_iter()
+            .partition(|certificate| certificate::is_self_issued(certificate));
+        let roots: Vec<_> = pinned
+            .iter()
+            .filter(|certificate| certificate::is_authority(certificate))
+            .cloned()
+            .collect();
         let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(pinned.iter().cloned());
-        if store.is_empty() {
-            return Err(Error::new(
-                "sslrootcert holds no certificate of an authority that could be used",
+        store.add_parsable_certificates(roots);
+        if pinned.is_empty() {
+            return Err(Error::new("sslrootcert holds no root certificate that could be used").hint(
+                "A root is signed by itself. A certificate that another one has signed is not trusted without that one, as with psql.",
             ));
         }
-        let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
-        if let Some(file) = parameters.get("sslcrl") {
-            let lists = CertificateRevocationListDer::pem_file_iter(file)
-                .and_then(|all| all.collect::<Result<Vec<_>, _>>())
-                .map_err(|error| Error::new(format!("sslcrl: cannot read {file}: {error}")))?;
-            builder = builder.with_crls(lists).allow_unknown_revocation_status();
-        }
-        let chains = builder
-            .build()
-            .map_err(|error| Error::new(format!("sslrootcert: {error}")))?;
+        let revoked = revoked(parameters)?;
+        let revocable = revoked.is_some();
+        let chains = match store.is_empty() {
+            true => None,
+            false => {
+                let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
+                // each certificate of the chain, and no list that is out of date
+                let builder = builder
+                    .with_crls(revoked.unwrap_or_default())
+                    .enforce_revocation_expiration();
+                let chains = builder.build();
+                Some(chains.map_err(|error| Error::new(format!("sslrootcert, sslcrl or sslcrldir: {error}")))?)
+            }
+        };
         Ok(Verifier {
             mode,
-            chains: Some(chains),
+            chains,
             pinned,
+            between,
+            revocable,
             provider,
         })
     }
@@ -246,17 +300,23 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(chains) = &self.chains else {
+        if self.mode < Mode::VerifyCa {
             return Ok(ServerCertVerified::assertion());
-        };
+        }
         if self.pinned.iter().any(|root| root.as_ref() == end_entity.as_ref()) {
             let valid = certificate::is_valid_at(end_entity, std::time::Duration::from_secs(now.as_secs()));
             valid.then_some(()).ok_or(CertificateError::Expired)?;
+            // it would have to vouch for not having revoked itself
+            (!self.revocable)
+                .then_some(())
+                .ok_or(CertificateError::UnknownRevocationStatus)?;
             self.check_name(end_entity, host)?;
             return Ok(ServerCertVerified::assertion());
         }
         // the chain is checked before the name
-        match chains.verify_server_cert(end_entity, intermediates, host, ocsp, now) {
+        let chains = self.chains.as_ref().ok_or(CertificateError::UnknownIssuer)?;
+        let between: Vec<CertificateDer<'_>> = intermediates.iter().chain(&self.between).cloned().collect();
+        match chains.verify_server_cert(end_entity, &between, host, ocsp, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => {

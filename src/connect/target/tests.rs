@@ -54,6 +54,37 @@ fn what_is_not_understood_is_refused_and_says_what_is() {
 }
 
 #[test]
+fn what_postgres_18_brought_is_accepted_or_refused_by_name_and_never_shown() {
+    for name in [
+        "sslkeylogfile",
+        "min_protocol_version",
+        "max_protocol_version",
+        "oauth_issuer",
+        "oauth_client_id",
+        "oauth_client_secret",
+        "oauth_scope",
+        "scram_client_key",
+        "scram_server_key",
+    ] {
+        let error = target(&format!("host=a {name}=s3cret")).unwrap_err().to_string();
+
+        assert!(error.starts_with(&format!("{name} is not supported")), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+    for harmless in [
+        "min_protocol_version=3.0",
+        "max_protocol_version=latest",
+        "sslpassword=s3cret",
+    ] {
+        let accepted = target(&format!("host=a {harmless}")).unwrap();
+
+        assert!(!format!("{accepted:?}").contains("s3cret"));
+    }
+    let missing = target("host=a sslmode=verify-ca sslrootcert=/nowhere sslcrldir=/nowhere").unwrap_err();
+    assert!(missing.to_string().contains("cannot read /nowhere"), "{missing}");
+}
+
+#[test]
 fn a_password_is_never_shown() {
     let target = target("host=a user=ada password=s3cret").unwrap();
 
