@@ -9,17 +9,35 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::poll::look_for;
 use super::{BUGLE, Database};
 
+const PREFIX: &str = "bugle-test-";
+
+/// Remove what test programs left behind that were killed: no folder of theirs was dropped.
+fn sweep() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries.filter(|_| Path::new("/proc/self").exists()) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A folder that is gone with the test.
 pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new() -> Folder {
+        static SWEPT: std::sync::Once = std::sync::Once::new();
+        SWEPT.call_once(sweep);
         Folder::within(&std::env::temp_dir())
     }
 
     /// In a place that is gone itself: for what is never dropped.
     pub fn within(place: &Path) -> Folder {
-        let path = place.join(format!("bugle-test-{:016x}", fastrand::u64(..)));
+        let path = place.join(format!("{PREFIX}{}-{:016x}", std::process::id(), fastrand::u64(..)));
         std::fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }
