@@ -4,9 +4,15 @@
 -- functions call are neither, they inherit both, and setting them again for each call would cost more than most helpers do.
 -- What runs often is plpgsql, which keeps its plans; functions in plain SQL are planned anew each time before PostgreSQL 18.
 --
--- Advisory lock keys are 64 bits wide. Where one belongs to a queue it is a 64-bit hash of the queue's name, seeded apart
--- for each use: no lookup is needed while a job is being inserted, and two queues would have to be found that collide in
--- all 64 bits before one could take the other's wake-ups.
+-- Advisory locks are hints: any login of the database can take one, and hold it for as long as it likes. A stranger that holds
+-- one can slow Bugle down (more notifications, more polling), never stop it. Whatever decides progress or correctness is a lock
+-- on a row or table of this schema instead: bugle.keeping (who is keeper), bugle.claim_locks (counting), bugle.limit_gate
+-- (the first limit), bugle.chains (pruning).
+--
+-- All keys are here. They are 64 bits wide. Each kind has its own number, which seeds the hash of the name it belongs to: no
+-- lookup is needed while a job is inserted, and two names would have to collide in all 64 bits before one could take the
+-- other's wake-ups. The two hot paths, bugle.admit with bugle.bell_is_free and bugle.is_heard, repeat the number instead of
+-- calling the function; tests/sql/wake/lock_keys_differ.sql compares them.
 
 -- Raised when an older worker could misunderstand a function of this schema. An older worker runs on while it is unchanged.
 create or replace function bugle.protocol() returns integer
@@ -26,15 +32,55 @@ language sql immutable parallel safe
 return hashtextextended(p_queue, 7126490982);
 comment on function bugle.follower_key is 'The advisory lock that shows that somebody follows the sentinel of a queue.';
 
-create or replace function bugle.keeper_key() returns bigint
+-- Held, shared, by sessions that subscribed to the events of a queue; null stands for all queues, which no queue is named.
+create or replace function bugle.hearing_key(p_queue text) returns bigint
 language sql immutable parallel safe
-return 7126490983;
-comment on function bugle.keeper_key is 'The advisory lock of the one worker that keeps the house.';
+return hashtextextended(coalesce(p_queue, ''), 7126490983);
+comment on function bugle.hearing_key is 'The advisory lock that shows that a session listens to the events of a queue; null: of all queues.';
 
-create or replace function bugle.deputy_key() returns bigint
+-- Fresh for each connection of a worker: a link that is half open keeps the lock of a backend whose worker came back long ago.
+create or replace function bugle.new_life_key() returns bigint
+language sql volatile
+return hashtextextended(gen_random_uuid()::text, 7126490984);
+comment on function bugle.new_life_key is 'A key for the advisory lock that proves that a worker''s session is alive.';
+
+create or replace function bugle.audience_key() returns bigint
 language sql immutable parallel safe
-return 7126490984;
-comment on function bugle.deputy_key is 'The advisory lock of the one worker that watches the keeper.';
+return 7126490985;
+comment on function bugle.audience_key is 'The advisory lock that shows that a session listens to the events of any queue.';
+
+create or replace function bugle.silence_key() returns bigint
+language sql immutable parallel safe
+return 7126490986;
+comment on function bugle.silence_key is 'The advisory lock of transactions that have ended jobs silently.';
+
+-- Who holds which of them: the holder matters as much as the lock, which a stranger may have taken. Reading pg_locks stops the
+-- whole lock table for a moment, so nothing that runs for each job does it.
+create or replace function bugle.advisory_locks() returns table (pid integer, key bigint, is_exclusive boolean)
+language sql
+as $$
+  select l.pid, l.classid::bigint << 32 | l.objid::bigint, l.mode = 'ExclusiveLock'
+  from pg_catalog.pg_locks l
+  where l.locktype = 'advisory'
+    and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+    and l.objsubid = 1
+    and l.granted
+$$;
+comment on function bugle.advisory_locks is 'The advisory locks held in this database, and by which sessions.';
+revoke execute on function bugle.advisory_locks from public;
+
+drop function if exists bugle.holds(bigint);
+create or replace function bugle.holds(p_key bigint, p_pid integer default pg_backend_pid()) returns boolean
+language sql
+as $$
+  select exists (select from bugle.advisory_locks() l where l.pid = p_pid and l.key = p_key)
+$$;
+comment on function bugle.holds is 'Whether a session, by default this one, holds an advisory lock.';
+revoke execute on function bugle.holds from public;
+
+-- of an earlier revision
+drop function if exists bugle.keeper_key(), bugle.deputy_key(), bugle.hold_once(bigint), bugle.chains_key(),
+  bugle.limits_key(text), bugle.exact_key(text), bugle.command_key(text);
 
 -- Hashed, because a queue's name may be longer than a channel's.
 create or replace function bugle.bell_channel(p_queue text) returns text

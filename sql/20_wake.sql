@@ -217,11 +217,13 @@ revoke execute on function bugle.scout from public;
 
 -- A worker that found nothing asks to sleep. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;
---   follower: another does; this worker is called when that one has more than it can take;
---   awake:    a silent transaction is still open: look again soon;
+--   follower: another worker does, or polls; this one is called when there is more than that one can take;
+--   awake:    it polls this queue for all others, because the bell could not be had: a transaction that has enqueued silently
+--             is still open, or a stranger holds the bell;
+--   unplaced: none of these could be had, because a stranger holds the lock of followers: look again after a while;
 --   paused:   an operator paused this worker: it holds nothing, and is called when it is resumed.
--- has_work is the last look, with a snapshot taken after the bell was granted. Whoever names cursors looks only behind them, and must
--- not forget to scout before them.
+-- has_work is the last look, with a snapshot taken after the bell was granted. A worker that names cursors looks only behind
+-- them, and must not forget to scout before them.
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
 create or replace function bugle.arm(
@@ -244,30 +246,111 @@ begin
     return;
   end if;
   foreach v_queue in array coalesce(p_queues, '{}') loop
-    if pg_try_advisory_lock(bugle.bell_key(v_queue)) then
-      v_modes := v_modes || 'sentinel'::text;
-    elsif pg_try_advisory_lock_shared(bugle.bell_key(v_queue)) then
-      perform pg_advisory_unlock_shared(bugle.bell_key(v_queue));
-      v_modes := v_modes || 'awake'::text;
-    elsif not pg_try_advisory_lock_shared(bugle.follower_key(v_queue)) then
-      v_modes := v_modes || 'awake'::text;
-    elsif pg_try_advisory_lock_shared(bugle.bell_key(v_queue)) then
-      -- the sentinel woke up before it could see that we follow it
-      perform pg_advisory_unlock_shared(bugle.bell_key(v_queue));
-      perform pg_advisory_unlock_shared(bugle.follower_key(v_queue));
-      v_modes := v_modes || 'awake'::text;
-    else
-      v_modes := v_modes || 'follower'::text;
-    end if;
+    v_modes := v_modes || case
+      when pg_try_advisory_lock(bugle.bell_key(v_queue)) then 'sentinel'
+      else bugle.stand_by(p_worker, v_queue) end;
   end loop;
   v_work := array(select l.queue from bugle.look(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
+  perform bugle.hand_on(p_worker, u.queue)
+  from unnest(p_queues, v_modes) u (queue, mode)
+  where u.mode in ('sentinel', 'awake')
+    and u.queue <> all (v_work);
   return query
   select u.queue, u.mode, u.queue = any (v_work)
   from unnest(p_queues, v_modes) u (queue, mode);
 end
 $$;
-comment on function bugle.arm(bigint, text[], integer[], bigint[]) is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more, behind these cursors.';
+comment on function bugle.arm(bigint, text[], integer[], bigint[]) is 'Go to sleep on these queues: take the bell of each, or follow the worker that has it, and look once more, behind these cursors.';
 revoke execute on function bugle.arm(bigint, text[], integer[], bigint[]) from public;
+
+-- The place of a worker that could not have the bell. It follows if another worker looks into the queue: the sentinel, or the
+-- watcher that polls. Whether there is one is asked again once this session is seen as a follower: the other may have left the
+-- queue, calling nobody, just before. If there is none, this worker becomes the watcher. A watcher that becomes a follower gives
+-- its lease up first: others wait for that row, and do not follow one that sleeps.
+create or replace function bugle.stand_by(p_worker bigint, p_queue text) returns text
+language plpgsql
+as $$
+begin
+  if not bugle.has_sentinel(p_queue) and bugle.watch(p_worker, p_queue) then
+    return 'awake';
+  elsif not pg_try_advisory_lock_shared(bugle.follower_key(p_queue)) then
+    return 'unplaced';
+  end if;
+  perform bugle.stop_watching(p_queue, p_worker);
+  if not bugle.has_sentinel(p_queue) and bugle.watch(p_worker, p_queue) then
+    perform pg_advisory_unlock_shared(bugle.follower_key(p_queue));
+    return 'awake';
+  end if;
+  return 'follower';
+end
+$$;
+comment on function bugle.stand_by is 'What a worker does for a queue whose bell it could not have: follow, or poll for all.';
+revoke execute on function bugle.stand_by from public;
+
+-- A shared lock is compatible with transactions that have enqueued silently, so being granted one is the quick way to know
+-- that nobody sleeps. Refused, the holder must be a registered worker: a stranger, or the backend of a link that is half open,
+-- would be followed for ever.
+create or replace function bugle.has_sentinel(p_queue text) returns boolean
+language plpgsql
+as $$
+begin
+  if pg_try_advisory_lock_shared(bugle.bell_key(p_queue)) then
+    perform pg_advisory_unlock_shared(bugle.bell_key(p_queue));
+    return false;
+  end if;
+  return exists (
+    select
+    from bugle.advisory_locks() l
+      join bugle.registrations r on r.backend_pid = l.pid
+    where l.key = bugle.bell_key(p_queue)
+      and l.is_exclusive
+      and r.stopped_at is null
+      and r.lost_at is null);
+end
+$$;
+comment on function bugle.has_sentinel is 'Whether a worker sleeps for a queue and is rung for it.';
+revoke execute on function bugle.has_sentinel from public;
+
+-- Among many idle workers one polls while the bell cannot be had. Its lease is longer than the pause between two of its calls.
+create or replace function bugle.watch(p_worker bigint, p_queue text) returns boolean
+language plpgsql
+as $$
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  insert into bugle.watchers as w (queue, worker, until)
+  select p_queue, r.id, clock_timestamp() + interval '2 seconds'
+  from bugle.registrations r
+  where r.id = p_worker
+    -- nobody makes another worker the one that all others rely on
+    and r.backend_pid = pg_backend_pid()
+  on conflict (queue) do update
+  set worker = excluded.worker,
+    until = excluded.until
+  where w.worker = excluded.worker
+    or w.until not between clock_timestamp() and clock_timestamp() + interval '2 seconds'
+    or not bugle.may_be_alive(w.worker);
+  return found;
+end
+$$;
+comment on function bugle.watch is 'Become, or stay, the worker that polls a queue. False if another one does.';
+revoke execute on function bugle.watch from public;
+
+create or replace function bugle.stop_watching(p_queue text, p_worker bigint default null) returns void
+language plpgsql
+as $$
+begin
+  update bugle.watchers w
+  set until = '-infinity'
+  where w.queue = p_queue
+    and w.until > '-infinity'
+    and w.worker = coalesce(p_worker, w.worker);
+  if found then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+end
+$$;
+comment on function bugle.stop_watching is 'Nobody, or no longer this worker, polls a queue for all others.';
+revoke execute on function bugle.stop_watching from public;
 
 create or replace function bugle.arm(p_worker bigint, p_queues text[])
 returns table (queue text, mode text, has_work boolean)
@@ -283,32 +366,39 @@ $$;
 comment on function bugle.arm(bigint, text[]) is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more.';
 revoke execute on function bugle.arm(bigint, text[]) from public;
 
--- Whoever looks into a queue and is full, or leaves, hands over to one follower: not to all of them, or fifty idle workers
--- would start for one job.
+-- Live workers that follow in a queue.
+create or replace function bugle.followers(p_queue text) returns setof bugle.registrations
+language plpgsql
+as $$
+begin
+  return query
+  select r.*
+  from bugle.advisory_locks() l
+    join bugle.registrations r on r.backend_pid = l.pid
+  where l.key = bugle.follower_key(p_queue)
+    and not l.is_exclusive
+    and l.pid <> pg_backend_pid()
+    and r.stopped_at is null
+    and r.lost_at is null;
+end
+$$;
+comment on function bugle.followers is 'The workers that can be called to look into a queue.';
+revoke execute on function bugle.followers from public;
+
+-- A worker that looks into a queue and is full, or leaves, hands over to one follower: not to all of them, or fifty idle
+-- workers would start for one job. It ceases to be the watcher before it looks for followers: see bugle.stand_by.
 create or replace function bugle.pass_on(p_queue text) returns void
 language plpgsql
 as $$
 declare
   v_worker bigint;
 begin
+  perform bugle.stop_watching(p_queue);
   -- granted: nobody follows. This is the usual case under load, and far cheaper than reading pg_locks.
   if pg_try_advisory_xact_lock(bugle.follower_key(p_queue)) then
     return;
   end if;
-  select max(r.id) into v_worker
-  from pg_locks l
-    join bugle.registrations r on r.backend_pid = l.pid and r.stopped_at is null and r.lost_at is null
-  where l.locktype = 'advisory'
-    and l.database = (select d.oid from pg_database d where d.datname = current_database())
-    and l.objsubid = 1
-    and l.classid = (bugle.follower_key(p_queue) >> 32 & 4294967295)::oid
-    and l.objid = (bugle.follower_key(p_queue) & 4294967295)::oid
-    and l.mode = 'ShareLock'
-    and l.granted
-    and l.pid <> pg_backend_pid()
-  group by l.pid
-  order by random()
-  limit 1;
+  select f.id into v_worker from bugle.followers(p_queue) f order by random() limit 1;
   if v_worker is not null then
     perform bugle.announce(bugle.worker_channel(v_worker), 'look ' || p_queue);
   end if;
@@ -316,6 +406,39 @@ end
 $$;
 comment on function bugle.pass_on is 'Call one follower of a queue to look into it.';
 revoke execute on function bugle.pass_on from public;
+
+-- A worker that was rung for, or polls for all, may not serve the commands of what waits: while a deployment is rolled out, the
+-- fleet is mixed. Before it sleeps it calls one follower of each other kind that could start something.
+create or replace function bugle.hand_on(p_worker bigint, p_queue text) returns void
+language plpgsql
+as $$
+declare
+  v_commands constant text[] := (select r.commands from bugle.registrations r where r.id = p_worker);
+begin
+  -- a fleet whose workers all serve the same pays for this look, and no more
+  if not exists (
+      select
+      from bugle.registrations r
+      where r.stopped_at is null
+        and r.lost_at is null
+        and p_queue = any (r.queues)
+        and not r.commands <@ v_commands)
+    or pg_try_advisory_xact_lock(bugle.follower_key(p_queue))
+  then
+    return;
+  end if;
+  perform bugle.announce(bugle.worker_channel(k.id), 'look ' || p_queue)
+  from (
+    select distinct on (f.commands) f.id
+    from bugle.followers(p_queue) f
+    where not f.commands <@ v_commands
+    order by f.commands, random()
+    limit 8) k
+  where exists (select from bugle.look(k.id, array[p_queue]));
+end
+$$;
+comment on function bugle.hand_on is 'Call followers that serve what a worker does not, if there is work for them.';
+revoke execute on function bugle.hand_on from public;
 
 -- The caller knows what it holds on each queue; asking for more would warn.
 create or replace function bugle.disarm(p_queue text, p_mode text) returns void
@@ -343,3 +466,49 @@ begin
 end
 $$;
 comment on function bugle.stand_down is 'Stop looking into queues: let go of their bells and call somebody else.';
+
+-- Sessions in the way: they hold an advisory lock of Bugle, and are no registered workers. They make workers poll and enqueuers
+-- notify, and no more than that. A transaction that has enqueued holds a bell too; it is named once it has been open for a minute.
+create or replace function bugle.strangers()
+returns table (pid integer, login name, program text, lock text, queue text, since timestamptz)
+language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  return query
+  with queues as (
+    select distinct q.queue
+    from bugle.registrations r
+      cross join lateral unnest(r.queues) q (queue)
+    where r.stopped_at is null
+  ),
+  keys as (
+    select 'bell' as lock, q.queue, bugle.bell_key(q.queue) as key from queues q
+    union all
+    select 'follower', q.queue, bugle.follower_key(q.queue) from queues q
+    union all
+    select 'hearing', q.queue, bugle.hearing_key(q.queue) from queues q
+    union all
+    select 'hearing', null, bugle.hearing_key(null)
+    union all
+    select 'audience', null, bugle.audience_key()
+    union all
+    select 'silence', null, bugle.silence_key()
+    union all
+    select 'life', null, r.life_key from bugle.registrations r where r.stopped_at is null
+  )
+  select a.pid, a.usename, a.application_name, k.lock, k.queue, coalesce(a.xact_start, a.state_change)
+  from bugle.advisory_locks() l
+    join keys k on k.key = l.key
+    join pg_stat_activity a on a.pid = l.pid
+  where not exists (
+      select from bugle.registrations r where r.backend_pid = l.pid and r.stopped_at is null and r.lost_at is null)
+    -- a session that subscribed to events holds these two, shared
+    and (k.lock not in ('hearing', 'audience') or l.is_exclusive)
+    and (a.state = 'idle' or a.xact_start < clock_timestamp() - interval '1 minute')
+  order by a.pid, k.lock, k.queue;
+end
+$$;
+comment on function bugle.strangers is 'Sessions that are no workers and hold advisory locks of Bugle: they slow it down.';
+revoke execute on function bugle.strangers from public;

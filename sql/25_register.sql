@@ -8,7 +8,7 @@ create or replace function bugle.prove_life(p_worker bigint) returns void
 language plpgsql
 as $$
 declare
-  v_key constant bigint := hashtextextended(gen_random_uuid()::text, 7126490985);
+  v_key constant bigint := bugle.new_life_key();
 begin
   perform pg_advisory_lock(v_key);
   update bugle.registrations r
@@ -163,8 +163,24 @@ begin
     limit 1) is null;
 end
 $$;
-comment on function bugle.not_held is 'Which of the jobs a worker believes to run are not its own any more.';
-revoke execute on function bugle.not_held from public;
+comment on function bugle.not_held(bigint, bugle.held_job[]) is 'Which of the jobs a worker believes to run are not its own any more.';
+revoke execute on function bugle.not_held(bigint, bugle.held_job[]) from public;
+
+-- Asked by a worker that was told by a notification that a job was cancelled: any login can send one, so it is looked up.
+create or replace function bugle.not_held(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
+returns setof bugle.verdict
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  return query
+  select v.* from bugle.not_held(p_worker, p_running) v;
+end
+$$;
+comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is 'Which of these jobs this worker does not hold any more.';
+revoke execute on function bugle.not_held(bigint, uuid, bugle.held_job[]) from public;
 
 -- The other way round: what a worker holds here and does not name. Its claim was committed after the worker had come back by
 -- another connection, or the end of the job was refused before bugle.attach took its claim up again. Nobody runs those. The

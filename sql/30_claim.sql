@@ -114,6 +114,8 @@ begin
     end if;
     if v_count >= v_request.slots then
       perform bugle.pass_on(v_request.queue);
+    elsif v_request.mode = 'lookout' then
+      perform bugle.hand_on(p_worker, v_request.queue);
     end if;
   end loop;
 end

@@ -1,27 +1,10 @@
 -- limits: how much room there is in a queue, for a key, for a command. Used by claims of queues that have limits or keys.
 --
--- Such a queue is claimed exactly: one claim at a time, under an advisory lock that it keeps until it commits, so that the next
--- one sees what it took. All others are claimed as ever, side by side. What makes a queue exact:
+-- Such a queue is claimed exactly: one claim at a time, under a row lock that it keeps until it commits, so that the next one
+-- sees what it took. All others are claimed as ever, side by side. What makes a queue exact:
 --   a limit in bugle.queues; a ready job with an order_key, a limit_key or a fair_key; a limit of a command the worker serves.
 -- A claim of the ordinary kind never takes a job with a key: the first such job may be committed between its look at the queue
 -- and its look at the jobs.
-
--- Shared by every claim while it decides by which kind it claims, exclusive for whoever sets the first limit of a queue: no
--- claim that has not seen the limit may be under way when it is committed.
-create or replace function bugle.limits_key(p_queue text) returns bigint
-language sql immutable parallel safe
-return hashtextextended(p_queue, 7126490986);
-comment on function bugle.limits_key is 'The advisory lock that keeps claims of a queue and its first limit apart.';
-
-create or replace function bugle.exact_key(p_queue text) returns bigint
-language sql immutable parallel safe
-return hashtextextended(p_queue, 7126490987);
-comment on function bugle.exact_key is 'The advisory lock of the one claim that counts in a queue.';
-
-create or replace function bugle.command_key(p_command text) returns bigint
-language sql immutable parallel safe
-return hashtextextended(p_command, 7126490988);
-comment on function bugle.command_key is 'The advisory lock of the one claim that counts the jobs of a command.';
 
 -- The subqueries have a limit and not the form of "exists": that could be planned as one scan of all keyed jobs.
 create or replace function bugle.exact_queues(p_queues text[], p_commands text[]) returns text[]
@@ -58,35 +41,99 @@ $$;
 comment on function bugle.exact_queues is 'Which of these queues are claimed one claim at a time, because something is to be counted or kept in order.';
 revoke execute on function bugle.exact_queues from public;
 
+-- Which queues a claim must not touch because their first limit is being set: no claim that has not seen the limit may be
+-- under way when it is committed. Claims pass a gate, a lock on an empty table, which costs next to nothing while no limit is
+-- being set. While one is, they lock the row of each queue in bugle.queues instead, which the one that is getting a limit does
+-- not allow. The row is made if there is none: its first limit may be about to insert it.
+create or replace function bugle.queues_at_gate(p_queues text[]) returns text[]
+language plpgsql
+as $$
+declare
+  v_queue text;
+  v_refused text[] := '{}';
+  v_timeout constant text := current_setting('lock_timeout');
+begin
+  begin
+    lock table bugle.limit_gate in row exclusive mode nowait;
+    return '{}';
+  exception when lock_not_available then
+    perform set_config('lock_timeout', '200ms', true);
+  end;
+  foreach v_queue in array p_queues loop
+    begin
+      insert into bugle.queues (name) values (v_queue) on conflict do nothing;
+      perform from bugle.queues q where q.name = v_queue for share nowait;
+    exception when lock_not_available then
+      v_refused := v_refused || v_queue;
+    end;
+  end loop;
+  perform set_config('lock_timeout', v_timeout, true);
+  return v_refused;
+end
+$$;
+comment on function bugle.queues_at_gate is 'Which of these queues are getting their first limit at this moment.';
+revoke execute on function bugle.queues_at_gate from public;
+
 -- Locks are taken in the order of their names: queues, then commands. Nobody waits long: claims are short, but one whose worker
--- was stopped in the middle may hold its lock until the keeper ends it, and then the other queues must be served. Queues that
--- could not be had are left out of this claim; the last look before sleep sees that there is work.
+-- was stopped in the middle may hold its lock until the keeper ends it, and then the other queues must be served. A queue that
+-- could not be had is left out of this claim; the last look before sleep sees that there is work.
 create or replace function bugle.lock_limits(p_queues text[], p_commands text[], out exact text[], out unavailable text[])
 language plpgsql
 as $$
 declare
-  v_timeout constant text := current_setting('lock_timeout');
+  v_queue text;
+  v_limited text[];
 begin
-  unavailable := array(
-    select q.queue from unnest(p_queues) q (queue) where not pg_try_advisory_xact_lock_shared(bugle.limits_key(q.queue)));
+  unavailable := bugle.queues_at_gate(p_queues);
   exact := bugle.exact_queues(p_queues, p_commands);
   if exact = '{}' then
     return;
   end if;
-  begin
-    perform set_config('lock_timeout', '200ms', true);
-    perform pg_advisory_xact_lock(bugle.exact_key(q.queue)) from unnest(exact) q (queue);
-    perform pg_advisory_xact_lock(bugle.command_key(t.name))
-    from (
-      select t.name from bugle.commands t where t.max_running is not null and t.name = any (p_commands) order by t.name) t;
-    perform set_config('lock_timeout', v_timeout, true);
-  exception when lock_not_available then
-    unavailable := unavailable || exact;
-  end;
+  foreach v_queue in array exact loop
+    if not bugle.lock_for_claim('queue', v_queue) then
+      unavailable := unavailable || v_queue;
+    end if;
+  end loop;
+  v_limited := array(
+    select t.name from bugle.commands t where t.max_running is not null and t.name = any (p_commands) order by t.name);
+  foreach v_queue in array v_limited loop
+    -- a command's limit holds in all queues
+    if not bugle.lock_for_claim('command', v_queue) then
+      unavailable := p_queues;
+    end if;
+  end loop;
 end
 $$;
 comment on function bugle.lock_limits is 'Which queues this claim must count in, under their locks, and which it must leave alone this time.';
 revoke execute on function bugle.lock_limits from public;
+
+-- The row is made by the first claim that needs it. Mostly the lock is free; only a claim that has to wait pays for a
+-- subtransaction, which a time limit of the wait needs.
+create or replace function bugle.lock_for_claim(p_kind text, p_name text) returns boolean
+language plpgsql
+as $$
+declare
+  v_timeout constant text := current_setting('lock_timeout');
+  v_is_ours boolean;
+begin
+  perform from bugle.claim_locks l where l.kind = p_kind and l.name = p_name for update skip locked;
+  if found then
+    return true;
+  end if;
+  perform set_config('lock_timeout', '200ms', true);
+  begin
+    insert into bugle.claim_locks (kind, name) values (p_kind, p_name) on conflict do nothing;
+    perform from bugle.claim_locks l where l.kind = p_kind and l.name = p_name for update;
+    v_is_ours := found;
+  exception when lock_not_available then
+    v_is_ours := false;
+  end;
+  perform set_config('lock_timeout', v_timeout, true);
+  return v_is_ours;
+end
+$$;
+comment on function bugle.lock_for_claim is 'Lock a queue or command for this claim alone, waiting a moment if another has it. False if it could not be had.';
+revoke execute on function bugle.lock_for_claim from public;
 
 -- How many may start in a sliding period; if none, when the next may.
 create or replace function bugle.starts_left(

@@ -1,11 +1,5 @@
 -- chains: which there are, and who can run them. Used by enqueues, claims and the keeper; see 35_chain.sql for how they are run.
 
--- Held shared, until they end, by transactions that enqueue chains; exclusively by the keeper while it prunes bugle.chains.
-create or replace function bugle.chains_key() returns bigint
-language sql immutable parallel safe
-return 7126490986;
-comment on function bugle.chains_key is 'The advisory lock that keeps chains which are being enqueued from being pruned.';
-
 -- What a chain still has to do.
 create or replace function bugle.remaining(p_steps text[], p_step integer) returns text[]
 language sql immutable parallel safe
@@ -166,7 +160,8 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  perform pg_advisory_xact_lock_shared(bugle.chains_key());
+  -- until we commit, nobody prunes what we find here
+  lock table bugle.chains in row exclusive mode;
   if exists (
     select from bugle.chains c where c.command = p_command and c.key = hash_array_extended(p_steps, 0) and c.steps = p_steps)
   then
@@ -195,11 +190,14 @@ as $$
 declare
   v_pruned integer;
 begin
-  if (select count(*) from (select from bugle.chains limit p_keep + 1) c) <= p_keep
-    or not pg_try_advisory_xact_lock(bugle.chains_key())
-  then
+  if (select count(*) from (select from bugle.chains limit p_keep + 1) c) <= p_keep then
     return 0;
   end if;
+  begin
+    lock table bugle.chains in share row exclusive mode nowait;
+  exception when lock_not_available then
+    return 0;
+  end;
   delete from bugle.chains c
   where c.id = any (array(
     select o.id

@@ -6,21 +6,6 @@
 -- A silent ending holds another lock, shared, until it has committed; whoever begins to listen tries to have that one
 -- exclusively, once, before it looks. So what ends is either told or seen, and the slow poll is never needed.
 
-create or replace function bugle.audience_key() returns bigint
-language sql immutable parallel safe
-return 7126490985;
-comment on function bugle.audience_key is 'The advisory lock that shows that somebody listens to the ends of jobs.';
-
-create or replace function bugle.silence_key() returns bigint
-language sql immutable parallel safe
-return 7126490986;
-comment on function bugle.silence_key is 'The advisory lock of transactions that have ended jobs silently.';
-
-create or replace function bugle.hearing_key(p_queue text) returns bigint
-language sql immutable parallel safe
-return hashtextextended(coalesce('queue ' || p_queue, 'all'), 7126490987);
-comment on function bugle.hearing_key is 'The advisory lock that shows that somebody listens to the ends of a queue''s jobs; null: of all queues.';
-
 -- Whether a lock is held by anyone. A session does not see its own: it says so by a setting.
 create or replace function bugle.is_held(p_key bigint) returns boolean
 language plpgsql

@@ -3,18 +3,20 @@
 -- Safe with two keepers at once, and safe to repeat. Each statement has a snapshot of its own: a worker's lock and its jobs
 -- must not be judged by one picture of the past.
 
--- Note which workers are missing. Their proof of life is a lock: whoever can take it knows that nobody holds it. The same
--- covers a restarted or crashed server, where all locks vanish at once, and everyone gets the grace time to come back.
+-- Note which workers are missing. Their proof of life is an advisory lock held by the session they registered; held by any
+-- other session it proves nothing. The same covers a restarted or crashed server, where all locks vanish at once, and every
+-- worker gets the grace time to come back.
 create or replace function bugle.note_lost(p_self bigint) returns integer
 language plpgsql
 as $$
 declare
   v_worker record;
-  v_is_gone boolean;
   v_lost integer := 0;
 begin
   for v_worker in
+    with held as materialized (select l.pid, l.key from bugle.advisory_locks() l)
     select r.id, r.life_key, r.backend_pid, r.queues,
+      not exists (select from held h where h.pid = r.backend_pid and h.key = r.life_key) as is_gone,
       r.seen_at < clock_timestamp() - s.lease and k.watching_since < clock_timestamp() - s.lease as is_stale,
       s.lost_grace
     from bugle.registrations r
@@ -25,11 +27,10 @@ begin
       and r.id <> p_self
       and r.backend_pid <> pg_backend_pid()
   loop
-    v_is_gone := pg_try_advisory_xact_lock_shared(v_worker.life_key);
-    continue when not v_is_gone and not v_worker.is_stale;
+    continue when not v_worker.is_gone and not v_worker.is_stale;
     -- A row that is locked is being written by its own worker, which may be waiting for us: it is left for the next time.
     update bugle.registrations r
-    set lost_at = clock_timestamp() - case when v_is_gone then interval '0' else v_worker.lost_grace end
+    set lost_at = clock_timestamp() - case when v_worker.is_gone then interval '0' else v_worker.lost_grace end
     where r.id = (
       select l.id
       from bugle.registrations l
@@ -38,7 +39,7 @@ begin
         and l.lost_at is null
       for update skip locked);
     continue when not found;
-    if not v_is_gone then
+    if not v_worker.is_gone then
       -- Frozen, or cut off behind a link that is half open: it had its grace. What it still says will be refused.
       perform bugle.try_to_terminate(v_worker.backend_pid);
     end if;

@@ -1,8 +1,8 @@
 -- keep: the chores of the house, done by one worker among all. Called by every worker, as its heartbeat.
 --
--- One keeper (an advisory lock on its second connection), one deputy that tries for the keeper's lock every second and
--- takes over the chores of a keeper that holds its lock but does not tick, until that one ticks again. Everyone else asks
--- every now and then.
+-- One keeper does the chores with each of its heartbeats, once a second; one deputy watches it as often, and takes its post
+-- as soon as the keeper's session is gone or it has not ticked for five seconds. All other workers ask less often whether a
+-- post is vacant. Who holds a post is decided under the row lock of bugle.keeping, which only this schema can take.
 
 create or replace function bugle.heartbeat(
   p_worker bigint, p_nonce uuid, p_running bugle.held_job[], p_look boolean)
@@ -13,7 +13,8 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_role text := 'none';
+  v_role text;
+  v_may_tick boolean;
   v_troubles text[] := '{}';
   v_upkeep boolean := false;
   -- several beats in a lease: one that comes late must not make its worker a frozen one
@@ -27,25 +28,14 @@ begin
     -- Back from a freeze: what it held is gone already, it is told so below. Only the session that proves its life can
     -- tell that it is back; this one may have outlived it.
     lost_at = case
-      when r.backend_pid = pg_backend_pid() or not pg_try_advisory_xact_lock_shared(r.life_key) then null
+      when r.lost_at is null or r.backend_pid = pg_backend_pid() or bugle.holds(r.life_key, r.backend_pid) then null
       else r.lost_at end
   where r.id = p_worker
     and (r.lost_at is not null or r.running <> cardinality(p_running) or r.seen_at > clock_timestamp()
       or r.seen_at < clock_timestamp() - least(interval '4 seconds', v_beat / 2));
 
-  if bugle.hold_once(bugle.keeper_key()) then
-    v_role := 'keeper';
-    perform pg_advisory_unlock(bugle.deputy_key()) where bugle.holds(bugle.deputy_key());
-  elsif bugle.hold_once(bugle.deputy_key()) then
-    v_role := 'deputy';
-  end if;
-  if v_role = 'keeper' or (
-    -- once it has taken over it goes on: with a gap before each tick it would never have watched anybody for long enough
-    v_role = 'deputy' and (
-      select k.keeper is not distinct from p_worker or k.ticked_at < clock_timestamp() - interval '5 seconds'
-        or k.ticked_at > clock_timestamp() + bugle.clock_tolerance()
-      from bugle.keeping k))
-  then
+  select t.role, t.may_tick into v_role, v_may_tick from bugle.take_post(p_worker) t;
+  if v_may_tick then
     select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.do_chores(p_worker, p_look) c;
   end if;
 
@@ -80,30 +70,89 @@ $$;
 comment on function bugle.ask_again_seconds is 'After how many seconds a worker without a post asks for one again.';
 revoke execute on function bugle.ask_again_seconds from public;
 
-create or replace function bugle.holds(p_key bigint) returns boolean
-language sql
-as $$
-  select exists (
-    select
-    from pg_locks l
-    where l.locktype = 'advisory'
-      and l.pid = pg_backend_pid()
-      and l.objsubid = 1
-      and l.granted
-      and l.classid = (p_key >> 32 & 4294967295)::oid
-      and l.objid = (p_key & 4294967295)::oid)
-$$;
-comment on function bugle.holds is 'Whether this session holds an advisory lock.';
-
--- Session locks count how often they were taken; taken once a second they would never be let go of again.
-create or replace function bugle.hold_once(p_key bigint) returns boolean
+-- Whether the session that proves a worker's life is still there. The lock is tried, which is far cheaper than reading
+-- pg_locks. Granted: its session is gone. Refused: the worker holds it, or a stranger who took the key of a dead worker; callers
+-- therefore ask for a recent sign of life as well.
+create or replace function bugle.may_be_alive(p_worker bigint) returns boolean
 language plpgsql
 as $$
 begin
-  return bugle.holds(p_key) or pg_try_advisory_lock(p_key);
+  return exists (
+    select
+    from bugle.registrations r
+    where r.id = p_worker
+      and r.stopped_at is null
+      and r.lost_at is null
+      and not pg_try_advisory_xact_lock_shared(r.life_key));
 end
 $$;
-comment on function bugle.hold_once is 'Take an advisory lock for the session, or keep it if it is held already.';
+comment on function bugle.may_be_alive is 'Whether a worker is registered and its proof of life is held.';
+revoke execute on function bugle.may_be_alive from public;
+
+-- A time ahead of the clock is as suspect as an old one: the clock was set back.
+create or replace function bugle.is_recent(p_at timestamptz, p_window interval) returns boolean
+language sql
+return p_at between clock_timestamp() - p_window and clock_timestamp() + p_window;
+comment on function bugle.is_recent is 'Whether a time is close to now.';
+
+-- Decided by reading, then once more under the row lock, which is never waited for: a keeper that cannot have it leaves its
+-- chores to the next heartbeat. The lock is held until the heartbeat commits, so no two workers do the chores at once.
+create or replace function bugle.take_post(p_worker bigint, out role text, out may_tick boolean)
+language plpgsql
+as $$
+declare
+  v_seen bugle.keeping;
+  v_locked bugle.keeping;
+begin
+  may_tick := false;
+  select k.* into v_seen from bugle.keeping k;
+  role := bugle.post_for(p_worker, v_seen);
+  if role = 'none' or (role = 'deputy' and v_seen.deputy = p_worker) then
+    return;
+  end if;
+  select k.* into v_locked from bugle.keeping k for update skip locked;
+  if not found then
+    role := case p_worker when v_seen.keeper then 'keeper' when v_seen.deputy then 'deputy' else 'none' end;
+    return;
+  end if;
+  role := bugle.post_for(p_worker, v_locked);
+  if role = 'deputy' then
+    update bugle.keeping k set deputy = p_worker;
+  elsif role = 'keeper' then
+    update bugle.keeping k
+    set keeper = p_worker,
+      deputy = nullif(k.deputy, p_worker),
+      watching_since = case
+        when k.keeper = p_worker and bugle.is_recent(k.ticked_at, interval '5 seconds') then k.watching_since
+        else clock_timestamp() end;
+    may_tick := true;
+  end if;
+end
+$$;
+comment on function bugle.take_post is 'Which post a worker has: keeper, deputy or none; a vacant one is taken. The keeper may tick unless another session holds the row.';
+revoke execute on function bugle.take_post from public;
+
+create or replace function bugle.post_for(p_worker bigint, p_keeping bugle.keeping) returns text
+language plpgsql
+as $$
+begin
+  if p_keeping.keeper = p_worker then
+    return 'keeper';
+  elsif not bugle.is_recent(p_keeping.ticked_at, interval '5 seconds') or not bugle.may_be_alive(p_keeping.keeper) then
+    return 'keeper';
+  elsif p_keeping.deputy = p_worker then
+    return 'deputy';
+  elsif not exists (
+      select from bugle.registrations r where r.id = p_keeping.deputy and bugle.is_recent(r.seen_at, interval '15 seconds'))
+    or not bugle.may_be_alive(p_keeping.deputy)
+  then
+    return 'deputy';
+  end if;
+  return 'none';
+end
+$$;
+comment on function bugle.post_for is 'The post a worker has, or may take because its holder is gone.';
+revoke execute on function bugle.post_for from public;
 
 -- One chore's failure must not stop the others: it is reported to the worker, which logs it.
 create or replace function bugle.do_chores(p_worker bigint, p_look boolean)
@@ -124,11 +173,7 @@ begin
     v_troubles := v_troubles || format('clock: %s', sqlerrm);
   end;
   update bugle.keeping k
-  set watching_since = case
-      when k.keeper is distinct from p_worker or k.ticked_at < clock_timestamp() - interval '5 seconds' then clock_timestamp()
-      else k.watching_since end,
-    keeper = p_worker,
-    ticked_at = clock_timestamp(),
+  set ticked_at = clock_timestamp(),
     upkeep_at = case when k.upkeep_at < now() - interval '1 minute' then now() else k.upkeep_at end
   returning k.upkeep_at = now() into v_upkeep;
   begin
@@ -166,20 +211,31 @@ $$;
 comment on function bugle.do_chores is 'Follow the clock, rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
 revoke execute on function bugle.do_chores from public;
 
--- A sentinel that is frozen holds the bell and hears nothing. If a job has been ready for a second although somebody
--- follows, call a follower. Correctness never depends on this; it bounds the wait.
+-- A sentinel that is frozen holds the bell and hears nothing, and a worker that polls a queue may be frozen too. If there is
+-- work although workers follow, one of each queue is called. Correctness never depends on this; it bounds the wait. Only
+-- queues with a follower are looked into, at most 50 in a beat: what nobody serves costs nothing, however many names it has.
 create or replace function bugle.watch_bells() returns void
 language plpgsql
 as $$
 begin
-  perform bugle.pass_on(w.queue)
+  perform bugle.announce(bugle.worker_channel(f.worker), 'look ' || f.queue)
   from (
-    select distinct w.queue
-    from bugle.ready_heads() w
-    where w.updated_at not between clock_timestamp() - interval '1 second' and clock_timestamp()) w;
+    select d.queue, d.worker
+    from (
+      select distinct on (q.queue) q.queue, r.id as worker
+      from bugle.registrations r
+        cross join lateral unnest(r.queues) q (queue)
+        join bugle.advisory_locks() l on l.pid = r.backend_pid and l.key = bugle.follower_key(q.queue)
+      where r.stopped_at is null
+        and r.lost_at is null
+        and r.paused_at is null
+      order by q.queue, random()) d
+    order by random()
+    limit 50) f
+  where exists (select from bugle.look(f.worker, array[f.queue]));
 end
 $$;
-comment on function bugle.watch_bells is 'Call a follower of each queue whose first job has been ready for more than a second.';
+comment on function bugle.watch_bells is 'Call a follower of each queue in which there is work for it.';
 revoke execute on function bugle.watch_bells from public;
 
 -- The first ready job of each queue and command, and the first of those that have keys. Hops through the indexes of ready jobs

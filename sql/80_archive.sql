@@ -220,6 +220,13 @@ begin
   delete from bugle.starts s
   where s.started_at < now() - coalesce((
     select greatest(q.starts_period, q.starts_per_key_period) from bugle.queues q where q.name = s.queue), '0');
+  delete from bugle.watchers w
+  where w.queue = any (array(
+    select o.queue from bugle.watchers o where o.until < now() - interval '1 hour' limit p_limit for update skip locked));
+  -- one that is still needed is made again; only names that are made up as they come are many
+  delete from bugle.claim_locks l
+  where (select count(*) from (select from bugle.claim_locks limit 1001) c) > 1000
+    and l.ctid = any (array(select o.ctid from bugle.claim_locks o limit p_limit for update skip locked));
   return v_pruned + v_steps + v_workers + v_runs + v_needs + v_keys + bugle.prune_chains();
 end
 $$;

@@ -21,7 +21,7 @@ set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if new.is_limited and (tg_op = 'INSERT' or not old.is_limited) then
-    perform pg_advisory_xact_lock(bugle.limits_key(new.name));
+    lock table bugle.limit_gate in share mode;
   end if;
   perform bugle.ring(new.name);
   perform bugle.pass_on(new.name);

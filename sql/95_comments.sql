@@ -101,9 +101,19 @@ comment on column bugle.registrations.lost_at is 'Since when it is missing. Null
 comment on column bugle.registrations.stopped_at is 'When it signed off.';
 comment on sequence bugle.registrations_id_seq is 'The numbers of workers.';
 
+comment on table bugle.claim_locks is 'One row for each queue that is claimed one claim at a time, and for each command with a limit: locked by the claim that counts.';
+comment on column bugle.claim_locks.kind is 'queue or command.';
+comment on column bugle.claim_locks.name is 'Its name.';
+comment on table bugle.limit_gate is 'Always empty. Locked by claims while they decide whether to count, and by setting the first limit of a queue.';
+comment on column bugle.limit_gate.nothing is 'No row has it.';
+comment on table bugle.watchers is 'Which worker polls a queue for all others while its bell cannot be had.';
+comment on column bugle.watchers.queue is 'The queue.';
+comment on column bugle.watchers.worker is 'The worker that polls it.';
+comment on column bugle.watchers.until is 'When another worker may take over, unless this one says before that it goes on.';
 comment on table bugle.keeping is 'The keeper''s notes: one row. Gaps in its ticks are discounted when it judges the silence of others.';
 comment on column bugle.keeping.only_row is 'Always true: there is one row.';
 comment on column bugle.keeping.keeper is 'The worker that did the chores last.';
+comment on column bugle.keeping.deputy is 'The worker that watches the keeper and takes its post when it is gone.';
 comment on column bugle.keeping.ticked_at is 'When it did.';
 comment on column bugle.keeping.watching_since is 'Since when it has done so without a gap.';
 comment on column bugle.keeping.upkeep_at is 'When history was last looked after.';

@@ -45,8 +45,11 @@ begin
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;
-    grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.unnamed, bugle.detach, bugle.heartbeat, bugle.is_sent_home,
-      bugle.arm(bigint, text[]), bugle.arm(bigint, text[], integer[], bigint[]), bugle.scout, bugle.stand_down, bugle.claim, bugle.payloads(bigint, uuid, bigint[]), bugle.payloads(bigint, bigint[]), bugle.complete, bugle.complete_at, bugle.fail, bugle.give_back, bugle.snooze,
+    grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.unnamed,
+      bugle.not_held(bigint, uuid, bugle.held_job[]), bugle.detach, bugle.heartbeat, bugle.is_sent_home,
+      bugle.arm(bigint, text[]), bugle.arm(bigint, text[], integer[], bigint[]), bugle.scout, bugle.stand_down, bugle.claim,
+      bugle.payloads(bigint, uuid, bigint[]), bugle.payloads(bigint, bigint[]), bugle.complete, bugle.complete_at,
+      bugle.fail, bugle.give_back, bugle.snooze,
       bugle.give_up, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
   end if;
@@ -125,7 +128,7 @@ begin
     grant select on bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups to bugle_viewer;
     grant execute on function bugle.live_counts, bugle.ended_lately, bugle.held_queues, bugle.bounds, bugle.quantile, bugle.add_counts,
       bugle.sum_counts, bugle.fingerprint, bugle.group_errors, bugle.gauges,
-      bugle.schema_state, bugle.clock to bugle_viewer;
+      bugle.schema_state, bugle.clock, bugle.strangers to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant execute on function bugle.report_minutes, bugle.gauges, bugle.bounds to bugle_worker;

@@ -1,6 +1,7 @@
 //! The claimer: takes jobs for free slots, on the one connection that proves the worker's life, listens and holds bells.
 
 mod catch;
+mod orders;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::scout::Scouts;
 use crate::wake::{Lane, Mode};
 use crate::worker::Identity;
 pub use catch::Catch;
+pub use orders::Orders;
 
 /// Where the keeper hears of jobs that are due before it looks again: see `bugle.expect`.
 const KEEPER_CHANNEL: &str = "bugle_keeper";
@@ -64,6 +66,7 @@ pub struct Claimer {
     pub ahead: Option<Catch>,
     /// The lane that was asked first when there was too little room for all.
     pub first_lane: usize,
+    pub orders: Orders,
 }
 
 impl Claimer {
@@ -90,7 +93,11 @@ impl Claimer {
                 return Ok(Stopped::ByShutdown);
             }
             while let Ok(notification) = notifications.try_recv() {
-                self.heard(&notification, shutdown);
+                self.heard(&notification);
+            }
+            if self.obey(session, me).await? {
+                shutdown.cancel();
+                continue;
             }
             if self.look(session, me).await? {
                 continue;
@@ -110,7 +117,7 @@ impl Claimer {
             let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_look).min();
             tokio::select! {
                 notification = notifications.recv() => match notification {
-                    Some(notification) => self.heard(&notification, shutdown),
+                    Some(notification) => self.heard(&notification),
                     None => return Ok(Stopped::Disconnected),
                 },
                 Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
@@ -118,6 +125,7 @@ impl Claimer {
                 () = sleep_until(next_look) => {}
                 () = sleep_until(next_room) => {}
                 () = sleep_until(next_scout) => {}
+                () = sleep_until(self.orders.next_check()) => {}
                 Some(report) = self.scouts.back() => {
                     let lane = self.lane_mut(&report.queue);
                     lane.scout_returned(report.scouted, report.took, Instant::now());
@@ -379,7 +387,9 @@ impl Claimer {
         Ok(true)
     }
 
-    fn heard(&mut self, notification: &Notification, shutdown: &CancellationToken) {
+    /// A notification is a hint: any login of the database can send one. Looking for work finds out whether there is any; what
+    /// an operator ordered is looked up before it is done.
+    fn heard(&mut self, notification: &Notification) {
         let now = Instant::now();
         let message = notification.payload();
         if notification.channel() == KEEPER_CHANNEL {
@@ -391,11 +401,13 @@ impl Claimer {
         {
             lane.wake(now);
         } else if let Some(job) = message.strip_prefix("cancel ") {
-            self.cancel(job);
+            if let Some(held) = parse_held(job).filter(|held| self.crew.is_running(*held)) {
+                self.orders.cancel(held);
+            }
+        } else if message == "drain" {
+            self.orders.drain();
         } else if message == "resume" || message == "pause" {
             self.lanes.iter_mut().for_each(|lane| lane.wake(now));
-        } else if message == "drain" {
-            shutdown.cancel();
         } else if let Some(queue) = message.strip_prefix("look ")
             && let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == queue)
         {
@@ -403,12 +415,23 @@ impl Claimer {
         }
     }
 
-    /// Somebody cancelled a job that runs here. It is in history already; only its executor is left to stop.
-    fn cancel(&self, job: &str) {
-        let mut numbers = job.split(' ').map(str::parse);
-        if let (Some(Ok(id)), Some(Ok(claim))) = (numbers.next(), numbers.next()) {
-            self.crew.fence(HeldJob { id, claim }, CANCEL_GRACE);
+    /// Look up what was heard, and stop what was cancelled: it is in history already, only its executor is left. True if this
+    /// worker is to drain.
+    async fn obey(&mut self, session: &Session, me: Identity) -> Result<bool> {
+        let Some((jobs, drain)) = self.orders.take(Instant::now()) else {
+            return Ok(false);
+        };
+        let cancelled = match jobs.is_empty() {
+            true => Vec::new(),
+            false => calls::not_held(session, me, &jobs).await?,
+        };
+        for verdict in &cancelled {
+            self.crew.fence(verdict.held(), CANCEL_GRACE);
         }
+        let is_sent_home = drain && calls::is_sent_home(session, me).await?;
+        self.orders
+            .checked(is_sent_home || !cancelled.is_empty(), Instant::now());
+        Ok(is_sent_home)
     }
 
     fn is_empty(&self) -> bool {
@@ -421,6 +444,14 @@ impl Claimer {
             .find(|lane| lane.queue == queue)
             .expect("claimed from a queue that was asked for")
     }
+}
+
+fn parse_held(text: &str) -> Option<HeldJob> {
+    let (id, claim) = text.split_once(' ')?;
+    Some(HeldJob {
+        id: id.parse().ok()?,
+        claim: claim.parse().ok()?,
+    })
 }
 
 async fn sleep_until(when: Option<Instant>) {

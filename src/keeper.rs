@@ -15,6 +15,8 @@ use crate::observe::REPORT_EVERY;
 
 /// How long the executor of a lost job may take to notice that it should stop.
 const FENCE_GRACE: Duration = Duration::from_secs(5);
+/// The least pause between two promotions that were called for: anyone who can connect can call.
+const PROMOTE_PAUSE: Duration = Duration::from_millis(5);
 /// When something is overdue and was not promoted, somebody else has it locked.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -39,6 +41,7 @@ impl Keeper {
         let mut reported = Instant::now();
         let mut next_beat = Instant::now();
         let mut next_due: Option<Instant> = None;
+        let mut promoted = Instant::now();
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next_beat.into()) => match self.beat(&mut forgotten).await {
@@ -63,8 +66,14 @@ impl Keeper {
                         next_beat = Instant::now() + Duration::from_millis(500);
                     }
                 },
-                () = sleep_until(next_due) => next_due = self.promote().await,
-                () = self.called.notified(), if has_role => next_due = self.promote().await,
+                () = sleep_until(next_due) => {
+                    next_due = self.promote().await;
+                    promoted = Instant::now();
+                }
+                () = self.called.notified(), if has_role => {
+                    let soon = Instant::now().max(promoted + PROMOTE_PAUSE);
+                    next_due = Some(next_due.map_or(soon, |due| due.min(soon)));
+                }
             }
         }
     }

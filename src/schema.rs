@@ -19,7 +19,7 @@ mod embedded {
 include!(concat!(env!("OUT_DIR"), "/sql.rs"));
 
 /// Rises with every release that changes `sql/` or `migrations/`. An older `migrate` refuses a newer schema by it.
-pub const REVISION: i32 = 5;
+pub const REVISION: i32 = 6;
 
 /// Which migrations were applied, as refinery notes it.
 const HISTORY: &str = "bugle.migrations";

@@ -23,6 +23,12 @@ const LONGEST_STEP: Duration = Duration::from_millis(25);
 const SHORT_SLEEP: Duration = Duration::from_millis(5);
 /// The most empty looks before sleeping.
 const MOST_PATIENCE: u32 = 8;
+/// The least pause after a ring for which nothing was found: anyone who can connect can ring.
+const VAIN_PAUSE: Duration = Duration::from_millis(5);
+/// How soon to ask for a place again if none could be had, because a stranger holds the lock of followers.
+const UNPLACED_PAUSE: Duration = Duration::from_secs(1);
+/// How often at most an awake lane calls workers that serve what its own does not.
+const HAND_ON: Duration = Duration::from_millis(20);
 /// How often at most a lane with a cursor starts from the beginning again, for urgent and late-committed jobs.
 const RESCAN: Duration = Duration::from_millis(50);
 /// A rescan may take this part of the time: with an old snapshot held open it walks over everything that is dead.
@@ -126,6 +132,9 @@ pub struct Lane {
     patience: u32,
     step: Duration,
     next_look: Instant,
+    /// No look before that, even if it is rung for.
+    quiet_until: Instant,
+    hand_on_at: Instant,
     asleep_since: Instant,
     rescanned_at: Instant,
     rescan_cost: Duration,
@@ -157,6 +166,8 @@ impl Lane {
             patience: 1,
             step: STEP,
             next_look: now,
+            quiet_until: now,
+            hand_on_at: now,
             asleep_since: now,
             rescanned_at: now,
             rescan_cost: Duration::ZERO,
@@ -214,8 +225,16 @@ impl Lane {
             slots: slots as i32,
             after_priority: after.map(|c| c.0),
             after_id: after.map(|c| c.1),
-            mode: self.mode.as_str(),
+            mode: self.mode_at(now),
         })
+    }
+
+    fn mode_at(&mut self, now: Instant) -> &'static str {
+        if self.mode != Mode::Awake || now < self.hand_on_at {
+            return self.mode.as_str();
+        }
+        self.hand_on_at = now + HAND_ON;
+        "lookout"
     }
 
     /// Whether it leaves what lies before its cursor to scouts.
@@ -274,6 +293,9 @@ impl Lane {
     pub fn claimed(&mut self, request: &QueueRequest, share: Share, asked_at: Instant, now: Instant) {
         let (got, last) = (share.count, share.last);
         self.mode = Mode::Awake;
+        if self.is_rung && got == 0 {
+            self.quiet_until = now + VAIN_PAUSE;
+        }
         let from_the_beginning = request.after_id.is_none();
         if from_the_beginning {
             self.rescanned_at = now;
@@ -358,7 +380,9 @@ impl Lane {
     /// `bugle.arm` was answered.
     pub fn armed(&mut self, mode: &str, has_work: bool, now: Instant) {
         self.mode = Mode::parse(mode);
-        if self.mode == Mode::Awake || has_work {
+        if mode == "unplaced" && !has_work {
+            self.next_look = now + UNPLACED_PAUSE;
+        } else if self.mode == Mode::Awake || has_work {
             // Not yet: a silent transaction is still open, or a job is there, perhaps one that another claim has locked.
             self.patience = (self.patience * 2).min(MOST_PATIENCE);
             self.empty_looks = 0;
@@ -382,12 +406,12 @@ impl Lane {
         }
         self.is_rung = true;
         self.empty_looks = 0;
-        self.next_look = now;
+        self.next_look = now.max(self.quiet_until);
     }
 
-    /// When this lane wants to look again, if it has room and is not asleep.
+    /// When this lane wants to look again, if it has room.
     pub fn next_look(&self) -> Option<Instant> {
-        (self.mode == Mode::Awake && self.free_slots() > 0).then_some(self.next_look)
+        (self.free_slots() > 0).then_some(self.next_look)
     }
 }
 

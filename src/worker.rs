@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::calls::{self, Registration};
-use crate::claim::{Claimer, Stopped};
+use crate::claim::{Claimer, Orders, Stopped};
 use crate::complete;
 use crate::config::{Settings, environment};
 use crate::connect::{self, Link, Notifications, Pool, Session, Target};
@@ -92,11 +92,14 @@ impl Worker {
         if self.settings.migrate {
             schema::migrate(&database).await?;
         }
+        // in the order of their names: rows that belong to queues are locked in the same order by every worker
+        let mut queues = self.settings.queues.clone();
+        queues.sort();
         let post = Post {
             database,
             name: self.settings.name.clone(),
             host: host_name(),
-            queues: self.settings.queues.clone(),
+            queues,
             commands: self.registry.commands(),
         };
         // what can fail comes before registering: a worker that was registered and never served would be given up as lost
@@ -172,6 +175,7 @@ impl Worker {
             until_empty: self.settings.until_empty,
             ahead: None,
             first_lane: 0,
+            orders: Orders::default(),
         };
         tracing::info!(event = "serve", worker = identity.worker, queues = ?post.queues, commands = ?post.commands);
 

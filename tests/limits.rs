@@ -371,8 +371,7 @@ async fn the_first_limit_waits_for_a_claim_that_has_not_seen_it_and_counts_what_
     });
     wait_until(
         &owner,
-        "select exists (select from pg_locks l where l.locktype = 'advisory' and not l.granted \
-         and l.database = (select d.oid from pg_database d where d.datname = current_database()))",
+        "select exists (select from pg_locks l where l.relation = 'bugle.limit_gate'::regclass and not l.granted)",
     )
     .await;
     assert_eq!(

@@ -153,6 +153,110 @@ async fn many_idle_workers_do_not_all_start_for_one_job() {
     );
 }
 
+async fn register(client: &Client, commands: &str) -> (i64, String) {
+    let sql = format!(
+        "select worker, format('%s, %L::uuid', worker, nonce) \
+         from bugle.register('w', 'h', 1, '0', bugle.protocol(), array['default'], array[2], '{{{commands}}}')"
+    );
+    let row = client.query_one(&sql, &[]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+async fn arm(client: &Client, worker: i64) -> (String, bool) {
+    let sql = format!("select mode, has_work from bugle.arm({worker}, array['default'])");
+    let row = client.query_one(&sql, &[]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// While a deployment is rolled out, the worker that is rung for may not serve what there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_the_sentinel_does_not_serve_is_handed_on() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let mut heard = everything_said(&database).await;
+    let (old, alike, new) = (
+        database.connect("worker").await,
+        database.connect("worker").await,
+        database.connect("worker").await,
+    );
+    let (sentinel, me) = register(&old, "known").await;
+    let (same, _) = register(&alike, "known").await;
+    let (other, _) = register(&new, "known,added").await;
+    assert_eq!(arm(&old, sentinel).await, ("sentinel".to_string(), false));
+    assert_eq!(arm(&alike, same).await, ("follower".to_string(), false));
+    assert_eq!(arm(&new, other).await, ("follower".to_string(), false));
+    heard.listen("select bugle.bell_channel('default')").await;
+    heard.listen(&format!("select bugle.worker_channel({same})")).await;
+    heard.listen(&format!("select bugle.worker_channel({other})")).await;
+
+    enqueue(&owner, "added").await;
+    assert_eq!(heard.until_the_end(&owner).await, ["default"]);
+    let claim =
+        format!("select id from bugle.claim({me}, array[('default', 2, null, null, 'sentinel')::bugle.queue_request])");
+    assert_eq!(old.query(&claim, &[]).await.unwrap().len(), 0);
+    assert_eq!(arm(&old, sentinel).await, ("sentinel".to_string(), false));
+
+    assert_eq!(
+        heard.until_the_end(&owner).await,
+        ["look default"],
+        "one that serves it is called"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_an_enqueuing_transaction_stays_open_one_worker_watches_and_the_others_follow() {
+    let database = Database::new().await;
+    let open = database.connect("enqueuer").await;
+    open.batch_execute("begin; insert into bugle.jobs (command) values ('noop')")
+        .await
+        .unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..4 {
+        let client = database.connect("worker").await;
+        let (worker, _) = register(&client, "noop").await;
+        let (mode, _) = arm(&client, worker).await;
+        idle.push((client, worker, mode));
+    }
+    let modes: Vec<&str> = idle.iter().map(|(_, _, mode)| mode.as_str()).collect();
+    assert_eq!(modes, ["awake", "follower", "follower", "follower"]);
+    let (watching, watcher, _) = &idle[0];
+    assert_eq!(
+        arm(watching, *watcher).await,
+        ("awake".to_string(), false),
+        "it goes on"
+    );
+
+    open.batch_execute("commit").await.unwrap();
+    assert_eq!(
+        arm(watching, *watcher).await,
+        ("sentinel".to_string(), true),
+        "there is nothing left to watch for"
+    );
+}
+
+/// The watcher's place is taken by the next that asks, once its session is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_worker_watches_once_the_first_is_gone() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let open = database.connect("enqueuer").await;
+    open.batch_execute("begin; insert into bugle.jobs (command) values ('noop')")
+        .await
+        .unwrap();
+    let (first, second) = (database.connect("worker").await, database.connect("worker").await);
+    let (watcher, _) = register(&first, "noop").await;
+    let (other, _) = register(&second, "noop").await;
+    assert_eq!(arm(&first, watcher).await.0, "awake");
+
+    drop(first);
+    let gone = format!(
+        "select not exists (select from pg_stat_activity a join bugle.registrations r on r.backend_pid = a.pid where r.id = {watcher})"
+    );
+    wait_until(&owner, &gone).await;
+
+    assert_eq!(arm(&second, other).await.0, "awake");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_follow_sleep_on_while_the_sentinel_is_rung_for() {
     let database = Database::new().await;

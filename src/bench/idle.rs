@@ -28,6 +28,9 @@ pub struct Options {
     /// How long to wait before that [default: 12]
     #[arg(long)]
     pub settle: Option<f64>,
+    /// A transaction that has enqueued stays open meanwhile: no worker can sleep by the bell
+    #[arg(long)]
+    pub open_transaction: bool,
 }
 
 /// For a private server: counts every statement.
@@ -44,7 +47,14 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let client = database.connect().await?;
         let extension = "create extension if not exists pg_stat_statements; select from pg_stat_statements limit 1";
         let by_statement = client.batch_execute(extension).await.is_ok();
-        let workers = Workers::start_idle(&database, count, 10).await?;
+        let open = database.connect().await?;
+        let workers = if options.open_transaction {
+            let enqueue = "begin; insert into bugle.jobs (command) values ('noop')";
+            open.batch_execute(enqueue).await?;
+            Workers::start_beside_open_transaction(&database, count, 10).await?
+        } else {
+            Workers::start_idle(&database, count, 10).await?
+        };
         bench.progress(&format!("idle: {count} workers"));
         tokio::time::sleep(Duration::from_secs_f64(settle)).await;
 
@@ -61,7 +71,15 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
 
         let mut line = Line::new(
             "idle",
-            format!("{count} idle worker{}", if count == 1 { "" } else { "s" }),
+            format!(
+                "{count} idle worker{}{}",
+                if count == 1 { "" } else { "s" },
+                if options.open_transaction {
+                    ", a transaction open"
+                } else {
+                    ""
+                }
+            ),
             count as u64,
         );
         line.seconds = Some(passed.round());
@@ -79,6 +97,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
             .note("resident_mb_at_most", json!(memory.iter().copied().fold(0.0, f64::max))),
         );
         workers.stop().await?;
+        drop(open);
         bench.server.remove(database).await?;
     }
     Ok(())

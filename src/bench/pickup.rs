@@ -38,6 +38,9 @@ pub struct Options {
     /// Milliseconds between two jobs [default: 20]
     #[arg(long, value_name = "MS")]
     pub every: Option<u64>,
+    /// As many workers again that do not serve the command, and were there first: one of them is rung for
+    #[arg(long)]
+    pub mixed: bool,
 }
 
 /// # Errors
@@ -53,12 +56,20 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let track = format!("alter database {} set track_functions = 'all'", database.name);
         let tracked = client.batch_execute(&track).await.is_ok();
         let mut bell = BareBell::new(&database).await?;
-        let mut running = Workers::start_idle(&database, workers, options.slots.unwrap_or(10)).await?;
+        let slots = options.slots.unwrap_or(10);
+        let outdated = match options.mixed {
+            true => Some(Workers::start_idle_outdated(&database, workers, slots).await?),
+            false => None,
+        };
+        let mut running = Workers::start_idle(&database, workers, slots).await?;
 
         let step = options.every.unwrap_or(20) as i64 * 1_000_000;
         let (committed, floor) = enqueue_and_ring(&client, &mut bell, jobs, step).await?;
         running.drained(&client, jobs).await?;
         let tally = running.stop().await?;
+        if let Some(outdated) = outdated {
+            outdated.stop().await?;
+        }
 
         ensure!(
             tally.times.len() as u64 == jobs,
@@ -69,7 +80,11 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let from_call = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - t0));
         let from_commit = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - committed[t0]));
         let calls = claim_calls(&client).await? as f64 - workers as f64;
-        let who = format!("{workers} idle worker{}", if workers == 1 { "" } else { "s" });
+        let who = format!(
+            "{workers} idle worker{}{}",
+            if workers == 1 { "" } else { "s" },
+            if options.mixed { ", as many outdated" } else { "" }
+        );
         let line = |what: &str, times: Option<Percentiles>, floor: Option<Percentiles>| {
             let line = Line::new("pickup", format!("{who}: {what}"), jobs).times(times);
             let Some((times, floor)) = times.zip(floor) else {

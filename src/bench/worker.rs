@@ -26,6 +26,9 @@ pub struct Arguments {
     name: String,
     #[arg(long, default_value_t = 100)]
     slots: u32,
+    /// Without the command `stamp`.
+    #[arg(long)]
+    outdated: bool,
 }
 
 /// A job that says when it was enqueued.
@@ -85,7 +88,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let shutdown = Shutdown::new();
     drain_at_end_of_stdin(shutdown.clone());
 
-    let mut worker = tokio::spawn(Worker::new(settings, executors(&seen)).run(shutdown));
+    let mut worker = tokio::spawn(Worker::new(settings, executors(&seen, arguments.outdated)).run(shutdown));
     let mut said = 0;
     let drained = loop {
         tokio::select! {
@@ -102,19 +105,21 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-fn executors(seen: &Arc<Seen>) -> Registry {
+fn executors(seen: &Arc<Seen>, outdated: bool) -> Registry {
     let (count, time) = (seen.clone(), seen.clone());
-    Registry::new()
-        .on("noop", move |_: Context, _: IgnoredAny| {
-            count.one();
-            async { Ok(()) }
-        })
-        .on("stamp", move |_: Context, stamp: Stamp| {
-            let t = now();
-            time.times.lock().unwrap().push((stamp.t0, t));
-            time.one();
-            async { Ok(()) }
-        })
+    let registry = Registry::new().on("noop", move |_: Context, _: IgnoredAny| {
+        count.one();
+        async { Ok(()) }
+    });
+    if outdated {
+        return registry;
+    }
+    registry.on("stamp", move |_: Context, stamp: Stamp| {
+        let t = now();
+        time.times.lock().unwrap().push((stamp.t0, t));
+        time.one();
+        async { Ok(()) }
+    })
 }
 
 fn drain_at_end_of_stdin(shutdown: Shutdown) {

@@ -41,6 +41,23 @@ impl Tally {
     }
 }
 
+/// Which commands a worker process serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Serving {
+    All,
+    /// As before a deployment: the command whose pickup is measured is not known yet.
+    Outdated,
+}
+
+impl Serving {
+    fn name(self, number: usize) -> String {
+        match self {
+            Serving::All => format!("bench-{number}"),
+            Serving::Outdated => format!("bench-outdated-{number}"),
+        }
+    }
+}
+
 enum Report {
     First(i64),
     Count(usize, u64),
@@ -49,8 +66,12 @@ enum Report {
 }
 
 impl Workers {
-    /// Start so many processes, at work as soon as they can.
+    /// Start some processes, at work as soon as they can.
     pub fn start(database: &Database, count: usize, slots: u32) -> Result<Workers> {
+        Workers::start_serving(Serving::All, database, count, slots)
+    }
+
+    fn start_serving(serving: Serving, database: &Database, count: usize, slots: u32) -> Result<Workers> {
         let program = std::env::current_exe().context("cannot tell which program is running")?;
         let (sender, reports) = mpsc::unbounded_channel();
         let mut workers = Workers {
@@ -64,8 +85,9 @@ impl Workers {
         };
         for number in 0..count {
             let mut child = Command::new(&program)
-                .args(["bench", "worker", "--name", &format!("bench-{number}")])
+                .args(["bench", "worker", "--name", &serving.name(number)])
                 .args(["--slots", &slots.to_string()])
+                .args((serving == Serving::Outdated).then_some("--outdated"))
                 .env("BUGLE_DATABASE_URL", database.url())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -91,22 +113,47 @@ impl Workers {
 
     /// The same, and wait until all have signed on and one sleeps by the bell.
     pub async fn start_idle(database: &Database, count: usize, slots: u32) -> Result<Workers> {
+        Workers::start_idle_serving(Serving::All, database, count, slots).await
+    }
+
+    /// The same, of workers that do not serve the command whose pickup is measured.
+    pub async fn start_idle_outdated(database: &Database, count: usize, slots: u32) -> Result<Workers> {
+        Workers::start_idle_serving(Serving::Outdated, database, count, slots).await
+    }
+
+    async fn start_idle_serving(serving: Serving, database: &Database, count: usize, slots: u32) -> Result<Workers> {
+        let mut workers = Workers::start_serving(serving, database, count, slots)?;
+        let asleep = "not pg_try_advisory_xact_lock_shared(bugle.bell_key('default'))";
+        workers.wait_until_signed_on(serving, database, asleep).await?;
+        Ok(workers)
+    }
+
+    /// The same while a transaction that has enqueued stays open: none can sleep by the bell.
+    pub async fn start_beside_open_transaction(database: &Database, count: usize, slots: u32) -> Result<Workers> {
         let mut workers = Workers::start(database, count, slots)?;
+        workers.wait_until_signed_on(Serving::All, database, "true").await?;
+        Ok(workers)
+    }
+
+    async fn wait_until_signed_on(&mut self, serving: Serving, database: &Database, and: &str) -> Result<()> {
         let client = database.connect().await?;
-        let asleep = "select (select count(*) = $1 from bugle.registrations r where r.stopped_at is null)
-            and not pg_try_advisory_xact_lock_shared(bugle.bell_key('default'))";
+        let names: Vec<String> = (0..self.children.len()).map(|number| serving.name(number)).collect();
+        let ready = format!(
+            "select (select count(*) from bugle.registrations r where r.stopped_at is null and r.name = any ($1)) = cardinality($1) and {and}"
+        );
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !client.query_one(asleep, &[&(count as i64)]).await?.get::<_, bool>(0) {
+        while !client.query_one(&ready, &[&names]).await?.get::<_, bool>(0) {
             ensure!(
                 Instant::now() < deadline,
-                "{count} workers did not get ready within a minute"
+                "{} workers did not get ready within a minute",
+                names.len()
             );
-            workers.take_reports()?;
+            self.take_reports()?;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // let the last of them settle down as well
         tokio::time::sleep(Duration::from_millis(200)).await;
-        Ok(workers)
+        Ok(())
     }
 
     /// The processes, by their ids.

@@ -78,6 +78,17 @@ pub async fn is_sent_home(session: &Session, me: Identity) -> Result<bool> {
     Ok(rows[0].get(0))
 }
 
+/// Which of these jobs this worker does not hold any more.
+pub async fn not_held(session: &Session, me: Identity, jobs: &[HeldJob]) -> Result<Vec<Verdict>> {
+    let rows = session
+        .query(
+            "select h from bugle.not_held($1, $2, $3) h",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// One step of the upkeep of history, and what it was.
 pub async fn upkeep(session: &Session) -> Result<Option<String>> {
     let rows = session.query("select bugle.upkeep()", &[]).await?;

@@ -113,8 +113,7 @@ impl Faults {
     async fn calm_kill(&self, client: &Client, number: usize, rng: &mut Rng) -> Result<(), tokio_postgres::Error> {
         // whoever was killed before is replaced, and so are keeper and deputy, if it was one of them
         let settled = "select (select count(*) from bugle.workers w where w.state = 'alive') >= cardinality($1::bigint[]) and 2 = ( \
-            select count(*) from pg_locks l where l.locktype = 'advisory' and l.granted and l.mode = 'ExclusiveLock' \
-              and l.classid::bigint << 32 | l.objid::bigint in (bugle.keeper_key(), bugle.deputy_key()))";
+            select count(*) from bugle.keeping k join bugle.workers w on w.id in (k.keeper, k.deputy) and w.state = 'alive')";
         let all: Vec<i64> = (0..self.places.len() as i64).collect();
         self.wait_for(client, &format!("select ({settled})::integer::bigint"), &all, 1)
             .await?;

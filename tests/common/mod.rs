@@ -20,6 +20,9 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 /// The binary under test.
 pub const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
 
+/// A stranger can connect to the database, and has none of Bugle's roles.
+const LOGINS: [&str; 5] = ["worker", "enqueuer", "viewer", "operator", "stranger"];
+
 /// One database with the schema, dropped at the end, and a login for each role.
 pub struct Database {
     server: Config,
@@ -71,14 +74,14 @@ impl Database {
 
     pub async fn create_logins(&self) {
         let client = connect(&self.config("owner")).await;
-        for role in ["worker", "enqueuer", "viewer", "operator"] {
+        for role in LOGINS {
             let login = self.login(role);
-            client
-                .batch_execute(&format!(
-                    "create role {login} login password '{login}' in role bugle_{role}"
-                ))
-                .await
-                .expect("a login");
+            let member = match role {
+                "stranger" => String::new(),
+                _ => format!("in role bugle_{role}"),
+            };
+            let create = format!("create role {login} login password '{login}' {member}");
+            client.batch_execute(&create).await.expect("a login");
         }
     }
 
@@ -86,7 +89,7 @@ impl Database {
         format!("{}_{role}", self.name)
     }
 
-    /// How to connect as `owner`, `worker`, `enqueuer`, `viewer` or `operator`.
+    /// How to connect as `owner`, or as one of `LOGINS`.
     pub fn config(&self, role: &str) -> Config {
         let mut config = self.server.clone();
         config.dbname(&self.name);
@@ -147,7 +150,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let mut statements = vec![format!("drop database if exists {} with (force)", self.name)];
-        for role in ["worker", "enqueuer", "viewer", "operator"] {
+        for role in LOGINS {
             statements.push(format!("drop role if exists {}", self.login(role)));
         }
         let server = self.server.clone();

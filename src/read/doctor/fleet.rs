@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio_postgres::{Client, GenericClient};
+use tokio_postgres::{Client, GenericClient, Row};
 
 use super::{Finding, Level, length};
 use crate::connect::Unnamed;
@@ -82,6 +82,34 @@ pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
             .mend("select bugle.upkeep();  -- until it returns null; then see why no worker is keeper"),
         ],
     })
+}
+
+/// Advisory locks can be taken by any login. It costs speed, so nothing fails because of it.
+pub async fn strangers(client: &Client) -> Result<Vec<Finding>> {
+    let rows = client
+        .ask(
+            "select s.pid, s.login::text, s.program, extract(epoch from clock_timestamp() - min(s.since))::float8, \
+               string_agg(distinct s.lock || coalesce(' of queue ' || quote_ident(s.queue), ''), ', ') \
+             from bugle.strangers() s group by 1, 2, 3 order by 1 limit 20",
+            &[],
+        )
+        .await?;
+    if rows.is_empty() {
+        return Ok(Finding::ok("locks", "only workers hold those of workers"));
+    }
+    let finding = |row: &Row| {
+        let pid: i32 = row.get(0);
+        let words = format!(
+            "process {pid} (user {}, program {:?}) is no worker and has held advisory locks of Bugle for {}: {}. \
+             Pickup is slower meanwhile",
+            row.get::<_, &str>(1),
+            row.get::<_, &str>(2),
+            length(row.get::<_, f64>(3).max(0.0)),
+            row.get::<_, &str>(4),
+        );
+        Finding::new("locks", Level::Warn, words).mend(format!("select pg_terminate_backend({pid});"))
+    };
+    Ok(rows.iter().map(finding).collect())
 }
 
 pub async fn workers(client: &Client) -> Result<Vec<Finding>> {

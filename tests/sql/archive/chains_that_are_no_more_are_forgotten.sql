@@ -1,7 +1,7 @@
 begin;
 
 -- others enqueue chains at the same time
-select pg_advisory_xact_lock(bugle.chains_key());
+lock table bugle.chains in share row exclusive mode;
 
 do $$
 declare
