@@ -67,7 +67,6 @@ as $$
     and l.granted
 $$;
 comment on function bugle.advisory_locks is 'The advisory locks held in this database, and by which sessions.';
-revoke execute on function bugle.advisory_locks from public;
 
 drop function if exists bugle.holds(bigint);
 create or replace function bugle.holds(p_key bigint, p_pid integer default pg_backend_pid()) returns boolean
@@ -76,7 +75,6 @@ as $$
   select exists (select from bugle.advisory_locks() l where l.pid = p_pid and l.key = p_key)
 $$;
 comment on function bugle.holds is 'Whether a session, by default this one, holds an advisory lock.';
-revoke execute on function bugle.holds from public;
 
 -- of an earlier revision
 drop function if exists bugle.keeper_key(), bugle.deputy_key(), bugle.hold_once(bigint), bugle.chains_key(),
@@ -114,7 +112,6 @@ begin
 end
 $$;
 comment on function bugle.keep_trigger is 'Create or replace a trigger, unless it is there with the same definition. For migrations.';
-revoke execute on function bugle.keep_trigger from public;
 
 -- Where a role came into being after the migration, the checksum is another: the next one grants it what it needs.
 create or replace function bugle.schema_state() returns table (revision integer, checksum text, protocol integer)
@@ -133,4 +130,3 @@ as $$
   from bugle.schema_version v
 $$;
 comment on function bugle.schema_state is 'What this database was migrated to, and which worker protocol it speaks.';
-revoke execute on function bugle.schema_state from public;

@@ -174,7 +174,6 @@ begin
 end
 $$;
 comment on function bugle.admitted is 'A new job as it is stored: with its command''s template, scheduled if its run_at lies ahead; or refused.';
-revoke execute on function bugle.admitted from public;
 
 -- The one trigger of an enqueue. It has no WHEN clause: the text of one is read and planned anew by every statement, and the
 -- conditions below, as a WHEN clause, cost an INSERT of one row more than half of what the INSERT itself costs. It is not on

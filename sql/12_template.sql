@@ -56,7 +56,6 @@ begin
 end
 $$;
 comment on function bugle.adapted is 'A new job with what the template of its command sets.';
-revoke execute on function bugle.adapted from public;
 
 create or replace function bugle.note_templates() returns trigger
 language plpgsql
@@ -70,7 +69,6 @@ begin
 end
 $$;
 comment on function bugle.note_templates is 'Trigger: there has been a template, so new jobs are compared with it.';
-revoke execute on function bugle.note_templates from public;
 
 select bugle.keep_trigger('bugle.commands', 'note_templates', $$
   after insert or update or delete or truncate on bugle.commands for each statement execute function bugle.note_templates()$$);

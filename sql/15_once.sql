@@ -11,7 +11,6 @@ create or replace function bugle.idempotency_ends(p_ttl interval) returns timest
 language sql stable parallel safe
 return now() + least(greatest(coalesce(p_ttl, interval '24 hours'), interval '0'), interval '11 years');
 comment on function bugle.idempotency_ends is 'When an idempotency key that is written now expires.';
-revoke execute on function bugle.idempotency_ends from public;
 
 -- Take a key for a job, unless a job has it already. An expired one is as good as none.
 create or replace function bugle.take_key(p_command text, p_key text, p_job bigint, p_ttl interval) returns boolean
@@ -28,7 +27,6 @@ begin
 end
 $$;
 comment on function bugle.take_key is 'Take an idempotency key for a job. False if another job has it.';
-revoke execute on function bugle.take_key from public;
 
 -- After the row is in, not before: a row that ON CONFLICT DO NOTHING leaves out must not take a key with it.
 create or replace function bugle.remember() returns trigger
@@ -64,7 +62,6 @@ begin
 end
 $$;
 comment on function bugle.remember is 'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
-revoke execute on function bugle.remember from public;
 
 select bugle.keep_trigger('bugle.jobs_live', 'remember', $$
   after insert on bugle.jobs_live for each row
@@ -130,7 +127,6 @@ begin
 end
 $$;
 comment on function bugle.meet is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
-revoke execute on function bugle.meet from public;
 
 -- As they were called before they had more arguments.
 drop function if exists bugle.enqueue(
@@ -224,7 +220,6 @@ begin
 end
 $$;
 comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or idempotency_key. Returns the id of the one that is there now, and whether it is new.';
-revoke execute on function bugle.enqueue_once from public;
 
 create or replace function bugle.enqueue(
   p_command text,
@@ -253,7 +248,6 @@ return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, 
   p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key,
   p_fair_key, p_steps, p_on_success, p_on_failure)).id;
 comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. Returns the id, also of a job that was there already under its key.';
-revoke execute on function bugle.enqueue from public;
 
 -- add missing: backfill. Keys are taken in their order, so that two calls with the same ones wait and do not deadlock.
 create or replace function bugle.add_missing(p_command text, p_jobs jsonb) returns bigint
@@ -338,4 +332,3 @@ begin
 end
 $$;
 comment on function bugle.add_missing is 'Enqueue those of these jobs that are not there yet: no live job of the command has the key, and none had it in the last 24 hours. Returns how many.';
-revoke execute on function bugle.add_missing from public;

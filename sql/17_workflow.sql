@@ -12,7 +12,6 @@ begin
 end
 $$;
 comment on function bugle.refuse_workflow is 'Refuse a workflow, naming the job in it that is wrong.';
-revoke execute on function bugle.refuse_workflow from public;
 
 -- "x", 17, {"job": "x", "on_failure": "run"}: whom, by name or by id, and what to do if it fails.
 create or replace function bugle.workflow_edges(p_names text[], p_specs jsonb[])
@@ -49,7 +48,6 @@ begin
 end
 $$;
 comment on function bugle.workflow_edges is 'Which jobs of a workflow need which, by their numbers, or by id those that are there already.';
-revoke execute on function bugle.workflow_edges from public;
 
 create or replace function bugle.check_workflow(p_names text[], p_specs jsonb[]) returns void
 language plpgsql stable
@@ -123,7 +121,6 @@ begin
 end
 $$;
 comment on function bugle.check_workflow is 'Refuse a workflow that cannot be read.';
-revoke execute on function bugle.check_workflow from public;
 
 -- The numbers of the jobs in an order in which each comes after those it needs. Arrays are changed in place, so it takes as long
 -- as there are jobs and edges.
@@ -184,7 +181,6 @@ begin
 end
 $$;
 comment on function bugle.workflow_order is 'The jobs of a workflow, each after those it needs; or the cycle that makes it impossible.';
-revoke execute on function bugle.workflow_order from public;
 
 create or replace function bugle.enqueue_workflow(p_workflow jsonb) returns table (name text, id bigint)
 language plpgsql
@@ -201,7 +197,6 @@ begin
 end
 $$;
 comment on function bugle.enqueue_workflow is 'Enqueue jobs that start when others are done, all or none: {"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}. Returns the name and id of each.';
-revoke execute on function bugle.enqueue_workflow from public;
 
 create or replace function bugle.enqueue_job(p_job jsonb) returns bigint
 language plpgsql
@@ -213,7 +208,6 @@ begin
 end
 $$;
 comment on function bugle.enqueue_job is 'Enqueue one job as workflows spell it, after jobs that are there: {"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id.';
-revoke execute on function bugle.enqueue_job from public;
 
 create or replace function bugle.enqueue_after(
   p_after bigint[],
@@ -234,7 +228,6 @@ begin
 end
 $$;
 comment on function bugle.enqueue_after is 'Enqueue a job that starts when these jobs are done; further columns as JSON. Right also if they end at this moment, or have ended.';
-revoke execute on function bugle.enqueue_after from public;
 
 create or replace function bugle.workflow(p_job bigint)
 returns table (name text, id bigint, command text, state text, reason text, after text[])
@@ -254,4 +247,3 @@ begin
 end
 $$;
 comment on function bugle.workflow is 'All jobs of the workflow that a job belongs to: their names, states, and what each comes after.';
-revoke execute on function bugle.workflow from public;

@@ -47,7 +47,6 @@ begin
 end
 $$;
 comment on function bugle.lock_needed is 'Jobs that others are to wait for: live ones, which will tell when they end, and how the others ended.';
-revoke execute on function bugle.lock_needed from public;
 
 -- A job as its JSON says, with the checks and the template of any other new job.
 create or replace function bugle.job_from(p_spec jsonb, p_id bigint) returns bugle.jobs_live
@@ -73,7 +72,6 @@ begin
 end
 $$;
 comment on function bugle.job_from is 'A new job from JSON, checked and with its template, not stored yet.';
-revoke execute on function bugle.job_from from public;
 
 create or replace function bugle.plant(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
 language plpgsql
@@ -193,6 +191,5 @@ begin
 end
 $$;
 comment on function bugle.plant is 'Store new jobs, by name or in an array, each waiting for those it comes after; as children of a job, if one is given.';
-revoke execute on function bugle.plant from public;
 
 drop function if exists bugle.take_keys(bugle.jobs_live[]);

@@ -131,7 +131,6 @@ begin
 end
 $$;
 comment on function bugle.look(bigint, text[], integer[], bigint[]) is 'Which of these queues have a job that this worker could claim now, behind these cursors.';
-revoke execute on function bugle.look(bigint, text[], integer[], bigint[]) from public;
 
 create or replace function bugle.look(p_worker bigint, p_queues text[]) returns setof text
 language plpgsql
@@ -142,7 +141,6 @@ begin
 end
 $$;
 comment on function bugle.look(bigint, text[]) is 'Which of these queues have a job that this worker could claim now.';
-revoke execute on function bugle.look(bigint, text[]) from public;
 
 -- Where the first ready jobs of a queue lie that this worker could claim, and how many there are, up to so many: what a look from the
 -- beginning would find, without taking anything. For workers that look from a cursor because the beginning is dear: asked on
@@ -213,7 +211,6 @@ begin
 end
 $$;
 comment on function bugle.scout is 'How many ready jobs of a queue this worker could claim, up to so many, and where the first of them lies.';
-revoke execute on function bugle.scout from public;
 
 -- A worker that found nothing asks to sleep. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;
@@ -261,7 +258,6 @@ begin
 end
 $$;
 comment on function bugle.arm(bigint, text[], integer[], bigint[]) is 'Go to sleep on these queues: take the bell of each, or follow the worker that has it, and look once more, behind these cursors.';
-revoke execute on function bugle.arm(bigint, text[], integer[], bigint[]) from public;
 
 -- The place of a worker that could not have the bell. It follows if another worker looks into the queue: the sentinel, or the
 -- watcher that polls. Whether there is one is asked again once this session is seen as a follower: the other may have left the
@@ -285,7 +281,6 @@ begin
 end
 $$;
 comment on function bugle.stand_by is 'What a worker does for a queue whose bell it could not have: follow, or poll for all.';
-revoke execute on function bugle.stand_by from public;
 
 -- A shared lock is compatible with transactions that have enqueued silently, so being granted one is the quick way to know
 -- that nobody sleeps. Refused, the holder must be a registered worker: a stranger, or the backend of a link that is half open,
@@ -309,7 +304,6 @@ begin
 end
 $$;
 comment on function bugle.has_sentinel is 'Whether a worker sleeps for a queue and is rung for it.';
-revoke execute on function bugle.has_sentinel from public;
 
 -- Among many idle workers one polls while the bell cannot be had. Its lease is longer than the pause between two of its calls.
 create or replace function bugle.watch(p_worker bigint, p_queue text) returns boolean
@@ -333,7 +327,6 @@ begin
 end
 $$;
 comment on function bugle.watch is 'Become, or stay, the worker that polls a queue. False if another one does.';
-revoke execute on function bugle.watch from public;
 
 create or replace function bugle.stop_watching(p_queue text, p_worker bigint default null) returns void
 language plpgsql
@@ -350,7 +343,6 @@ begin
 end
 $$;
 comment on function bugle.stop_watching is 'Nobody, or no longer this worker, polls a queue for all others.';
-revoke execute on function bugle.stop_watching from public;
 
 create or replace function bugle.arm(p_worker bigint, p_queues text[])
 returns table (queue text, mode text, has_work boolean)
@@ -364,7 +356,6 @@ begin
 end
 $$;
 comment on function bugle.arm(bigint, text[]) is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more.';
-revoke execute on function bugle.arm(bigint, text[]) from public;
 
 -- Live workers that follow in a queue.
 create or replace function bugle.followers(p_queue text) returns setof bugle.registrations
@@ -383,7 +374,6 @@ begin
 end
 $$;
 comment on function bugle.followers is 'The workers that can be called to look into a queue.';
-revoke execute on function bugle.followers from public;
 
 -- A worker that looks into a queue and is full, or leaves, hands over to one follower: not to all of them, or fifty idle
 -- workers would start for one job. It ceases to be the watcher before it looks for followers: see bugle.stand_by.
@@ -405,7 +395,6 @@ begin
 end
 $$;
 comment on function bugle.pass_on is 'Call one follower of a queue to look into it.';
-revoke execute on function bugle.pass_on from public;
 
 -- A worker that was rung for, or polls for all, may not serve the commands of what waits: while a deployment is rolled out, the
 -- fleet is mixed. Before it sleeps it calls one follower of each other kind that could start something.
@@ -438,7 +427,6 @@ begin
 end
 $$;
 comment on function bugle.hand_on is 'Call followers that serve what a worker does not, if there is work for them.';
-revoke execute on function bugle.hand_on from public;
 
 -- The caller knows what it holds on each queue; asking for more would warn.
 create or replace function bugle.disarm(p_queue text, p_mode text) returns void
@@ -511,4 +499,3 @@ begin
 end
 $$;
 comment on function bugle.strangers is 'Sessions that are no workers and hold advisory locks of Bugle: they slow it down.';
-revoke execute on function bugle.strangers from public;

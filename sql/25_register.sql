@@ -20,7 +20,6 @@ begin
 end
 $$;
 comment on function bugle.prove_life is 'Take a fresh proof of life for a worker on this session.';
-revoke execute on function bugle.prove_life from public;
 
 create or replace function bugle.register(
   p_name text, p_host text, p_process_id integer, p_version text, p_protocol integer,
@@ -62,7 +61,6 @@ begin
 end
 $$;
 comment on function bugle.register is 'Sign on as a worker on this session. The nonce goes with every later word.';
-revoke execute on function bugle.register from public;
 
 -- After a lost connection, before anything is claimed: the worker names what it still runs.
 --   Still its own: it keeps them. A claim that was lost in a crash of the server (the job is ready, under the number before):
@@ -139,7 +137,6 @@ begin
 end
 $$;
 comment on function bugle.attach is 'Take up a worker''s identity again on a new session, naming what it still runs. Returns what it lost.';
-revoke execute on function bugle.attach from public;
 
 -- A subquery with a limit, not "exists", and no scan of the table: statistics of a moment in which it was empty made this one compare every
 -- job that runs with every row, for seconds, and ends of jobs wait for it on the same connection.
@@ -164,7 +161,6 @@ begin
 end
 $$;
 comment on function bugle.not_held(bigint, bugle.held_job[]) is 'Which of the jobs a worker believes to run are not its own any more.';
-revoke execute on function bugle.not_held(bigint, bugle.held_job[]) from public;
 
 -- Asked by a worker that was told by a notification that a job was cancelled: any login can send one, so it is looked up.
 create or replace function bugle.not_held(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
@@ -180,7 +176,6 @@ begin
 end
 $$;
 comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is 'Which of these jobs this worker does not hold any more.';
-revoke execute on function bugle.not_held(bigint, uuid, bugle.held_job[]) from public;
 
 -- The other way round: what a worker holds here and does not name. Its claim was committed after the worker had come back by
 -- another connection, or the end of the job was refused before bugle.attach took its claim up again. Nobody runs those. The
@@ -205,7 +200,6 @@ begin
 end
 $$;
 comment on function bugle.unnamed is 'What a worker holds and does not name among what it runs.';
-revoke execute on function bugle.unnamed from public;
 
 create or replace function bugle.detach(p_worker bigint, p_nonce uuid) returns void
 language plpgsql
@@ -224,4 +218,3 @@ begin
 end
 $$;
 comment on function bugle.detach is 'Sign off. Whatever the worker still holds is rescued.';
-revoke execute on function bugle.detach from public;

@@ -121,7 +121,6 @@ begin
 end
 $$;
 comment on function bugle.claim is 'Take up to so many ready jobs of each queue, the first by priority and id, for commands and whole chains this worker serves. They come in no order: start them by turn, priority and id.';
-revoke execute on function bugle.claim from public;
 
 -- How the rows are picked, and why not otherwise:
 --   The index gives the first rows of a command in order, and they are locked as they are met, so that two claims at the
@@ -214,7 +213,6 @@ begin
 end
 $$;
 comment on function bugle.pick is 'Lock the first ready jobs of a queue that this worker could run. Their addresses.';
-revoke execute on function bugle.pick from public;
 
 create or replace function bugle.refuse_claim(p_worker bigint, p_nonce uuid) returns void
 language plpgsql
@@ -242,7 +240,6 @@ begin
 end
 $$;
 comment on function bugle.refuse_claim is 'Say why a session may not claim.';
-revoke execute on function bugle.refuse_claim from public;
 
 create or replace function bugle.payloads(p_worker bigint, p_nonce uuid, p_ids bigint[])
 returns table (id bigint, claim bigint, payload jsonb)
@@ -261,7 +258,6 @@ begin
 end
 $$;
 comment on function bugle.payloads(bigint, uuid, bigint[]) is 'The payloads of jobs this worker has claimed, where bugle.claim left them out for their size.';
-revoke execute on function bugle.payloads(bigint, uuid, bigint[]) from public;
 
 -- As workers of earlier releases call it: without a nonce, so it answers only the session that claims for this worker.
 create or replace function bugle.payloads(p_worker bigint, p_ids bigint[])
@@ -279,4 +275,3 @@ as $$
       select from bugle.registrations r where r.id = p_worker and r.backend_pid = pg_backend_pid() and r.stopped_at is null)
 $$;
 comment on function bugle.payloads(bigint, bigint[]) is 'The same without a nonce, for the session that claims for this worker: workers of earlier releases call it.';
-revoke execute on function bugle.payloads(bigint, bigint[]) from public;

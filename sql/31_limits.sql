@@ -39,7 +39,6 @@ begin
 end
 $$;
 comment on function bugle.exact_queues is 'Which of these queues are claimed one claim at a time, because something is to be counted or kept in order.';
-revoke execute on function bugle.exact_queues from public;
 
 -- Which queues a claim must not touch because their first limit is being set: no claim that has not seen the limit may be
 -- under way when it is committed. Claims pass a gate, a lock on an empty table, which costs next to nothing while no limit is
@@ -72,7 +71,6 @@ begin
 end
 $$;
 comment on function bugle.queues_at_gate is 'Which of these queues are getting their first limit at this moment.';
-revoke execute on function bugle.queues_at_gate from public;
 
 -- Locks are taken in the order of their names: queues, then commands. Nobody waits long: claims are short, but one whose worker
 -- was stopped in the middle may hold its lock until the keeper ends it, and then the other queues must be served. A queue that
@@ -105,7 +103,6 @@ begin
 end
 $$;
 comment on function bugle.lock_limits is 'Which queues this claim must count in, under their locks, and which it must leave alone this time.';
-revoke execute on function bugle.lock_limits from public;
 
 -- The row is made by the first claim that needs it. Mostly the lock is free; only a claim that has to wait pays for a
 -- subtransaction, which a time limit of the wait needs.
@@ -133,7 +130,6 @@ begin
 end
 $$;
 comment on function bugle.lock_for_claim is 'Lock a queue or command for this claim alone, waiting a moment if another has it. False if it could not be had.';
-revoke execute on function bugle.lock_for_claim from public;
 
 -- How many may start in a sliding period; if none, when the next may.
 create or replace function bugle.starts_left(
@@ -180,7 +176,6 @@ begin
 end
 $$;
 comment on function bugle.starts_left is 'How many more may start now under a limit of starts in a period; if none, when the next may.';
-revoke execute on function bugle.starts_left from public;
 
 -- Everything that runs in a queue, by limit key: by the index of running jobs, of which there are never more than slots.
 create or replace function bugle.running_by_key(p_queue text, out running bigint, out keys jsonb)
@@ -199,7 +194,6 @@ begin
 end
 $$;
 comment on function bugle.running_by_key is 'How many jobs of a queue run, in all and for each limit key.';
-revoke execute on function bugle.running_by_key from public;
 
 create or replace function bugle.queue_room(
   p_limits bugle.queues, p_queue text, p_slots integer, out room integer, out busy jsonb, out free_at timestamptz)
@@ -223,7 +217,6 @@ begin
 end
 $$;
 comment on function bugle.queue_room is 'How many jobs of a queue may start now, at most so many; what runs for each key; and when there is room again.';
-revoke execute on function bugle.queue_room from public;
 
 create or replace function bugle.key_rooms(p_limits bugle.queues, p_busy jsonb, p_keys text[])
 returns table (key text, room integer, free_at timestamptz)
@@ -270,7 +263,6 @@ begin
 end
 $$;
 comment on function bugle.key_rooms is 'How many jobs of each of these limit keys may start now, and when a full one has room again.';
-revoke execute on function bugle.key_rooms from public;
 
 -- Null if none of them has a limit.
 create or replace function bugle.command_rooms(p_commands text[]) returns jsonb
@@ -290,7 +282,6 @@ begin
 end
 $$;
 comment on function bugle.command_rooms is 'How many jobs may start now of each of these commands that has a limit.';
-revoke execute on function bugle.command_rooms from public;
 
 -- Called after the jobs were stamped: what is noted here is not earlier than their started_at, so the period holds between those.
 -- p_keys has the limit key of each of them, or null.
@@ -352,7 +343,6 @@ begin
 end
 $$;
 comment on function bugle.note_starts is 'Note that these jobs started, where starts are counted.';
-revoke execute on function bugle.note_starts from public;
 
 -- Whether anything in this database may be waiting for another job to end. What every ending asks first.
 create or replace function bugle.anything_held() returns boolean
@@ -374,7 +364,6 @@ begin
 end
 $$;
 comment on function bugle.anything_held is 'Whether there are limits, or jobs with an order key.';
-revoke execute on function bugle.anything_held from public;
 
 -- Whatever stops running, or stops being in the way, may let others start: somebody must look.
 create or replace function bugle.release(p_ids bigint[]) returns void
@@ -406,7 +395,6 @@ begin
 end
 $$;
 comment on function bugle.release is 'Ring for whoever was held back by these jobs. Every path out of running calls it, before the jobs leave the live table.';
-revoke execute on function bugle.release from public;
 
 -- Ring for queues whose period has let go of a start. The keeper's, at the time a claim has noted.
 create or replace function bugle.release_due() returns integer
@@ -428,4 +416,3 @@ begin
 end
 $$;
 comment on function bugle.release_due is 'Ring for queues in which something may start again because time has passed. Returns how many.';
-revoke execute on function bugle.release_due from public;

@@ -9,7 +9,6 @@ create or replace function bugle.hop_from(p_key text) returns bigint
 language sql immutable parallel safe
 return case p_key when '' then -9223372036854775808 else hashtextextended(p_key, 0) end;
 comment on function bugle.hop_from is 'Where hops through keys begin: behind one, or at the first.';
-revoke execute on function bugle.hop_from from public;
 
 -- The next fair keys in their order, each with the job that is next of it, if that is plain to see: it has no other key, nor has any other
 -- of the fair key, and it may start. p_is_mixed: there may be jobs with other keys.
@@ -71,7 +70,6 @@ begin
 end
 $$;
 comment on function bugle.fair_firsts is 'The fair keys that have ready jobs, from behind one on, and the next job of each where it is plain to see.';
-revoke execute on function bugle.fair_firsts from public;
 
 -- Fair keys in the order of their turns: those behind the last, then from the beginning. Those without a key begin the round.
 create or replace function bugle.firsts_by_turn(
@@ -93,7 +91,6 @@ begin
 end
 $$;
 comment on function bugle.firsts_by_turn is 'The fair keys of a queue in the order of their turns, and the next job of each where it is plain to see.';
-revoke execute on function bugle.firsts_by_turn from public;
 
 -- The first of each order key, from behind one on and round to it again, until there are enough. Each step of the recursion is one
 -- probe of the index, which gives the next key and what comes first of it.
@@ -184,7 +181,6 @@ begin
 end
 $$;
 comment on function bugle.hop_orders is 'More candidates: the first job of each order key, from behind a key on.';
-revoke execute on function bugle.hop_orders from public;
 
 -- As many of each limit key as it has room for beside those that are candidates already. The step to a key brings its first job with it; where there is room for more, or that
 -- one cannot start, they are looked for.
@@ -309,4 +305,3 @@ begin
 end
 $$;
 comment on function bugle.hop_limits is 'More candidates: jobs of each limit key that has room, from behind a key on.';
-revoke execute on function bugle.hop_limits from public;

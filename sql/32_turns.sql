@@ -64,7 +64,6 @@ begin
 end
 $$;
 comment on function bugle.cut_to_room is 'Candidates, cut to what their limit keys and commands have room for; and when a key has room again.';
-revoke execute on function bugle.cut_to_room from public;
 
 -- By priority and id: jobs without a fair key. Those without any key can always start; among the others only so many are looked at.
 create or replace function bugle.next_in_line(
@@ -139,7 +138,6 @@ begin
 end
 $$;
 comment on function bugle.next_in_line is 'Jobs without a fair key that may start, by priority and id, among the first so many.';
-revoke execute on function bugle.next_in_line from public;
 
 -- One of each key, then the next of each. The key '' stands for jobs that have none.
 create or replace function bugle.next_by_turns(
@@ -229,4 +227,3 @@ begin
 end
 $$;
 comment on function bugle.next_by_turns is 'Jobs that may start, one of each fair key, then the next of each.';
-revoke execute on function bugle.next_by_turns from public;

@@ -136,7 +136,6 @@ begin
 end
 $$;
 comment on function bugle.next_starts is 'Which jobs of a queue with limits or keys may start now, in order.';
-revoke execute on function bugle.next_starts from public;
 
 -- Lock what may start, and remember whose turn is next. Rows that somebody else has locked are passed over.
 --
@@ -202,7 +201,6 @@ begin
 end
 $$;
 comment on function bugle.pick_exactly is 'Lock the jobs of a queue with limits or keys that a claim takes; their ids only where they start by turns, in that order.';
-revoke execute on function bugle.pick_exactly from public;
 
 -- Whether a claim would find something. If only a period is in the way, and nobody has noted when it is over, a claim must do so.
 create or replace function bugle.can_start(p_queue text, p_commands text[]) returns boolean
@@ -218,7 +216,6 @@ begin
 end
 $$;
 comment on function bugle.can_start is 'Whether a queue with limits or keys has a job that may start now.';
-revoke execute on function bugle.can_start from public;
 
 create or replace function bugle.has_ready(p_queue text, p_commands text[]) returns boolean
 language plpgsql stable
@@ -252,7 +249,6 @@ begin
 end
 $$;
 comment on function bugle.has_ready is 'Whether a queue has a ready job of one of these commands, whatever holds it back.';
-revoke execute on function bugle.has_ready from public;
 
 -- of an earlier revision
 drop function if exists bugle.next_order_keys(text, text, integer);

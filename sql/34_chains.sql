@@ -32,7 +32,6 @@ begin
 end
 $$;
 comment on function bugle.served_chains is 'Which ends of chains a worker with executors for these commands can run.';
-revoke execute on function bugle.served_chains from public;
 
 -- For queues with limits or keys, which are looked into by name.
 create or replace function bugle.with_chains(p_commands text[]) returns text[]
@@ -52,7 +51,6 @@ begin
 end
 $$;
 comment on function bugle.with_chains is 'These commands, and the names of chains that a worker with executors for them can run.';
-revoke execute on function bugle.with_chains from public;
 
 -- bugle.pick for a worker that could go on with chains. The command of a chain is only a name, and a worker that lacks one of
 -- its steps must not walk over all that wait: so chains are looked for by what is left of them, which ends there are is known.
@@ -150,7 +148,6 @@ begin
 end
 $$;
 comment on function bugle.pick_with_chains is 'Lock the first ready jobs and chains of a queue that this worker could run. Their addresses.';
-revoke execute on function bugle.pick_with_chains from public;
 
 -- Every chain that becomes live is noted, so that workers look for it. Each end is looked up in the index on its own: as an anti
 -- join, or by a plan made while the table was empty, each new chain would read all chains of its name.
@@ -180,7 +177,6 @@ begin
 end
 $$;
 comment on function bugle.note_chain is 'Note what is to be done of a chain, and of each of its ends.';
-revoke execute on function bugle.note_chain from public;
 
 -- A few rows too many are cheaper than to look for them; only chains whose names are made up as they come are many. Under the
 -- lock nobody is about to enqueue a chain that we believe to be gone: what was enqueued before is seen by the next snapshot.
@@ -212,7 +208,6 @@ begin
 end
 $$;
 comment on function bugle.prune_chains is 'Forget chains of which no job is live, and rows that are there twice. Returns how many.';
-revoke execute on function bugle.prune_chains from public;
 
 -- As it is stored: a plain list of names that start at 1; or refused.
 create or replace function bugle.checked_steps(p_steps text[]) returns text[]
@@ -243,4 +238,3 @@ begin
 end
 $$;
 comment on function bugle.checked_steps is 'The steps of a new job as they are stored, or an error that says what is wrong with them. Null if it has none.';
-revoke execute on function bugle.checked_steps from public;

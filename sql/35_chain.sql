@@ -26,7 +26,6 @@ begin
 end
 $$;
 comment on function bugle.step_policy is 'The policy by which a step is tried again in the same worker.';
-revoke execute on function bugle.step_policy from public;
 
 -- The job itself, locked, if this worker holds it under this claim.
 create or replace function bugle.lock_one_held(p_worker bigint, p_job bugle.held_job) returns bugle.jobs_live
@@ -46,7 +45,6 @@ begin
 end
 $$;
 comment on function bugle.lock_one_held is 'Lock a job that a worker holds under this claim; null if it does not.';
-revoke execute on function bugle.lock_one_held from public;
 
 -- The record of a step whose try begins now.
 create or replace function bugle.record_start(p_job bugle.jobs_live, p_position integer, p_name text, p_within integer, p_try integer)
@@ -72,7 +70,6 @@ begin
 end
 $$;
 comment on function bugle.record_start is 'Note that a step has begun.';
-revoke execute on function bugle.record_start from public;
 
 -- Pass over what an operator has set, then start what comes next; with nothing left the job is completed.
 create or replace function bugle.begin_next(p_job bugle.jobs_live, p_nonce uuid, p_try integer)
@@ -118,7 +115,6 @@ begin
 end
 $$;
 comment on function bugle.begin_next is 'Start the next step of a chain, or complete it if none is left.';
-revoke execute on function bugle.begin_next from public;
 
 create or replace function bugle.start_step(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_try integer default 1)
 returns table (verdict text, "position" integer, context jsonb, timeout_seconds double precision, default_timeout_seconds double precision)
@@ -149,7 +145,6 @@ begin
 end
 $$;
 comment on function bugle.start_step is 'Start the next step of a chain this worker holds: its place, the context, and how long it may take (by its command, and if nothing else says so).';
-revoke execute on function bugle.start_step from public;
 
 create or replace function bugle.finish_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_position integer, p_try integer, p_output jsonb,
@@ -199,4 +194,3 @@ begin
 end
 $$;
 comment on function bugle.finish_step is 'End a step of a chain this worker holds and start the next: its output is merged into the context. The last one completes the job.';
-revoke execute on function bugle.finish_step from public;

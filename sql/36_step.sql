@@ -28,7 +28,6 @@ begin
 end
 $$;
 comment on function bugle.merged is 'The context of a chain after a step has put something out.';
-revoke execute on function bugle.merged from public;
 
 create or replace function bugle.record_end(
   p_job bugle.jobs_live, p_position integer, p_try integer, p_state text, p_output jsonb, p_error text default null,
@@ -53,7 +52,6 @@ begin
 end
 $$;
 comment on function bugle.record_end is 'Note how a try of a step ended.';
-revoke execute on function bugle.record_end from public;
 
 -- Tried again here, or not: a delay that the executor asks for and the policy would not wait is left to the job's own policy.
 create or replace function bugle.retry_step(
@@ -92,7 +90,6 @@ begin
 end
 $$;
 comment on function bugle.retry_step is 'Note that a try of a step failed. Returns how long this worker waits before it tries again; null: no more, the job has to be failed.';
-revoke execute on function bugle.retry_step from public;
 
 -- The attempt of the job failed: so did the step it was in, if it has not said so itself (its time was over, it panicked).
 create or replace function bugle.fail_open_step(p_job bugle.jobs_live, p_error text, p_code text) returns void
@@ -111,7 +108,6 @@ begin
 end
 $$;
 comment on function bugle.fail_open_step is 'Note that the step a job was in failed with it.';
-revoke execute on function bugle.fail_open_step from public;
 
 -- Whether a chain that failed is tried again as a whole, from the step that failed: only if somebody asked for it.
 create or replace function bugle.is_retried_as_a_whole(p_job bugle.jobs_live) returns boolean
@@ -127,7 +123,6 @@ begin
 end
 $$;
 comment on function bugle.is_retried_as_a_whole is 'Whether the retry policy of the job holds, after the local retries of a step.';
-revoke execute on function bugle.is_retried_as_a_whole from public;
 
 create or replace function bugle.begin_step(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer default 0)
 returns table (verdict text, is_done boolean, output jsonb)
@@ -169,7 +164,6 @@ begin
 end
 $$;
 comment on function bugle.begin_step is 'Begin a step that an executor makes as it goes, unless it was done before: then what it put out.';
-revoke execute on function bugle.begin_step from public;
 
 create or replace function bugle.end_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer, p_output jsonb,
@@ -207,7 +201,6 @@ begin
 end
 $$;
 comment on function bugle.end_step is 'End a step that an executor made: done with what it put out, or failed. Null if that was noted.';
-revoke execute on function bugle.end_step from public;
 
 -- A chain whose step waits for an answer goes on with it: the answer is what the step puts out.
 create or replace function bugle.resolve_step(p_id bigint, p_output jsonb) returns boolean
@@ -246,7 +239,6 @@ begin
 end
 $$;
 comment on function bugle.resolve_step is 'Answer the step of a chain that waits: the chain goes on. False if the job is no chain.';
-revoke execute on function bugle.resolve_step from public;
 
 -- From the beginning: nothing is done any more. What was tried, when, and how it failed is kept.
 create or replace function bugle.forget_steps(p_id bigint) returns void
@@ -264,4 +256,3 @@ as $$
     and (j.step is not null or j.context is not null)
 $$;
 comment on function bugle.forget_steps is 'Put a job back before its first step.';
-revoke execute on function bugle.forget_steps from public;

@@ -17,7 +17,6 @@ begin
 end
 $$;
 comment on function bugle.check_worker is 'Refuse whoever is not the worker it says it is.';
-revoke execute on function bugle.check_worker from public;
 
 -- Where a job that ends now is kept. Today's leaf if it exists, else the newest one: never nowhere.
 create or replace function bugle.history_day(p_kind text) returns date
@@ -34,7 +33,6 @@ begin
 end
 $$;
 comment on function bugle.history_day is 'The day whose leaf takes jobs that end now.';
-revoke execute on function bugle.history_day from public;
 
 -- What became of words about jobs that are not held under that claim any more.
 create or replace function bugle.verdicts_on_others(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
@@ -64,7 +62,6 @@ begin
 end
 $$;
 comment on function bugle.verdicts_on_others is 'For jobs that were not held: repeated, if the worker itself ended the same claim before; gone, if there is no such job; else fenced.';
-revoke execute on function bugle.verdicts_on_others from public;
 
 -- Rows are locked in id order first: two sessions that touch the same rows in different orders would deadlock. They are found
 -- one by one, then copied and deleted by their addresses: a join would be planned while the table is small, perhaps the other
@@ -149,7 +146,6 @@ begin
 end
 $$;
 comment on function bugle.complete is 'Finish jobs this worker holds. Returns only those it could not: repeated, gone, or fenced.';
-revoke execute on function bugle.complete from public;
 
 -- The engine's way out of the live table for everything but completion: the rows are locked and the decision is made.
 create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
@@ -170,7 +166,6 @@ begin
 end
 $$;
 comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason, and do what is due when they end.';
-revoke execute on function bugle.end_jobs from public;
 
 -- Found one by one and deleted by their addresses, as in bugle.complete.
 create or replace function bugle.bury(p_endings bugle.ending[]) returns bugle.followed[]
@@ -219,7 +214,6 @@ begin
 end
 $$;
 comment on function bugle.bury is 'Move live jobs into history, and tell what is to be known about each by whoever follows it.';
-revoke execute on function bugle.bury from public;
 
 -- Lock those of these jobs that the worker holds under the given claims, in id order.
 create or replace function bugle.lock_held(p_worker bigint, p_jobs bugle.held_job[]) returns bigint[]
@@ -237,7 +231,6 @@ as $$
     for update of j) l
 $$;
 comment on function bugle.lock_held is 'Lock the jobs a worker holds under these claims; the others are left out.';
-revoke execute on function bugle.lock_held from public;
 
 -- give back: running -> ready. At shutdown; the attempt is not counted.
 create or replace function bugle.give_back(p_worker bigint, p_nonce uuid, p_jobs bugle.held_job[])
@@ -264,7 +257,6 @@ begin
 end
 $$;
 comment on function bugle.give_back is 'Return jobs this worker holds and will not finish. The attempt is not counted.';
-revoke execute on function bugle.give_back from public;
 
 -- snooze: running -> scheduled. The executor asks to be run again later; the attempt is not counted.
 create or replace function bugle.snooze(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_for interval)
@@ -292,7 +284,6 @@ begin
 end
 $$;
 comment on function bugle.snooze is 'Put a job this worker holds off for a while. The attempt is not counted.';
-revoke execute on function bugle.snooze from public;
 
 -- cancelled: running -> cancelled. The executor itself says that there is nothing to do any more.
 create or replace function bugle.give_up(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_error text)
@@ -314,7 +305,6 @@ begin
 end
 $$;
 comment on function bugle.give_up is 'End a job this worker holds as cancelled, at its executor''s word.';
-revoke execute on function bugle.give_up from public;
 
 -- Reported while running; the newest report counts. A stale claim changes nothing and is not an error.
 create or replace function bugle.report_progress(
@@ -339,4 +329,3 @@ begin
 end
 $$;
 comment on function bugle.report_progress is 'Note how far a running job is. Returns whether this worker still holds it.';
-revoke execute on function bugle.report_progress from public;

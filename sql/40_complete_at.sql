@@ -90,7 +90,6 @@ begin
 end
 $$;
 comment on function bugle.complete_at is 'As bugle.complete, for jobs whose addresses are known from their claim. Faster; jobs that have moved are found by their ids.';
-revoke execute on function bugle.complete_at from public;
 
 -- bugle.release for these, which no command's limit counts.
 create or replace function bugle.release_at(p_addresses tid[]) returns void
@@ -108,4 +107,3 @@ begin
 end
 $$;
 comment on function bugle.release_at is 'Ring for whoever was held back by the jobs at these addresses.';
-revoke execute on function bugle.release_at from public;

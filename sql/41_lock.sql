@@ -30,7 +30,6 @@ begin
 end
 $$;
 comment on function bugle.lock_jobs is 'Lock live jobs, those that wait for others all at once.';
-revoke execute on function bugle.lock_jobs from public;
 
 create or replace function bugle.lock_family(p_ids bigint[]) returns void
 language plpgsql
@@ -53,4 +52,3 @@ begin
 end
 $$;
 comment on function bugle.lock_family is 'Lock live jobs, those that wait for them, and those they wait for: whatever may happen to them next.';
-revoke execute on function bugle.lock_family from public;

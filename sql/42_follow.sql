@@ -24,7 +24,6 @@ begin
 end
 $$;
 comment on function bugle.follow is 'Do what is due when jobs have ended: start or fail those that need them, enqueue what follows, tell who listens.';
-revoke execute on function bugle.follow from public;
 
 -- What a new job that names follow-ups must be told of: names that are commands.
 create or replace function bugle.has_follow_ups(p_job bugle.jobs_live) returns boolean
@@ -46,13 +45,11 @@ begin
 end
 $$;
 comment on function bugle.has_follow_ups is 'True for a new job whose end is followed by commands, or refused.';
-revoke execute on function bugle.has_follow_ups from public;
 
 create or replace function bugle.needed_in_vain(p_id bigint) returns text
 language sql immutable parallel safe
 return format('it needed job %s, which did not complete', p_id);
 comment on function bugle.needed_in_vain is 'The error of a job that fails because one it needed did not complete.';
-revoke execute on function bugle.needed_in_vain from public;
 
 -- All that waits, directly or not, for jobs that did not complete, and is not told to run all the same.
 create or replace function bugle.doomed_by(p_ids bigint[]) returns bigint[]
@@ -84,7 +81,6 @@ as $$
   select array(select d.job from doomed d)
 $$;
 comment on function bugle.doomed_by is 'Jobs that fail because these did not complete.';
-revoke execute on function bugle.doomed_by from public;
 
 -- Count down what waits for these jobs. One update for each waiting job and batch, however many of its children are in it.
 -- Returns those that failed by it.
@@ -194,7 +190,6 @@ begin
 end
 $$;
 comment on function bugle.settle is 'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that did not complete. Returns the failed.';
-revoke execute on function bugle.settle from public;
 
 -- What a follow-up is told. A result that would not fit is left out.
 create or replace function bugle.follow_up_payload(p_ended bugle.followed) returns jsonb
@@ -212,7 +207,6 @@ begin
 end
 $$;
 comment on function bugle.follow_up_payload is 'The payload of a job that follows another.';
-revoke execute on function bugle.follow_up_payload from public;
 
 -- Its own queue is its command's, if the template says so, else that of the job it follows.
 create or replace function bugle.enqueue_follow_up(p_ended bugle.followed) returns void
@@ -227,7 +221,6 @@ as $$
   on conflict do nothing
 $$;
 comment on function bugle.enqueue_follow_up is 'Enqueue the command that follows a job, if there is one.';
-revoke execute on function bugle.enqueue_follow_up from public;
 
 -- A follow-up that is refused must not undo the end of the job it follows: it is noted in bugle.changes.
 create or replace function bugle.enqueue_follow_ups(p_ended bugle.followed[]) returns void
@@ -267,7 +260,6 @@ begin
 end
 $$;
 comment on function bugle.enqueue_follow_ups is 'Enqueue what follows these jobs. What is refused is noted in bugle.changes.';
-revoke execute on function bugle.enqueue_follow_ups from public;
 
 -- A restarted job waits for those of its dependencies and children that are alive again. Returns waiting, or null.
 create or replace function bugle.wait_again(p_id bigint) returns text
@@ -303,4 +295,3 @@ begin
 end
 $$;
 comment on function bugle.wait_again is 'Have a restarted job wait for those it needs that are alive.';
-revoke execute on function bugle.wait_again from public;

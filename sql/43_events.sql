@@ -19,7 +19,6 @@ begin
 end
 $$;
 comment on function bugle.is_held is 'Whether another session holds an advisory lock.';
-revoke execute on function bugle.is_held from public;
 
 -- Called once for each batch of endings, so it is one expression: each statement of its own would cost as much as all of it. The
 -- numbers are those of the functions above, which would have to be called. The lock that shows that somebody listens is taken and
@@ -36,7 +35,6 @@ begin
 end
 $$;
 comment on function bugle.is_heard is 'Whether somebody listens to the ends of jobs. If not, whoever begins to waits for this transaction.';
-revoke execute on function bugle.is_heard from public;
 
 -- Ids only, and not too many: a notification has at most 8,000 bytes.
 create or replace function bugle.publish(p_ended bugle.followed[]) returns void
@@ -59,7 +57,6 @@ begin
 end
 $$;
 comment on function bugle.publish is 'Tell those who listen which jobs have ended.';
-revoke execute on function bugle.publish from public;
 
 create or replace function bugle.subscribe(p_queue text default null) returns text
 language plpgsql
@@ -81,7 +78,6 @@ begin
 end
 $$;
 comment on function bugle.subscribe is 'Have the ends of a queue''s jobs, or of all, notified on the channel bugle_events until this session ends. LISTEN first, and look once more afterwards.';
-revoke execute on function bugle.subscribe from public;
 
 create or replace function bugle.unsubscribe(p_queue text default null) returns void
 language plpgsql
@@ -99,7 +95,6 @@ begin
 end
 $$;
 comment on function bugle.unsubscribe is 'Undo bugle.subscribe of the same queue, or of all, for this session.';
-revoke execute on function bugle.unsubscribe from public;
 
 -- What callers who await results ask: subscribe to the queues of these jobs, then say which have ended. In this order: what
 -- ends in between is told.
@@ -123,4 +118,3 @@ begin
 end
 $$;
 comment on function bugle.attend is 'Subscribe this session to the queues of these jobs, and say how those of them ended that have.';
-revoke execute on function bugle.attend from public;

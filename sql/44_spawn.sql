@@ -29,7 +29,6 @@ begin
 end
 $$;
 comment on function bugle.spawn is 'Enqueue children of a job this worker holds and leave it waiting until all of them have ended; then it is run again, as the same attempt.';
-revoke execute on function bugle.spawn from public;
 
 create or replace function bugle.results_of(p_id bigint)
 returns table (
@@ -48,7 +47,6 @@ as $$
   order by d.needs
 $$;
 comment on function bugle.results_of is 'What a job waits or waited for, its dependencies and its children: the state of each, and its result or error.';
-revoke execute on function bugle.results_of from public;
 
 -- The same, asked by the executor. Stable, so that both looks are at one moment: a claim that is current there was made after
 -- the last child had ended. One that was frozen meanwhile must not see the children another claim has spawned since.
@@ -79,4 +77,3 @@ begin
 end
 $$;
 comment on function bugle.kin is 'What a job this worker holds needed, and what its children did; or the verdict, if it holds the job no more.';
-revoke execute on function bugle.kin from public;

@@ -5,7 +5,6 @@ create or replace function bugle.token_hash(p_token text) returns text
 language sql immutable parallel safe
 return encode(sha256(convert_to(p_token, 'UTF8')), 'hex');
 comment on function bugle.token_hash is 'A token as it is kept.';
-revoke execute on function bugle.token_hash from public;
 
 create or replace function bugle.wait(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_token text, p_for interval)
@@ -36,7 +35,6 @@ begin
 end
 $$;
 comment on function bugle.wait is 'Leave a job this worker holds waiting for an answer, at most for a while; null waits without end.';
-revoke execute on function bugle.wait from public;
 
 -- Lock a job that waits for an answer, or say why it cannot be answered. False: the same answer was given before.
 create or replace function bugle.lock_waiting(p_id bigint, p_token text, p_answer text, p_reason text) returns boolean
@@ -71,7 +69,6 @@ begin
 end
 $$;
 comment on function bugle.lock_waiting is 'Lock a waiting job for its answer, or say why it takes none.';
-revoke execute on function bugle.lock_waiting from public;
 
 create or replace function bugle.resolve(p_id bigint, p_result jsonb default null, p_token text default null) returns void
 language plpgsql
@@ -85,7 +82,6 @@ begin
 end
 $$;
 comment on function bugle.resolve is 'Answer a waiting job with its result: it is completed. A chain goes on: the result is what its step puts out.';
-revoke execute on function bugle.resolve from public;
 
 create or replace function bugle.reject(p_id bigint, p_error text, p_token text default null) returns void
 language plpgsql
@@ -99,7 +95,6 @@ begin
 end
 $$;
 comment on function bugle.reject is 'Answer a waiting job with an error: it has failed.';
-revoke execute on function bugle.reject from public;
 
 -- The executor runs again, as the same attempt, and finds the answer. The token stays: the same answer again changes nothing.
 create or replace function bugle.resume_with(p_id bigint, p_answer jsonb, p_token text default null) returns void
@@ -139,7 +134,6 @@ begin
 end
 $$;
 comment on function bugle.resume_with is 'Answer a waiting job: its executor is run again, as the same attempt, and finds the answer.';
-revoke execute on function bugle.resume_with from public;
 
 -- For an application that was given a token and has no other right to touch jobs: a job that waits without one is not for it.
 create or replace function bugle.answer(
@@ -174,4 +168,3 @@ begin
 end
 $$;
 comment on function bugle.answer is 'Answer a waiting job with the token it was given out with: with its result, with an error, or so that its executor goes on.';
-revoke execute on function bugle.answer from public;

@@ -74,7 +74,6 @@ begin
 end
 $$;
 comment on function bugle.policy_of is 'The retry policy that holds for a job: its own, its command''s, or the default.';
-revoke execute on function bugle.policy_of from public;
 
 create or replace function bugle.max_attempts_of(p_job bugle.jobs_live, p_policy bugle.retry_policies) returns integer
 language sql stable
@@ -85,7 +84,6 @@ as $$
     bugle.attempts_allowed(p_policy))
 $$;
 comment on function bugle.max_attempts_of is 'How often a job is tried: its own number, its command''s, or its policy''s.';
-revoke execute on function bugle.max_attempts_of from public;
 
 create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language sql
@@ -95,7 +93,6 @@ as $$
   on conflict (job, claim) do nothing
 $$;
 comment on function bugle.record_attempt is 'Keep a row about an attempt that failed.';
-revoke execute on function bugle.record_attempt from public;
 
 create or replace function bugle.fail(p_worker bigint, p_nonce uuid, p_jobs bugle.failed_job[])
 returns setof bugle.verdict
@@ -172,7 +169,6 @@ begin
 end
 $$;
 comment on function bugle.fail is 'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
-revoke execute on function bugle.fail from public;
 
 -- scheduled, retrying -> ready, when due, and slots of schedules. What is lost in a crash of the server is simply done again.
 create or replace function bugle.promote(p_limit integer default 1000)
@@ -219,7 +215,6 @@ begin
 end
 $$;
 comment on function bugle.promote is 'Make due jobs ready and ring for them. Returns how many, and in how many seconds the next is due.';
-revoke execute on function bugle.promote from public;
 
 create or replace function bugle.next_due_seconds() returns double precision
 language sql stable
@@ -236,7 +231,6 @@ as $$
     (select t.look_at from bugle.turns t where t.look_at is not null order by t.look_at limit 1)) as at) d
 $$;
 comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline, an answer, a schedule or a limit. Null if nothing is.';
-revoke execute on function bugle.next_due_seconds from public;
 
 -- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the answer is overdue.
 create or replace function bugle.expire(p_limit integer default 1000) returns integer
@@ -287,4 +281,3 @@ begin
 end
 $$;
 comment on function bugle.expire is 'Fail jobs whose deadline or answer is overdue. Returns how many.';
-revoke execute on function bugle.expire from public;

@@ -51,7 +51,6 @@ begin
 end
 $$;
 comment on function bugle.note_lost is 'Note the workers whose proof of life, or whose heartbeat, is gone. Returns how many.';
-revoke execute on function bugle.note_lost from public;
 
 -- A best effort: it frees the bell a frozen sentinel holds, if the owner of this schema has the right.
 create or replace function bugle.try_to_terminate(p_backend_pid integer) returns boolean
@@ -64,7 +63,6 @@ exception when insufficient_privilege then
 end
 $$;
 comment on function bugle.try_to_terminate is 'End a session, if the owner of this schema may.';
-revoke execute on function bugle.try_to_terminate from public;
 
 create or replace function bugle.rescue(p_limit integer default 1000) returns integer
 language plpgsql
@@ -119,7 +117,6 @@ begin
 end
 $$;
 comment on function bugle.rescue is 'Put the jobs of lost workers back: ready, or failed if they crashed too often. Returns how many.';
-revoke execute on function bugle.rescue from public;
 
 -- Workers that hold jobs and are not alive: signed off, unknown, or lost for longer than the grace time. Walks the distinct
 -- workers of running jobs by index, so it costs what the fleet costs, not what the backlog does.
@@ -154,7 +151,6 @@ as $$
         and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace))
 $$;
 comment on function bugle.lost_workers is 'Workers that hold running jobs and are gone for good.';
-revoke execute on function bugle.lost_workers from public;
 
 create or replace function bugle.next_rescue_seconds() returns double precision
 language sql stable
@@ -166,4 +162,3 @@ as $$
     and r.lost_at > clock_timestamp() - s.lost_grace
 $$;
 comment on function bugle.next_rescue_seconds is 'In how many seconds the grace time of a lost worker is over. Null if none is missing.';
-revoke execute on function bugle.next_rescue_seconds from public;

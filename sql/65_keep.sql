@@ -52,7 +52,6 @@ begin
 end
 $$;
 comment on function bugle.heartbeat is 'A worker''s sign of life; the keeper does the chores in it. Returns what the worker should know.';
-revoke execute on function bugle.heartbeat from public;
 
 -- Four times a second somebody of the whole fleet asks, and each of it at least every ten seconds: when the keeper and its
 -- deputy are killed together, their posts are taken at once, and nobody's jobs wait for it.
@@ -68,7 +67,6 @@ begin
 end
 $$;
 comment on function bugle.ask_again_seconds is 'After how many seconds a worker without a post asks for one again.';
-revoke execute on function bugle.ask_again_seconds from public;
 
 -- Whether the session that proves a worker's life is still there. The lock is tried, which is far cheaper than reading
 -- pg_locks. Granted: its session is gone. Refused: the worker holds it, or a stranger who took the key of a dead worker; callers
@@ -87,7 +85,6 @@ begin
 end
 $$;
 comment on function bugle.may_be_alive is 'Whether a worker is registered and its proof of life is held.';
-revoke execute on function bugle.may_be_alive from public;
 
 -- A time ahead of the clock is as suspect as an old one: the clock was set back.
 create or replace function bugle.is_recent(p_at timestamptz, p_window interval) returns boolean
@@ -130,7 +127,6 @@ begin
 end
 $$;
 comment on function bugle.take_post is 'Which post a worker has: keeper, deputy or none; a vacant one is taken. The keeper may tick unless another session holds the row.';
-revoke execute on function bugle.take_post from public;
 
 create or replace function bugle.post_for(p_worker bigint, p_keeping bugle.keeping) returns text
 language plpgsql
@@ -152,7 +148,6 @@ begin
 end
 $$;
 comment on function bugle.post_for is 'The post a worker has, or may take because its holder is gone.';
-revoke execute on function bugle.post_for from public;
 
 -- One chore's failure must not stop the others: it is reported to the worker, which logs it.
 create or replace function bugle.do_chores(p_worker bigint, p_look boolean)
@@ -209,7 +204,6 @@ begin
 end
 $$;
 comment on function bugle.do_chores is 'Follow the clock, rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
-revoke execute on function bugle.do_chores from public;
 
 -- A sentinel that is frozen holds the bell and hears nothing, and a worker that polls a queue may be frozen too. If there is
 -- work although workers follow, one of each queue is called. Correctness never depends on this; it bounds the wait. Only
@@ -236,7 +230,6 @@ begin
 end
 $$;
 comment on function bugle.watch_bells is 'Call a follower of each queue in which there is work for it.';
-revoke execute on function bugle.watch_bells from public;
 
 -- The first ready job of each queue and command, and the first of those that have keys. Hops through the indexes of ready jobs
 -- from one pair to the next, so it costs as much as there are pairs, with ten jobs or ten million.
@@ -324,7 +317,6 @@ as $$
   order by a.queue, a.command, a.id
 $$;
 comment on function bugle.ready_heads is 'A first ready job of each queue and command.';
-revoke execute on function bugle.ready_heads from public;
 
 -- The same of plain jobs, and the first ready chain of each queue and end, by the index of chains.
 create or replace function bugle.ready_needs()
@@ -368,4 +360,3 @@ as $$
   select c.queue, c.command, c.id, c.updated_at, c.steps from chain c
 $$;
 comment on function bugle.ready_needs is 'The first ready job of each queue and command, and of each queue and end of a chain, with the steps that are left.';
-revoke execute on function bugle.ready_needs from public;

@@ -12,7 +12,6 @@ create or replace function bugle.clock_tolerance() returns interval
 language sql immutable parallel safe
 return interval '2 seconds';
 comment on function bugle.clock_tolerance is 'How far the clock may step back unnoticed.';
-revoke execute on function bugle.clock_tolerance from public;
 
 -- Under the lock of the keeper's notes, which every tick takes: two keepers do not both move the same times.
 create or replace function bugle.follow_clock() returns interval
@@ -33,7 +32,6 @@ begin
 end
 $$;
 comment on function bugle.follow_clock is 'Find out whether the clock was set back since the last tick, and move what was computed from it. Returns by how much, or null.';
-revoke execute on function bugle.follow_clock from public;
 
 -- Rows that are locked are left alone: whoever holds them is writing them by the new clock, or lets go of them too late to be
 -- waited for.
@@ -68,7 +66,6 @@ begin
 end
 $$;
 comment on function bugle.clock_stepped_back is 'Move back by this much what the engine computed from the clock before it was set back.';
-revoke execute on function bugle.clock_stepped_back from public;
 
 -- Retries, snoozes, delays of templates, and the time by which an answer is due. A run_at that came with the job, or that an
 -- operator gave it since it last ran, stays. What was written in the last seconds was written by the new clock.
@@ -103,7 +100,6 @@ begin
 end
 $$;
 comment on function bugle.move_jobs is 'Move the times at which jobs are tried again, or answers are due, back by a step of the clock. Returns how many jobs.';
-revoke execute on function bugle.move_jobs from public;
 
 -- All rows by the same amount: their order, by which starts are subtracted, stays. With them in the future nothing would start.
 create or replace function bugle.move_starts(p_step interval) returns void
@@ -124,7 +120,6 @@ begin
 end
 $$;
 comment on function bugle.move_starts is 'Move what started lately back by a step of the clock, and look into limited queues again.';
-revoke execute on function bugle.move_starts from public;
 
 -- An interval counts time that passes: it goes on as if nothing had happened, at the next of its slots for which the interval has
 -- passed. A cron expression means times of the day: it goes on with the first that has not been dealt with.
@@ -155,7 +150,6 @@ begin
 end
 $$;
 comment on function bugle.move_schedules is 'Find out anew when schedules fire next, after the clock was set back.';
-revoke execute on function bugle.move_schedules from public;
 
 -- What a doctor asks.
 create or replace function bugle.clock(out ahead interval, out stepped_at timestamptz, out stepped_by interval)
@@ -166,4 +160,3 @@ as $$
   select k.ticked_at - clock_timestamp(), k.stepped_at, k.stepped_by from bugle.keeping k
 $$;
 comment on function bugle.clock is 'How far the keeper''s last tick lies in the future, if the clock was set back since; and when that was last noticed, and by how much.';
-revoke execute on function bugle.clock from public;

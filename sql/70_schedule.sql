@@ -77,7 +77,6 @@ begin
 end
 $$;
 comment on function bugle.free_slot_after is 'The next slot of a schedule that has not been dealt with, strictly later than p_after. Null if there is none.';
-revoke execute on function bugle.free_slot_after from public;
 
 create or replace function bugle.check_schedule() returns trigger
 language plpgsql
@@ -229,7 +228,6 @@ as $$
       join bugle.jobs_live j on j.id = r.job)
 $$;
 comment on function bugle.schedule_is_busy is 'Whether a job of this schedule has not ended yet.';
-revoke execute on function bugle.schedule_is_busy from public;
 
 -- The row first: whoever loses the race for it waits, and enqueues nothing. Returns the job, or null.
 create or replace function bugle.fire_slot(p_schedule bugle.schedules, p_slot timestamptz, p_skipped text default null) returns bigint
@@ -267,7 +265,6 @@ begin
 end
 $$;
 comment on function bugle.fire_slot is 'Deal with one slot of a schedule, unless somebody has: enqueue its job, or note why not.';
-revoke execute on function bugle.fire_slot from public;
 
 create or replace function bugle.fire_due_slots(p_schedule bugle.schedules, p_now timestamptz) returns integer
 language plpgsql
@@ -297,7 +294,6 @@ begin
 end
 $$;
 comment on function bugle.fire_due_slots is 'Deal with the slots of one schedule that are due, by its rules for missed and overlapping ones. Returns how many jobs.';
-revoke execute on function bugle.fire_due_slots from public;
 
 -- One schedule's failure must not stop the others: it is noted, and the schedule goes on with its next slot.
 create or replace function bugle.fire_schedules(p_now timestamptz default now(), p_limit integer default 1000) returns integer
@@ -336,4 +332,3 @@ begin
 end
 $$;
 comment on function bugle.fire_schedules is 'Enqueue a job for every slot that is due. Returns how many jobs.';
-revoke execute on function bugle.fire_schedules from public;

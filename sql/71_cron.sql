@@ -298,7 +298,6 @@ begin
 end
 $$;
 comment on function bugle.next_slot is 'The next moment that fits a cron expression in a time zone, strictly later than p_after. Null if there is none in eight years.';
-revoke execute on function bugle.next_slot from public;
 
 create or replace function bugle.schedule_preview(
   p_cron text, p_timezone text default 'UTC', p_count integer default 5, p_after timestamptz default now())
@@ -320,4 +319,3 @@ begin
 end
 $$;
 comment on function bugle.schedule_preview is 'The next moments that a cron expression means in a time zone.';
-revoke execute on function bugle.schedule_preview from public;

@@ -52,7 +52,6 @@ exception when lock_not_available or deadlock_detected or unique_violation or du
 end
 $$;
 comment on function bugle.add_day is 'Make the leaf of a day of history. False if it was there, or could not be had at once.';
-revoke execute on function bugle.add_day from public;
 
 create or replace function bugle.missing_leaves() returns table (kind text, day date, leaf name, is_there boolean)
 language sql stable
@@ -70,7 +69,6 @@ as $$
       and not i.inhdetachpending)
 $$;
 comment on function bugle.missing_leaves is 'Days of bugle.history_days whose table is not a partition: somebody detached it (is_there) or dropped it.';
-revoke execute on function bugle.missing_leaves from public;
 
 -- A table of today or later that was detached is attached again: jobs end there. Every other one is left to the operator who detached it, and
 -- must neither be emptied nor dropped when its day is past.
@@ -96,7 +94,6 @@ begin
 end
 $$;
 comment on function bugle.repair_day is 'Attach the table of a day that was detached by hand, or forget the day. What was done; null if it could not be had at once.';
-revoke execute on function bugle.repair_day from public;
 
 create or replace function bugle.kept_days(p_kind text) returns integer
 language sql stable
@@ -104,7 +101,6 @@ as $$
   select case p_kind when 'failed' then s.failed_days else s.ended_days end from bugle.settings s
 $$;
 comment on function bugle.kept_days is 'How many full days of history are kept besides today.';
-revoke execute on function bugle.kept_days from public;
 
 -- Empty a leaf whose day is past. Jobs that ended later, for want of a leaf of their own, keep it alive.
 create or replace function bugle.retire_day(p_kind text, p_day date) returns boolean
@@ -132,7 +128,6 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 comment on function bugle.retire_day is 'Empty the leaf of a day that is past the days kept. False if it could not be had at once.';
-revoke execute on function bugle.retire_day from public;
 
 create or replace function bugle.drop_day(p_kind text, p_day date) returns boolean
 language plpgsql
@@ -153,7 +148,6 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if it could not be had at once.';
-revoke execute on function bugle.drop_day from public;
 
 -- Expired keys, and rows about attempts, steps, workers and slots that nobody will ask about any more, a bounded number at a time.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
@@ -231,7 +225,6 @@ begin
 end
 $$;
 comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, steps, chains, workers and slots of schedules. Returns how many.';
-revoke execute on function bugle.prune from public;
 
 -- One step of upkeep. Returns what was done, or null when there is nothing to do: call it until then.
 create or replace function bugle.upkeep() returns text
@@ -284,4 +277,3 @@ begin
 end
 $$;
 comment on function bugle.upkeep is 'One step of the upkeep of history: repair a day, make one, retire one, prune. Null when nothing is left to do.';
-revoke execute on function bugle.upkeep from public;

@@ -10,7 +10,6 @@ return nullif(concat_ws(', ',
   'max_starts_per_key ' || p_limits.max_starts_per_key || ' per ' || p_limits.starts_per_key_period::text,
   'order_on_retry ' || nullif(p_limits.order_on_retry, 'block')), '');
 comment on function bugle.limits_in_words is 'The limits of a queue in one line.';
-revoke execute on function bugle.limits_in_words from public;
 
 -- Whoever writes bugle.queues, by a function or by hand: the first limit waits for claims under way that have not seen it, and
 -- somebody looks, because there may be more room now.
@@ -29,7 +28,6 @@ begin
 end
 $$;
 comment on function bugle.note_limits is 'Trigger: the limits of a queue have changed.';
-revoke execute on function bugle.note_limits from public;
 
 select bugle.keep_trigger('bugle.queues', 'note_limits', $$
   after insert or update of max_running, max_running_per_key, max_starts, starts_period, max_starts_per_key, starts_per_key_period, order_on_retry
@@ -48,7 +46,6 @@ begin
 end
 $$;
 comment on function bugle.note_command_limit is 'Trigger: the limit of a command has changed.';
-revoke execute on function bugle.note_command_limit from public;
 
 select bugle.keep_trigger('bugle.commands', 'note_command_limit', $$
   after insert or update of max_running on bugle.commands for each row execute function bugle.note_command_limit()$$);
@@ -65,7 +62,6 @@ begin
 end
 $$;
 comment on function bugle.check_limit is 'Refuse a limit that is none.';
-revoke execute on function bugle.check_limit from public;
 
 create or replace function bugle.check_period(p_name text, p_limit integer, p_period_name text, p_period interval) returns void
 language plpgsql
@@ -86,7 +82,6 @@ begin
 end
 $$;
 comment on function bugle.check_period is 'Refuse a limit of starts without a period, or a period that makes no sense.';
-revoke execute on function bugle.check_period from public;
 
 create or replace function bugle.set_limits(
   p_queue text, p_max_running integer default null, p_max_starts integer default null, p_starts_period interval default null,
@@ -142,7 +137,6 @@ begin
 end
 $$;
 comment on function bugle.set_limits is 'Set limits of a queue: what is left out stays, 0 takes a limit away. They hold at once. Returns what holds now.';
-revoke execute on function bugle.set_limits from public;
 
 create or replace function bugle.set_command_limit(p_command text, p_max_running integer, p_note text default null) returns void
 language plpgsql
@@ -167,4 +161,3 @@ begin
 end
 $$;
 comment on function bugle.set_command_limit is 'How many jobs of a command may run at once, in all queues together; 0 takes the limit away.';
-revoke execute on function bugle.set_command_limit from public;

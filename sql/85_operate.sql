@@ -16,7 +16,6 @@ as $$
   values (p_verb, p_job, p_queue, p_worker, p_schedule, p_from, p_to, left(p_note, 1000))
 $$;
 comment on function bugle.record_change is 'Note what somebody did by hand.';
-revoke execute on function bugle.record_change from public;
 
 -- From which states a verb is allowed; null if it is not a verb.
 create or replace function bugle.allowed_from(p_verb text) returns text[]
@@ -32,7 +31,6 @@ return case p_verb
   when 'set_state' then array['scheduled', 'ready', 'retrying', 'paused', 'waiting', 'failed', 'cancelled']
 end;
 comment on function bugle.allowed_from is 'The states from which an operator''s verb is allowed.';
-revoke execute on function bugle.allowed_from from public;
 
 -- Put a finished job back among the live ones: same id, history of attempts kept, attempt from 0.
 create or replace function bugle.revive(p_id bigint) returns void
@@ -61,7 +59,6 @@ begin
 end
 $$;
 comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';
-revoke execute on function bugle.revive from public;
 
 -- as it was before chains could go on where they failed
 drop function if exists bugle.operate(text, bigint[], text, timestamptz, integer, text);
@@ -186,7 +183,6 @@ begin
 end
 $$;
 comment on function bugle.operate is 'Apply an operator''s verb to jobs. Answers for each: done, its state now, or why not.';
-revoke execute on function bugle.operate from public;
 
 -- One job: refused means an error.
 drop function if exists bugle.operate_one(text, bigint, text, timestamptz, integer, text);
@@ -211,7 +207,6 @@ begin
 end
 $$;
 comment on function bugle.operate_one is 'Apply an operator''s verb to one job, or say why not.';
-revoke execute on function bugle.operate_one from public;
 
 -- The ids of jobs that match a filter, oldest first. Null matches all.
 create or replace function bugle.matching(
@@ -244,4 +239,3 @@ begin
 end
 $$;
 comment on function bugle.matching is 'The ids of jobs that a verb may touch and that match a filter.';
-revoke execute on function bugle.matching from public;

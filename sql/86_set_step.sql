@@ -26,7 +26,6 @@ begin
 end
 $$;
 comment on function bugle.step_position is 'The position of a step by its name, if there is one and only one.';
-revoke execute on function bugle.step_position from public;
 
 create or replace function bugle.overrule_step(
   p_job bugle.jobs, p_position integer, p_step text, p_state text, p_output jsonb, p_note text)
@@ -93,7 +92,6 @@ begin
 end
 $$;
 comment on function bugle.overrule_step is 'Set the state of a step, or say why not.';
-revoke execute on function bugle.overrule_step from public;
 
 -- Lock a job wherever it is.
 create or replace function bugle.lock_job(p_id bigint) returns bugle.jobs
@@ -113,7 +111,6 @@ begin
 end
 $$;
 comment on function bugle.lock_job is 'Lock a job, alive or ended, or say that there is none.';
-revoke execute on function bugle.lock_job from public;
 
 create or replace function bugle.set_step(
   p_id bigint, p_step integer, p_state text, p_output jsonb default null, p_note text default null)
@@ -127,7 +124,6 @@ begin
 end
 $$;
 comment on function bugle.set_step(bigint, integer, text, jsonb, text) is 'Overrule: set a step of a job that is not running or completed to done (with what it put out), skipped or pending, by its position. Returns its state now.';
-revoke execute on function bugle.set_step(bigint, integer, text, jsonb, text) from public;
 
 create or replace function bugle.set_step(
   p_id bigint, p_step text, p_state text, p_output jsonb default null, p_note text default null)
@@ -143,4 +139,3 @@ begin
 end
 $$;
 comment on function bugle.set_step(bigint, text, text, jsonb, text) is 'Overrule: set a step of a job that is not running or completed to done (with what it put out), skipped or pending, by its name. Returns its state now.';
-revoke execute on function bugle.set_step(bigint, text, text, jsonb, text) from public;

@@ -13,7 +13,6 @@ begin
 end
 $$;
 comment on function bugle.cancel(bigint, text) is 'Call a job off. If it runs, its worker is told at once and its executor stopped; a late completion is refused. Returns its state now.';
-revoke execute on function bugle.cancel(bigint, text) from public;
 
 create or replace function bugle.cancel(p_ids bigint[], p_note text default null)
 returns setof bugle.operated
@@ -26,7 +25,6 @@ begin
 end
 $$;
 comment on function bugle.cancel(bigint[], text) is 'Call a job off. If it runs, its worker is told at once and its executor stopped; a late completion is refused. For many at once; answers for each.';
-revoke execute on function bugle.cancel(bigint[], text) from public;
 
 create or replace function bugle.cancel_where(
   p_queue text default null, p_command text default null, p_state_is text default null,
@@ -44,7 +42,6 @@ begin
 end
 $$;
 comment on function bugle.cancel_where is 'Call a job off. If it runs, its worker is told at once and its executor stopped; a late completion is refused. For all that match; returns how many.';
-revoke execute on function bugle.cancel_where from public;
 
 create or replace function bugle.pause(p_id bigint, p_note text default null)
 returns text
@@ -57,7 +54,6 @@ begin
 end
 $$;
 comment on function bugle.pause(bigint, text) is 'Hold a job back until it is resumed. Returns its state now.';
-revoke execute on function bugle.pause(bigint, text) from public;
 
 create or replace function bugle.pause(p_ids bigint[], p_note text default null)
 returns setof bugle.operated
@@ -70,7 +66,6 @@ begin
 end
 $$;
 comment on function bugle.pause(bigint[], text) is 'Hold a job back until it is resumed. For many at once; answers for each.';
-revoke execute on function bugle.pause(bigint[], text) from public;
 
 create or replace function bugle.pause_where(
   p_queue text default null, p_command text default null, p_state_is text default null,
@@ -88,7 +83,6 @@ begin
 end
 $$;
 comment on function bugle.pause_where is 'Hold a job back until it is resumed. For all that match; returns how many.';
-revoke execute on function bugle.pause_where from public;
 
 create or replace function bugle.resume(p_id bigint, p_note text default null)
 returns text
@@ -101,7 +95,6 @@ begin
 end
 $$;
 comment on function bugle.resume(bigint, text) is 'Let a paused job go on from where it was. Returns its state now.';
-revoke execute on function bugle.resume(bigint, text) from public;
 
 create or replace function bugle.resume(p_ids bigint[], p_note text default null)
 returns setof bugle.operated
@@ -114,7 +107,6 @@ begin
 end
 $$;
 comment on function bugle.resume(bigint[], text) is 'Let a paused job go on from where it was. For many at once; answers for each.';
-revoke execute on function bugle.resume(bigint[], text) from public;
 
 create or replace function bugle.resume_where(
   p_queue text default null, p_command text default null, p_state_is text default null,
@@ -132,7 +124,6 @@ begin
 end
 $$;
 comment on function bugle.resume_where is 'Let a paused job go on from where it was. For all that match; returns how many.';
-revoke execute on function bugle.resume_where from public;
 
 -- as they were before chains could go on where they failed
 drop function if exists bugle.restart(bigint, text);
@@ -149,7 +140,6 @@ begin
 end
 $$;
 comment on function bugle.restart(bigint, text, boolean) is 'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again. Returns its state now.';
-revoke execute on function bugle.restart(bigint, text, boolean) from public;
 
 create or replace function bugle.restart(p_ids bigint[], p_note text default null, p_from_failed_step boolean default false)
 returns setof bugle.operated
@@ -162,7 +152,6 @@ begin
 end
 $$;
 comment on function bugle.restart(bigint[], text, boolean) is 'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again. For many at once; answers for each.';
-revoke execute on function bugle.restart(bigint[], text, boolean) from public;
 
 create or replace function bugle.restart_where(
   p_queue text default null, p_command text default null, p_state_is text default null,
@@ -182,7 +171,6 @@ begin
 end
 $$;
 comment on function bugle.restart_where is 'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again. For all that match; returns how many.';
-revoke execute on function bugle.restart_where from public;
 
 create or replace function bugle.remove(p_id bigint, p_note text default null)
 returns text
@@ -195,7 +183,6 @@ begin
 end
 $$;
 comment on function bugle.remove(bigint, text) is 'Delete a job that is not running, wherever it is. Returns its state now.';
-revoke execute on function bugle.remove(bigint, text) from public;
 
 create or replace function bugle.remove(p_ids bigint[], p_note text default null)
 returns setof bugle.operated
@@ -208,7 +195,6 @@ begin
 end
 $$;
 comment on function bugle.remove(bigint[], text) is 'Delete a job that is not running, wherever it is. For many at once; answers for each.';
-revoke execute on function bugle.remove(bigint[], text) from public;
 
 create or replace function bugle.remove_where(
   p_queue text default null, p_command text default null, p_state_is text default null,
@@ -226,7 +212,6 @@ begin
 end
 $$;
 comment on function bugle.remove_where is 'Delete a job that is not running, wherever it is. For all that match; returns how many.';
-revoke execute on function bugle.remove_where from public;
 
 create or replace function bugle.reschedule(p_id bigint, p_run_at timestamptz, p_note text default null)
 returns text
@@ -242,7 +227,6 @@ begin
 end
 $$;
 comment on function bugle.reschedule(bigint, timestamptz, text) is 'Move the time at which a job is due. Returns its state now.';
-revoke execute on function bugle.reschedule(bigint, timestamptz, text) from public;
 
 create or replace function bugle.reschedule(p_ids bigint[], p_run_at timestamptz, p_note text default null)
 returns setof bugle.operated
@@ -258,7 +242,6 @@ begin
 end
 $$;
 comment on function bugle.reschedule(bigint[], timestamptz, text) is 'Move the time at which a job is due. For many at once; answers for each.';
-revoke execute on function bugle.reschedule(bigint[], timestamptz, text) from public;
 
 create or replace function bugle.reschedule_where(
   p_run_at timestamptz, p_queue text default null, p_command text default null, p_state_is text default null,
@@ -279,7 +262,6 @@ begin
 end
 $$;
 comment on function bugle.reschedule_where is 'Move the time at which a job is due. For all that match; returns how many.';
-revoke execute on function bugle.reschedule_where from public;
 
 create or replace function bugle.set_priority(p_id bigint, p_priority integer, p_note text default null)
 returns text
@@ -295,7 +277,6 @@ begin
 end
 $$;
 comment on function bugle.set_priority(bigint, integer, text) is 'Change a job''s priority: smaller runs sooner. Returns its state now.';
-revoke execute on function bugle.set_priority(bigint, integer, text) from public;
 
 create or replace function bugle.set_priority(p_ids bigint[], p_priority integer, p_note text default null)
 returns setof bugle.operated
@@ -311,7 +292,6 @@ begin
 end
 $$;
 comment on function bugle.set_priority(bigint[], integer, text) is 'Change a job''s priority: smaller runs sooner. For many at once; answers for each.';
-revoke execute on function bugle.set_priority(bigint[], integer, text) from public;
 
 create or replace function bugle.set_priority_where(
   p_priority integer, p_queue text default null, p_command text default null, p_state_is text default null,
@@ -332,7 +312,6 @@ begin
 end
 $$;
 comment on function bugle.set_priority_where is 'Change a job''s priority: smaller runs sooner. For all that match; returns how many.';
-revoke execute on function bugle.set_priority_where from public;
 
 create or replace function bugle.set_state(p_id bigint, p_state text, p_note text default null)
 returns text
@@ -349,7 +328,6 @@ begin
 end
 $$;
 comment on function bugle.set_state(bigint, text, text) is 'Overrule: put a job that is not running or completed into a state. Recorded as such. Returns its state now.';
-revoke execute on function bugle.set_state(bigint, text, text) from public;
 
 create or replace function bugle.set_state(p_ids bigint[], p_state text, p_note text default null)
 returns setof bugle.operated
@@ -366,7 +344,6 @@ begin
 end
 $$;
 comment on function bugle.set_state(bigint[], text, text) is 'Overrule: put a job that is not running or completed into a state. Recorded as such. For many at once; answers for each.';
-revoke execute on function bugle.set_state(bigint[], text, text) from public;
 
 create or replace function bugle.set_state_where(
   p_state text, p_queue text default null, p_command text default null, p_state_is text default null,
@@ -388,4 +365,3 @@ begin
 end
 $$;
 comment on function bugle.set_state_where is 'Overrule: put a job that is not running or completed into a state. Recorded as such. For all that match; returns how many.';
-revoke execute on function bugle.set_state_where from public;

@@ -13,7 +13,6 @@ as $$
     or exists (select from bugle.jobs_live j where j.queue = p_queue)
 $$;
 comment on function bugle.is_known_queue is 'Whether a setting, a worker, a schedule, a template or a live job names this queue.';
-revoke execute on function bugle.is_known_queue from public;
 
 create or replace function bugle.pause_queue(p_queue text, p_note text default null) returns void
 language plpgsql
@@ -43,7 +42,6 @@ begin
 end
 $$;
 comment on function bugle.pause_queue is 'Stop claiming from a queue until it is resumed. Jobs can still be enqueued; running ones go on.';
-revoke execute on function bugle.pause_queue from public;
 
 create or replace function bugle.resume_queue(p_queue text, p_note text default null) returns void
 language plpgsql
@@ -61,7 +59,6 @@ begin
 end
 $$;
 comment on function bugle.resume_queue is 'Claim from a paused queue again.';
-revoke execute on function bugle.resume_queue from public;
 
 -- Tell one worker something, and note it.
 create or replace function bugle.tell_worker(p_verb text, p_worker bigint, p_note text) returns void
@@ -82,7 +79,6 @@ begin
 end
 $$;
 comment on function bugle.tell_worker is 'Pause, resume or drain a live worker.';
-revoke execute on function bugle.tell_worker from public;
 
 create or replace function bugle.pause_worker(p_worker bigint, p_note text default null) returns void
 language plpgsql
@@ -94,7 +90,6 @@ begin
 end
 $$;
 comment on function bugle.pause_worker is 'A worker claims nothing more until it is resumed; what it runs goes on.';
-revoke execute on function bugle.pause_worker from public;
 
 create or replace function bugle.resume_worker(p_worker bigint, p_note text default null) returns void
 language plpgsql
@@ -106,7 +101,6 @@ begin
 end
 $$;
 comment on function bugle.resume_worker is 'A paused worker claims again.';
-revoke execute on function bugle.resume_worker from public;
 
 create or replace function bugle.drain_worker(p_worker bigint, p_note text default null) returns void
 language plpgsql
@@ -118,7 +112,6 @@ begin
 end
 $$;
 comment on function bugle.drain_worker is 'A worker finishes what it runs and ends, as if it had got SIGTERM.';
-revoke execute on function bugle.drain_worker from public;
 
 -- Asked by a worker when it has begun to listen: what was announced before was not heard.
 create or replace function bugle.is_sent_home(p_worker bigint, p_nonce uuid) returns boolean
@@ -132,4 +125,3 @@ begin
 end
 $$;
 comment on function bugle.is_sent_home is 'Whether an operator has told this worker to drain.';
-revoke execute on function bugle.is_sent_home from public;

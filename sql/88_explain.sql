@@ -32,7 +32,6 @@ begin
 end
 $$;
 comment on function bugle.explain is 'Why a job is not running, or what became of it: in words, with what would change it, and as JSON.';
-revoke execute on function bugle.explain from public;
 
 -- A span of time as people say it.
 create or replace function bugle.in_words(p_span interval) returns text
@@ -45,7 +44,6 @@ return case
   else format('%s days', round(extract(epoch from p_span) / 86400))
 end;
 comment on function bugle.in_words is 'A span of time as people say it: 3 min, 12 h.';
-revoke execute on function bugle.in_words from public;
 
 -- Which step of a chain is, or was, the current one.
 create or replace function bugle.step_in_words(p_job bugle.jobs) returns text
@@ -54,7 +52,6 @@ return case when p_job.steps is not null and p_job.attempt > 0 then
   format('step %s of %s (%s)', coalesce(p_job.step, 0) + 1, cardinality(p_job.steps), p_job.steps[coalesce(p_job.step, 0) + 1])
 end;
 comment on function bugle.step_in_words is 'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
-revoke execute on function bugle.step_in_words from public;
 
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -90,7 +87,6 @@ as $$
       'reason', p_job.reason, 'last_error_code', p_job.last_error_code, 'worker', p_job.worker))
 $$;
 comment on function bugle.explain_ended is 'What became of a job that has ended.';
-revoke execute on function bugle.explain_ended from public;
 
 create or replace function bugle.explain_live(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -122,7 +118,6 @@ as $$
       'attempt', p_job.attempt, 'worker', p_job.worker, 'started_at', p_job.started_at, 'answer_by', p_job.answer_by))
 $$;
 comment on function bugle.explain_live is 'What a job that is alive and not ready is doing.';
-revoke execute on function bugle.explain_live from public;
 
 create or replace function bugle.explain_ready(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -228,4 +223,3 @@ begin
 end
 $$;
 comment on function bugle.explain_ready is 'Why a ready job has not been started yet.';
-revoke execute on function bugle.explain_ready from public;

@@ -5,7 +5,6 @@ create or replace function bugle.some_jobs(p_ids bigint[]) returns text
 language sql immutable parallel safe
 return array_to_string(p_ids[1:5], ', ') || case when cardinality(p_ids) > 5 then ' …' else '' end;
 comment on function bugle.some_jobs is 'The first ids of a list, for a sentence.';
-revoke execute on function bugle.some_jobs from public;
 
 -- The job that holds an order key before this one: the one that runs, else the first before it that is in the way.
 create or replace function bugle.order_holder(p_job bugle.jobs) returns bigint
@@ -28,7 +27,6 @@ begin
 end
 $$;
 comment on function bugle.order_holder is 'The job of the same order key that comes before this one.';
-revoke execute on function bugle.order_holder from public;
 
 create or replace function bugle.explain_order(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -56,7 +54,6 @@ as $$
   where h.id = bugle.order_holder(p_job)
 $$;
 comment on function bugle.explain_order is 'Which job of its order key a ready job waits for.';
-revoke execute on function bugle.explain_order from public;
 
 -- How many run under a limit, and which.
 create or replace function bugle.explain_running(
@@ -70,7 +67,6 @@ as $$
   where cardinality(p_ids) >= p_limit
 $$;
 comment on function bugle.explain_running is 'That a limit of running jobs is reached, and by which.';
-revoke execute on function bugle.explain_running from public;
 
 create or replace function bugle.explain_starts(
   p_queue text, p_key text, p_reason text, p_what text, p_limit integer, p_period interval, p_cure text)
@@ -85,7 +81,6 @@ as $$
   where s.room <= 0
 $$;
 comment on function bugle.explain_starts is 'That a limit of starts in a period is reached, and until when.';
-revoke execute on function bugle.explain_starts from public;
 
 create or replace function bugle.explain_held(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -166,4 +161,3 @@ begin
 end
 $$;
 comment on function bugle.explain_held is 'What of limits, order and turns holds a ready job back.';
-revoke execute on function bugle.explain_held from public;

@@ -35,4 +35,3 @@ as $$
     where d.id = d.first) w
 $$;
 comment on function bugle.explain_waiting is 'Which jobs a waiting job waits for, and their state.';
-revoke execute on function bugle.explain_waiting from public;

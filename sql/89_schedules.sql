@@ -8,7 +8,6 @@ begin
 end
 $$;
 comment on function bugle.unknown_schedule is 'Refuse a verb on a schedule that does not exist.';
-revoke execute on function bugle.unknown_schedule from public;
 
 -- Whoever changes the row by hand, with plain SQL, is recorded like whoever calls a verb. The verbs say what they are by a setting;
 -- one that is set by somebody else only gives the record another name.
@@ -18,7 +17,6 @@ as $$
   select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
 $$;
 comment on function bugle.say_why is 'Say which verb changes a schedule now, and why, for the record.';
-revoke execute on function bugle.say_why from public;
 
 create or replace function bugle.record_schedule() returns trigger
 language plpgsql
@@ -42,7 +40,6 @@ begin
 end
 $$;
 comment on function bugle.record_schedule is 'Trigger: record who added, changed or removed a schedule.';
-revoke execute on function bugle.record_schedule from public;
 
 -- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not recorded.
 select bugle.keep_trigger('bugle.schedules', 'record_schedule', $$
@@ -65,7 +62,6 @@ begin
 end
 $$;
 comment on function bugle.pause_schedule is 'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already go on.';
-revoke execute on function bugle.pause_schedule from public;
 
 -- Slots that passed meanwhile were meant not to fire: they are no misfires. bugle.check_schedule finds the next one.
 create or replace function bugle.resume_schedule(p_name text, p_note text default null) returns timestamptz
@@ -92,7 +88,6 @@ begin
 end
 $$;
 comment on function bugle.resume_schedule is 'Fire a paused schedule again, from its next slot on. Returns when that is.';
-revoke execute on function bugle.resume_schedule from public;
 
 create or replace function bugle.run_schedule_now(p_name text, p_note text default null) returns bigint
 language plpgsql
@@ -114,4 +109,3 @@ begin
 end
 $$;
 comment on function bugle.run_schedule_now is 'Enqueue a job of a schedule now, besides its slots. Returns its id.';
-revoke execute on function bugle.run_schedule_now from public;

@@ -17,7 +17,6 @@ begin
 end
 $$;
 comment on function bugle.job is 'One job, wherever it is now. Faster than a query of bugle.jobs by id.';
-revoke execute on function bugle.job from public;
 
 -- Those of these jobs that have ended, or are gone. What callers who await a result ask, for all they wait for at once.
 create or replace function bugle.endings(p_ids bigint[])
@@ -42,7 +41,6 @@ begin
 end
 $$;
 comment on function bugle.endings is 'How jobs ended: only those that have. A job that is nowhere any more is gone.';
-revoke execute on function bugle.endings from public;
 
 create or replace view bugle.workers as
 select

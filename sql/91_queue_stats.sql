@@ -174,7 +174,6 @@ begin
 end
 $$;
 comment on function bugle.live_counts is 'Live jobs of each queue by state, counted up to a cap and estimated beyond it.';
-revoke execute on function bugle.live_counts from public;
 
 create or replace function bugle.first_priorities(p_queue text, p_command text) returns setof integer
 language sql stable
@@ -223,7 +222,6 @@ as $$
     limit 1)
 $$;
 comment on function bugle.first_priorities is 'The first twenty priorities of the ready jobs of a queue and command that have no key, and the last.';
-revoke execute on function bugle.first_priorities from public;
 
 -- What workers report is exact and costs nothing to read. Of queues whose workers do not report, as those of another
 -- language may, history is counted, up to a cap. Jobs that failed for good are few.
@@ -272,7 +270,6 @@ begin
 end
 $$;
 comment on function bugle.ended_lately is 'How many jobs of each queue completed, and how many failed for good, in the last minute.';
-revoke execute on function bugle.ended_lately from public;
 
 create or replace function bugle.held_queues() returns table (queue text, paused_at timestamptz, limits text)
 language sql stable
@@ -285,7 +282,6 @@ as $$
     or q.paused_at is not null
 $$;
 comment on function bugle.held_queues is 'Queues that are paused or have limits, and the limits in one line.';
-revoke execute on function bugle.held_queues from public;
 
 create or replace view bugle.queue_stats as
 with served as (
@@ -379,4 +375,3 @@ begin
 end
 $$;
 comment on function bugle.gauges is 'What the keeper''s metrics tell of the whole database.';
-revoke execute on function bugle.gauges from public;

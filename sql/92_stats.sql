@@ -107,7 +107,6 @@ begin
 end
 $$;
 comment on function bugle.report_minutes is 'Add what a worker did since its last report, by queue and command. Returns the database''s time.';
-revoke execute on function bugle.report_minutes from public;
 
 -- Late reports come under the minute in which they are told, so a minute that is over stays as it is.
 create or replace function bugle.fold_minutes(p_limit integer default 5000) returns integer
@@ -157,7 +156,6 @@ begin
 end
 $$;
 comment on function bugle.fold_minutes is 'Make the rows of all workers one for minutes that are over, and delete those past settings.stats_days. Returns how many rows went.';
-revoke execute on function bugle.fold_minutes from public;
 
 create or replace view bugle.minute_stats as
 select
@@ -251,7 +249,6 @@ begin
 end
 $$;
 comment on function bugle.group_errors is 'Failed attempts of this long, at most so many of the newest, grouped by what their errors have in common.';
-revoke execute on function bugle.group_errors from public;
 
 create or replace view bugle.error_groups as
 select g.* from bugle.group_errors() g;

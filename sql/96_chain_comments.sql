@@ -32,7 +32,6 @@ comment on column bugle.settings.step_timeout is 'How long one try of a step may
 comment on column bugle.settings.chain_timeout is 'How long a chain may run in one worker, if neither the job nor its command says so.';
 comment on column bugle.changes.step is 'The position of the step, if it was one.';
 
-
 comment on column bugle.unserved.steps is 'Of a chain: the steps that are left. A worker must serve all of them.';
 comment on column bugle.running_jobs.step is 'Of a chain: the step that runs.';
 comment on column bugle.dead_letters.failed_step is 'The step in which it failed: of the chain, or made by its executor.';

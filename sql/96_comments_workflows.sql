@@ -13,7 +13,6 @@ comment on column bugle.dependencies.error is 'What went wrong, if it did not co
 comment on column bugle.dependencies.ended_at is 'When it ended, or was found to have.';
 comment on column bugle.dependencies.created_at is 'Since when the one waits for the other.';
 
-
 comment on table bugle.workflow_jobs is 'The names that workflows gave to their jobs. bugle.workflow(id) shows them with their states.';
 comment on column bugle.workflow_jobs.job is 'bugle.jobs.id.';
 comment on column bugle.workflow_jobs.workflow is 'The same for all jobs of a workflow: the smallest of their ids.';
