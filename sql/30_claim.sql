@@ -79,6 +79,9 @@ begin
     else
       v_places := bugle.pick(v_request, v_commands);
     end if;
+    -- Asked again after picking: a pause that was committed before a picked job was enqueued is seen by this snapshot, which
+    -- is the younger one. So no job that was enqueued into a paused queue starts.
+    continue when exists (select from bugle.queues q where q.name = v_request.queue and q.paused_at is not null);
     -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
     v_now := clock_timestamp();
     -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would
