@@ -80,8 +80,12 @@ begin
       v_places := bugle.pick(v_request, v_commands);
     end if;
     -- Asked again after picking: a pause that was committed before a picked job was enqueued is seen by this snapshot, which
-    -- is the younger one. So no job that was enqueued into a paused queue starts.
+    -- is the younger one. So no job that was enqueued after a pause of its queue, or of this worker, starts.
     continue when exists (select from bugle.queues q where q.name = v_request.queue and q.paused_at is not null);
+    if exists (select from bugle.registrations r where r.id = p_worker and r.paused_at is not null) then
+      perform bugle.pass_on(v_request.queue);
+      continue;
+    end if;
     -- not now(): a job can be enqueued and seen after this transaction began, and would have started before it was made
     v_now := clock_timestamp();
     -- Beyond some 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them would

@@ -5,7 +5,10 @@ mod common;
 use std::time::Duration;
 
 use bugle::{Context, Failure, Registry};
-use common::{Database, RunningWorker, Shared, enqueue, eventually, noop, wait_for_state, wait_until};
+use common::{
+    Database, RunningWorker, Shared, answered_or_blocked, enqueue, eventually, noop, register, wait_for_state,
+    wait_until,
+};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,4 +131,32 @@ async fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
 
     wait_for_state(&owner, held, "completed").await;
     worker.stop().await;
+}
+
+/// The claim has read that nothing is paused, and waits before it picks jobs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_under_way_takes_nothing_that_was_enqueued_after_a_pause() {
+    for pause in ["select bugle.pause_queue('default')", "select bugle.pause_worker(1)"] {
+        let database = Database::new().await;
+        let (owner, blocker) = (database.owner().await, database.owner().await);
+        let worker = database.connect("worker").await;
+        let me = register(&worker).await;
+        let pid = worker.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+        blocker
+            .batch_execute("begin; lock table bugle.chains in access exclusive mode")
+            .await
+            .unwrap();
+        let claim = format!(
+            "select id from bugle.claim({me}, array[('default', 1, null, null, 'awake')::bugle.queue_request])"
+        );
+        let claim = tokio::spawn(async move { worker.query(&claim, &[]).await.unwrap().len() });
+        assert!(answered_or_blocked(&claim, pid, &owner).await, "the claim waits");
+
+        owner.batch_execute(pause).await.unwrap();
+        let held = enqueue(&owner, "noop").await;
+        blocker.batch_execute("commit").await.unwrap();
+
+        assert_eq!(claim.await.unwrap(), 0, "{pause}");
+        wait_for_state(&owner, held, "ready").await;
+    }
 }

@@ -330,6 +330,25 @@ pub async fn enqueue(client: &Client, command: &str) -> i64 {
         .get(0)
 }
 
+/// Register this session as a worker of the queue `default` for the command `noop`. Its id and nonce, written as SQL.
+pub async fn register(client: &Client) -> String {
+    register_for(client, &[("default", 10)], &["noop"]).await
+}
+
+/// The same for these queues, with their slots, and these commands.
+pub async fn register_for(client: &Client, queues: &[(&str, i32)], commands: &[&str]) -> String {
+    let (queues, slots): (Vec<&str>, Vec<i32>) = queues.iter().copied().unzip();
+    client
+        .query_one(
+            "select format('%s, %L::uuid', worker, nonce) \
+             from bugle.register('tester', 'here', 1, '0', bugle.protocol(), $1, $2, $3)",
+            &[&queues, &slots, &commands],
+        )
+        .await
+        .expect("registers")
+        .get(0)
+}
+
 /// An address to listen at that nobody else takes before we do: where all of 127.0.0.0/8 is the machine itself, one out of the many that
 /// nobody uses.
 pub fn free_address() -> std::net::SocketAddr {
