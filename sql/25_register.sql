@@ -179,7 +179,7 @@ comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is 'Which of 
 
 -- The other way round: what a worker holds here and does not name. Its claim was committed after the worker had come back by
 -- another connection, or the end of the job was refused before bugle.attach took its claim up again. Nobody runs those. The
--- worker gives them back once it knows that no answer to a claim of its own is still on its way (src/keeper.rs).
+-- worker gives them back once it knows that no answer to a claim of its own is still on its way (src/worker/reconcile.rs).
 create or replace function bugle.unnamed(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.held_job
 language plpgsql stable

@@ -141,7 +141,7 @@ pub struct ClaimedJob {
 impl ClaimedJob {
     /// The trace it was enqueued in: the header `traceparent`, if it is well formed.
     pub fn traceparent(&self) -> Option<&str> {
-        crate::trace::parent(self.headers.get(crate::trace::HEADER)?.as_str()?)
+        crate::observe::trace::parent(self.headers.get(crate::observe::trace::HEADER)?.as_str()?)
     }
 }
 

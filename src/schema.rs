@@ -6,8 +6,8 @@ use std::time::Duration;
 use refinery::{Migration, Runner};
 use tokio_postgres::{Client, Transaction};
 
-use crate::calls;
-use crate::connect::{self, Target, Unnamed};
+use crate::db::calls;
+use crate::db::connect::{self, Target, Unnamed};
 use crate::error::{Backoff, Error, Result};
 
 mod found;

@@ -10,8 +10,8 @@ use super::clock::now;
 use super::server::{Database, fill};
 use super::statistics::Percentiles;
 use super::{Bench, Line};
-use crate::calls::{self, FinishedJob, QueueRequest, Registration};
-use crate::connect::Session;
+use crate::db::calls::{self, FinishedJob, QueueRequest, Registration};
+use crate::db::connect::Session;
 use crate::worker::Identity;
 
 /// What a claim and an enqueue cost while many jobs wait

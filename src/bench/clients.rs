@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::clock::{now, seconds_since};
 use super::server::Database;
-use crate::connect::Target;
+use crate::db::connect::Target;
 
 /// The one-row insert every rate is measured with.
 pub const INSERT: &str = r#"insert into bugle.jobs (command, payload) values ('noop', '{"k": "noop", "i": 1}')"#;

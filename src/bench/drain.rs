@@ -7,7 +7,7 @@ use super::server::{Database, fill};
 use super::statistics::median;
 use super::workers::Workers;
 use super::{Bench, Line};
-use crate::wake::largest_claim;
+use crate::worker::lane::largest_claim;
 
 /// How fast a backlog of no-op jobs is worked off
 ///

@@ -12,7 +12,7 @@ use super::clock::{now, seconds_since};
 use super::server::{Database, settle};
 use super::statistics::{Percentiles, median};
 use super::{Bench, Line};
-use crate::connect::{Notifications, Session};
+use crate::db::connect::{Notifications, Session};
 
 /// The least Postgres can do: the same shapes on a bare table of two columns
 ///

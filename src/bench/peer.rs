@@ -18,8 +18,9 @@ use tokio_postgres::Client;
 
 use super::clients::sleep_until;
 use super::clock::{now, seconds_since};
-use crate::log::{self, LogFlags};
-use crate::{Context, Registry, Settings, Shutdown, Worker, connect, schema};
+use crate::db::connect;
+use crate::observe::log::{self, LogFlags};
+use crate::{Context, Registry, Settings, Shutdown, Worker, schema};
 
 /// What the harness asks for
 #[derive(Debug, Clone, clap::Subcommand)]

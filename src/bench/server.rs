@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use tokio_postgres::Client;
 
-use crate::connect::Target;
+use crate::db::connect;
+use crate::db::connect::Target;
 use crate::private_postgres::{Options, PrivatePostgres};
-use crate::{connect, schema};
+use crate::schema;
 
 /// What differs from the defaults of Postgres. fsync, full_page_writes and synchronous_commit are on, as they are there.
 const SETTINGS: [(&str, &str); 3] = [

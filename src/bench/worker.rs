@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use tokio::sync::Notify;
 
 use super::clock::now;
-use crate::log::{self, LogFlags};
+use crate::observe::log::{self, LogFlags};
 use crate::{Context, Registry, Settings, Shutdown, Worker};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);

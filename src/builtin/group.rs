@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::guardian;
-use crate::descriptors;
-use crate::leftovers::{self, MARK, Run};
+use crate::execute::descriptors;
+use crate::execute::leftovers::{self, MARK, Run};
 
 /// A running program, first of its process group. What is left of the group when this is dropped is killed: an attempt
 /// is dropped when its time is over, and nothing of it may go on.

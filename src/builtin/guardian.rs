@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
-use crate::leftovers::{MARK, this_process};
+use crate::execute::leftovers::{MARK, this_process};
 
 const SCRIPT: &str = include_str!("guardian.sh");
 

@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 
 use super::{MOST_RESULT, readable, result_from, retry_after, stopped};
 use crate::config::{Environment, HttpConfig};
-use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::executor::{Execution, Executor, Failure, Outcome};
-use crate::shortage::Shortage;
+use crate::execute::context::Context;
+use crate::execute::executor::{Execution, Executor, Failure, Outcome};
+use crate::execute::shortage::Shortage;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a refusal's text is kept.
@@ -147,9 +147,9 @@ fn headers(config: &HttpConfig, environment: Environment) -> Result<HeaderMap> {
 
 /// The receiver goes on with the trace.
 fn trace(context: &Context) -> HeaderMap {
-    let parent = crate::trace::onward(context).and_then(|text| text.parse().ok());
+    let parent = crate::observe::trace::onward(context).and_then(|text| text.parse().ok());
     parent
-        .map(|value| (HeaderName::from_static(crate::trace::HEADER), value))
+        .map(|value| (HeaderName::from_static(crate::observe::trace::HEADER), value))
         .into_iter()
         .collect()
 }

@@ -19,8 +19,8 @@ use serde_json::value::RawValue;
 
 use crate::config::{Action, CommandConfig, environment};
 use crate::error::{Error, Result};
-use crate::executor::{Executor, Registry};
-use crate::step::stopped;
+use crate::execute::executor::{Executor, Registry};
+use crate::execute::step::stopped;
 
 /// Results larger than this are refused: they belong elsewhere, and the job's result says where.
 const MOST_RESULT: usize = 1024 * 1024;

@@ -18,11 +18,11 @@ use super::group::{Group, Pipes};
 use super::output::{self, Tail, TooLarge};
 use super::{MOST_RESULT, result_from, stopped, surroundings};
 use crate::config::{Cwd, Environment, ProgramConfig};
-use crate::context::Context;
 use crate::error::Result;
-use crate::executor::{Execution, Executor, Failure, Outcome};
-use crate::shortage::Shortage;
-use crate::trace;
+use crate::execute::context::Context;
+use crate::execute::executor::{Execution, Executor, Failure, Outcome};
+use crate::execute::shortage::Shortage;
+use crate::observe::trace;
 
 /// How long to read on after the program has ended. Only somebody who left its group can still hold the pipes then.
 const LAST_WORDS: Duration = Duration::from_millis(500);

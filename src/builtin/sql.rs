@@ -18,9 +18,9 @@ use tokio_postgres::{Column, IsolationLevel, Row, Statement, Transaction};
 use tokio_util::sync::CancellationToken;
 
 use super::stopped;
-use crate::context::Context;
 use crate::error::Error;
-use crate::executor::{Execution, Executor, Failure, Outcome};
+use crate::execute::context::Context;
+use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 
 /// How long to try to tell the server that nobody waits for the statement any more.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Pool, Target};
-use crate::context::{Context, Inner};
-use crate::executor::{Failure, Outcome};
+use crate::db::connect::{Pool, Target};
+use crate::execute::context::{Context, Inner};
+use crate::execute::executor::{Failure, Outcome};
+use crate::execute::workspace::Workspaces;
 use crate::job::{ClaimedJob, HeldJob};
 use crate::worker::Identity;
-use crate::workspace::Workspaces;
 
 pub struct TestJob {
     pub context: Context,

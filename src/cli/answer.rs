@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 use super::connect::ask;
 use super::output;
 use super::workflow;
+use crate::admin::operate::{self, Answer};
 use crate::job::JobId;
-use crate::operate::{self, Answer};
 
 /// What to answer to whom.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::output::{self, Table};
 use crate::config::{Action, Config, Flags, Settings};
-use crate::connect::parse_given_by;
+use crate::db::connect::parse_given_by;
 
 /// What to do with it.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use clap::Args;
 use tokio_postgres::Client;
 
 use crate::config::{environment, flag_or_variable};
-use crate::connect::{Target, is_named_by, parse, parse_given_by};
+use crate::db::connect::{Target, is_named_by, parse, parse_given_by};
 use crate::error::Error;
 
 /// Which database to speak to.
@@ -47,7 +47,7 @@ impl Connect {
 /// Ask one question, in a transaction of its own: a pooler may be in between, and a role's own settings may not matter.
 /// An answer is only printed afterwards: who reads it page by page must not hold the transaction open.
 pub async fn ask<T>(client: &Client, question: impl Future<Output = crate::Result<T>>) -> crate::Result<T> {
-    crate::connect::asked(client, question).await.map_err(explained)
+    crate::db::connect::asked(client, question).await.map_err(explained)
 }
 
 /// An error of a question, with what to do about those that the database cannot know the cure for.

@@ -8,11 +8,12 @@ use clap::Args;
 
 use super::{output, worker};
 use crate::config::{Config, Flags, Secret, Settings, environment};
-use crate::executor::Registry;
-use crate::log::{self, LogFlags};
+use crate::db::connect;
+use crate::execute::executor::Registry;
+use crate::observe::log::{self, LogFlags};
 use crate::private_postgres::{Options, PrivatePostgres};
-use crate::shutdown::Shutdown;
-use crate::{connect, schema};
+use crate::schema;
+use crate::worker::shutdown::Shutdown;
 
 /// Where to put it, and what to serve.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::connect::Connect;
 use super::output::{self, Shown, Table};
-use crate::read::{self, Finding, Level};
+use crate::admin::read::{self, Finding, Level};
 
 /// Which database to look at.
 #[derive(Debug, Args)]

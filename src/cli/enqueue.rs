@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 
 use super::connect::{Connect, ask};
 use super::output;
-use crate::enqueue::{NewJob, OnConflict};
-use crate::read;
+use crate::admin::read;
+use crate::client::enqueue::{NewJob, OnConflict};
 
 /// The job to enqueue.
 #[derive(Debug, Args)]
@@ -177,10 +177,13 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(parent) = std::env::var("TRACEPARENT")
         .ok()
         .as_deref()
-        .and_then(crate::trace::parent)
-        && !arguments.headers.iter().any(|(name, _)| name == crate::trace::HEADER)
+        .and_then(crate::observe::trace::parent)
+        && !arguments
+            .headers
+            .iter()
+            .any(|(name, _)| name == crate::observe::trace::HEADER)
     {
-        job = job.header(crate::trace::HEADER, parent);
+        job = job.header(crate::observe::trace::HEADER, parent);
     }
     if let Some(key) = &arguments.unique_key {
         job = job.unique_key(key);

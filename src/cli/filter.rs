@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::admin::read::Filter;
 use crate::job::State;
-use crate::read::Filter;
 
 /// Filters; together, if several are given.
 #[derive(Debug, Clone, Default, Args)]

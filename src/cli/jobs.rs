@@ -11,9 +11,9 @@ use super::connect::{Connect, ask};
 use super::filter::Filters;
 use super::operate;
 use super::output::{Shown, Table, age, span};
+use crate::admin::operate::Verb;
+use crate::admin::read::{self, Attempt, Job, JobLine, Relative, Step};
 use crate::job::JobId;
-use crate::operate::Verb;
-use crate::read::{self, Attempt, Job, JobLine, Relative, Step};
 
 /// What to look at.
 #[derive(Debug, Args)]

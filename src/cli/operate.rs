@@ -11,10 +11,10 @@ use tokio_postgres::Client;
 use super::connect::ask;
 use super::filter::Filters;
 use super::output;
-use crate::connect::Target;
+use crate::admin::operate::{self, Post, Verb};
+use crate::admin::read;
+use crate::db::connect::Target;
 use crate::job::JobId;
-use crate::operate::{self, Post, Verb};
-use crate::read;
 
 /// Which jobs: by their ids, or by a filter.
 #[derive(Debug, Args)]

@@ -11,8 +11,8 @@ use tokio_postgres::Client;
 use super::connect::{Connect, ask};
 use super::operate;
 use super::output::{self, Shown, Table, age, span};
-use crate::operate::{Limits, Post, set_command_limit, set_limits, set_queue};
-use crate::read::{self, Queue};
+use crate::admin::operate::{Limits, Post, set_command_limit, set_limits, set_queue};
+use crate::admin::read::{self, Queue};
 
 /// What to do; without a word they are shown.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::{Connect, ask};
 use super::output::{Shown, Table, span};
-use crate::read::{self, CommandLine, Policy};
+use crate::admin::read::{self, CommandLine, Policy};
 
 /// Which commands.
 #[derive(Debug, Args)]

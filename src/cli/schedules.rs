@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::connect::{Connect, ask};
 use super::output::{self, Shown, Table, age};
-use crate::read::{self, NewSchedule, rfc3339};
+use crate::admin::read::{self, NewSchedule, rfc3339};
 
 /// What to do; without a word they are shown.
 #[derive(Debug, Args)]

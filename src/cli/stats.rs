@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use super::connect::{Connect, ask};
 use super::filter::interval;
 use super::output::{Shown, Table, age, span};
-use crate::read::{self, CommandStats, ErrorGroup};
+use crate::admin::read::{self, CommandStats, ErrorGroup};
 
 /// What to count.
 #[derive(Debug, Args)]

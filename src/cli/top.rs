@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
-use crate::operate::{self, Verb};
-use crate::read::{self, Filter};
+use crate::admin::operate::{self, Verb};
+use crate::admin::read::{self, Filter};
 use screen::{Act, Screen, Seen};
 
 /// What to watch.

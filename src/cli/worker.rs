@@ -8,11 +8,11 @@ use clap::{Args, Parser};
 
 use crate::builtin;
 use crate::config::{CommandConfig, Config, Flags, Settings};
-use crate::descriptors;
-use crate::executor::Registry;
-use crate::log::{self, LogFlags};
-use crate::shutdown::Shutdown;
+use crate::execute::descriptors;
+use crate::execute::executor::Registry;
+use crate::observe::log::{self, LogFlags};
 use crate::worker::Worker;
+use crate::worker::shutdown::Shutdown;
 
 /// Serve queues: claim jobs and run them.
 #[derive(Debug, Args)]

@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use super::connect::{Connect, ask};
 use super::operate;
 use super::output::{Shown, Table, age};
-use crate::operate::Post;
-use crate::read::{self, Worker};
+use crate::admin::operate::Post;
+use crate::admin::read::{self, Worker};
 
 /// Which ones, and how to show them.
 #[derive(Debug, Args)]

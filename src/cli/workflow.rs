@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::connect::{Connect, ask};
 use super::output::{self, Table};
+use crate::admin::{operate, read};
 use crate::job::JobId;
-use crate::{operate, read};
 
 /// What to do.
 #[derive(Debug, Args)]

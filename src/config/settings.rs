@@ -11,10 +11,10 @@ use clap::builder::BoolishValueParser;
 
 use super::value::{Environment, Secret, environment, parse_duration};
 use super::{Action, CommandConfig, Config, check_name, check_queue};
-use crate::connect::is_named_by;
+use crate::db::connect::is_named_by;
 use crate::error::{Error, Result};
+use crate::execute::workspace::Workspaces;
 use crate::observe::check_address;
-use crate::workspace::Workspaces;
 
 /// What is said about a worker on the command line, or in the environment.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::listen::Answer;
+use crate::admin::operate::{self, Post, Verb};
+use crate::admin::read::{self, Filter};
 use crate::error::{Code, Error};
-use crate::operate::{self, Post, Verb};
-use crate::read::{self, Filter};
 
 /// The description, as it is served.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");

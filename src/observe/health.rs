@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::shortage::Throttle;
+use crate::execute::shortage::Throttle;
 
 /// A heartbeat that was not answered for so long makes a worker unready.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::{Observed, api, render};
-use crate::calls::{self, Gauge};
+use crate::db::calls::{self, Gauge};
 use crate::error::{Error, Result};
 
 /// The gauges of the database are asked for at most this often, however many ask us.
@@ -382,7 +382,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::connect::{self, Target};
+    use crate::db::connect::{self, Target};
 
     #[test]
     fn an_address_that_others_can_reach_needs_a_token() {

@@ -4,9 +4,11 @@
 mod api;
 mod health;
 mod listen;
+pub mod log;
 mod metrics;
 mod render;
 mod tally;
+pub mod trace;
 
 use std::time::Duration;
 
@@ -15,8 +17,8 @@ pub use listen::{Worker as Told, bind, check_address, listen};
 pub use metrics::{Kind, METRICS, Metric};
 pub use tally::{Ending, Tallies, time};
 
-use crate::calls;
-use crate::connect::Session;
+use crate::db::calls;
+use crate::db::connect::Session;
 use crate::worker::Identity;
 
 /// How often a worker tells the database what it did, at most.

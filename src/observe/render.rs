@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::listen::Worker;
 use super::metrics::{METRICS, Metric, of_gauge};
 use super::tally::{BOUNDS, Ending, Histogram};
-use crate::calls::Gauge;
+use crate::db::calls::Gauge;
 
 /// The page: all metrics of this worker, and with `gauges` those of the database.
 pub fn page(worker: &Worker, gauges: &[Gauge]) -> String {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::calls::MinuteReport;
+use crate::db::calls::MinuteReport;
 
 /// The upper ends of the spans times are counted in, in seconds; the last span is open. The same as `bugle.bounds()`.
 pub const BOUNDS: [f64; 20] = [

@@ -3,8 +3,8 @@
 use tokio_postgres::GenericClient;
 
 use super::{CHECKSUM, REVISION, Status};
-use crate::calls;
-use crate::connect::Unnamed;
+use crate::db::calls;
+use crate::db::connect::Unnamed;
 use crate::error::{Error, Result};
 
 /// Compare a database with this binary.

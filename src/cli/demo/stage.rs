@@ -11,9 +11,10 @@ use tokio::process::{Child, Command};
 use tokio_postgres::Client;
 
 use super::checks::value;
-use crate::connect::Target;
+use crate::db::connect;
+use crate::db::connect::Target;
 use crate::error::Error;
-use crate::{connect, schema};
+use crate::schema;
 
 const ROLES: [&str; 4] = ["bugle_enqueuer", "bugle_worker", "bugle_viewer", "bugle_operator"];
 

@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 
 use crate::cli::connect::explained;
 use crate::cli::output;
-use crate::enqueue;
+use crate::client::enqueue;
 
 /// Lines that are sent at once.
 const BATCH: usize = 1000;
@@ -21,7 +21,7 @@ pub async fn run(mut client: Client, file: &str, command: Option<&str>, json: bo
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(BufReader::new(File::open(path).with_context(|| path.to_owned())?)),
     };
-    let mut transaction = crate::connect::transaction(&mut client).await?;
+    let mut transaction = crate::db::connect::transaction(&mut client).await?;
     let mut batch = Vec::new();
     let (mut lines, mut done) = (0, Enqueued::default());
     let progress = Progress::new();

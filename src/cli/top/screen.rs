@@ -8,10 +8,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
+use crate::admin::operate::Post;
+use crate::admin::read::{JobLine, Queue, Worker};
 use crate::cli::output::{age, one_line, span};
 use crate::job::JobId;
-use crate::operate::Post;
-use crate::read::{JobLine, Queue, Worker};
 
 /// What the database said.
 #[derive(Debug, Clone)]

@@ -1,0 +1,216 @@
+//! Roles, history, workers and queues.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::{Client, GenericClient, Row};
+
+use super::{Finding, Level, length};
+use crate::admin::read;
+use crate::db::connect::Unnamed;
+use crate::error::Result;
+
+pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
+    let rows = client
+        .ask(
+            "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
+             left join pg_roles r on r.rolname = n.name",
+            &[],
+        )
+        .await?;
+    let missing: Vec<String> = rows
+        .iter()
+        .filter(|row| !row.get::<_, bool>(1))
+        .map(|row| row.get(0))
+        .collect();
+    if missing.is_empty() {
+        return Ok(Finding::ok("roles", "all four are there"));
+    }
+    let create: Vec<String> = missing
+        .iter()
+        .map(|role| format!("create role {role} nologin;"))
+        .collect();
+    Ok(vec![
+        Finding::new("roles", Level::Warn, format!("missing: {}", missing.join(", ")))
+            .mend(format!("{}  -- then: bugle migrate", create.join(" "))),
+    ])
+}
+
+/// Days of history whose table was detached or dropped by hand.
+async fn missing_leaves(client: &impl GenericClient) -> Result<Vec<Finding>> {
+    let sql = "select day::text, leaf::text, is_there, day >= (now() at time zone 'utc')::date \
+        from bugle.missing_leaves() order by day desc, kind";
+    let finding = |row: &tokio_postgres::Row| {
+        let (day, leaf): (String, String) = (row.get(0), row.get(1));
+        let what = if row.get(2) { "detached" } else { "dropped" };
+        let words = format!("the table bugle.{leaf} was {what} by hand: jobs that end on {day} cannot be stored");
+        match row.get(3) {
+            true => Finding::new("history", Level::Fail, words),
+            false => Finding::new(
+                "history",
+                Level::Warn,
+                format!("the table bugle.{leaf} was {what} by hand"),
+            ),
+        }
+        .mend("select bugle.upkeep();  -- until it returns null; a worker does so within a minute")
+    };
+    Ok(client.ask(sql, &[]).await?.iter().map(finding).collect())
+}
+
+pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
+    let rows = client
+        .ask(
+            "select g.label, g.value from bugle.gauges() g where g.name = 'history_days_ahead'",
+            &[],
+        )
+        .await?;
+    let ahead = rows
+        .iter()
+        .map(|row| row.get::<_, f64>(1))
+        .fold(f64::INFINITY, f64::min);
+    let missing = missing_leaves(client).await?;
+    if !missing.is_empty() {
+        return Ok(missing);
+    }
+    Ok(match ahead {
+        1.0.. if ahead.is_finite() => Finding::ok("history", format!("days are made {ahead} ahead")),
+        _ => vec![
+            Finding::new(
+                "history",
+                Level::Fail,
+                "no day of history is made ahead: the keeper's upkeep does not run",
+            )
+            .mend("select bugle.upkeep();  -- until it returns null; then see why no worker is keeper"),
+        ],
+    })
+}
+
+/// Advisory locks can be taken by any login. It costs speed, so nothing fails because of it.
+pub async fn strangers(client: &Client) -> Result<Vec<Finding>> {
+    let rows = client
+        .ask(
+            "select s.pid, s.login::text, s.program, extract(epoch from clock_timestamp() - min(s.since))::float8, \
+               string_agg(distinct s.lock || coalesce(' of queue ' || quote_ident(s.queue), ''), ', ') \
+             from bugle.strangers() s group by 1, 2, 3 order by 1 limit 20",
+            &[],
+        )
+        .await?;
+    if rows.is_empty() {
+        return Ok(Finding::ok("locks", "only workers hold those of workers"));
+    }
+    let finding = |row: &Row| {
+        let pid: i32 = row.get(0);
+        let words = format!(
+            "process {pid} (user {}, program {:?}) is no worker and has held advisory locks of Bugle for {}: {}. \
+             Pickup is slower meanwhile",
+            row.get::<_, &str>(1),
+            row.get::<_, &str>(2),
+            length(row.get::<_, f64>(3).max(0.0)),
+            row.get::<_, &str>(4),
+        );
+        Finding::new("locks", Level::Warn, words).mend(format!("select pg_terminate_backend({pid});"))
+    };
+    Ok(rows.iter().map(finding).collect())
+}
+
+pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
+    let workers = read::workers(client, false).await?;
+    let now = read::now(client).await?;
+    let silence = |seen: SystemTime| now.duration_since(seen).unwrap_or_default();
+    let alive: Vec<_> = workers.iter().filter(|worker| worker.state != "lost").collect();
+    if alive.is_empty() {
+        return Ok(vec![
+            Finding::new(
+                "workers",
+                Level::Warn,
+                "none is alive: nothing runs, and nothing is kept",
+            )
+            .mend("bugle worker --config …"),
+        ]);
+    }
+    let mut found = Vec::new();
+    for worker in workers.iter().filter(|worker| worker.state == "lost") {
+        let words = format!("worker {} ({}) was lost; its jobs go to others", worker.id, worker.name);
+        found.push(Finding::new("workers", Level::Warn, words));
+    }
+    for worker in alive
+        .iter()
+        .filter(|worker| silence(worker.seen_at) > Duration::from_secs(20))
+    {
+        let words = format!(
+            "worker {} ({}) was last heard {} s ago",
+            worker.id,
+            worker.name,
+            silence(worker.seen_at).as_secs()
+        );
+        found.push(Finding::new("workers", Level::Warn, words));
+    }
+    if !alive
+        .iter()
+        .any(|worker| worker.is_keeper && silence(worker.seen_at) < Duration::from_secs(15))
+    {
+        let words = "nobody keeps the house: nothing is promoted, rescued or scheduled";
+        found.push(
+            Finding::new("workers", Level::Fail, words)
+                .mend("It is taken over within seconds. Else see the workers' logs for event=heartbeat."),
+        );
+    }
+    if found.is_empty() {
+        return Ok(Finding::ok(
+            "workers",
+            format!("{} alive, one of them keeper", alive.len()),
+        ));
+    }
+    Ok(found)
+}
+
+pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    let paused = client
+        .ask(
+            "select q.name, now() - q.paused_at > interval '1 hour' from bugle.queues q where q.paused_at is not null",
+            &[],
+        )
+        .await?;
+    for row in &paused {
+        let name: String = row.get(0);
+        let words = format!("nobody claims from queue {name:?}: it is paused");
+        found.push(
+            Finding::new("queues", Level::Warn, words)
+                .mend(format!("select bugle.resume_queue('{}');", name.replace('\'', "''"))),
+        );
+    }
+    let unserved = client
+        .ask(
+            "select u.queue, u.command, extract(epoch from now() - u.since)::float8, u.paused_workers \
+             from bugle.unserved u limit 20",
+            &[],
+        )
+        .await?;
+    for row in &unserved {
+        let (queue, command): (String, String) = (row.get(0), row.get(1));
+        let paused: Option<Vec<i64>> = row.get(3);
+        let (who, mend) = match paused.as_deref() {
+            None | Some([]) => (
+                "no live worker serves",
+                "Start a worker with that command and queue.".into(),
+            ),
+            Some([worker]) => (
+                "the only live worker is paused that serves",
+                format!("select bugle.resume_worker({worker});"),
+            ),
+            Some([worker, ..]) => (
+                "all live workers are paused that serve",
+                format!("select bugle.resume_worker({worker});"),
+            ),
+        };
+        let words = format!(
+            "{who} command {command:?} in queue {queue:?}; a job has waited for {}",
+            length(row.get(2))
+        );
+        found.push(Finding::new("queues", Level::Warn, words).mend(mend));
+    }
+    if found.is_empty() {
+        return Ok(Finding::ok("queues", "every ready job has a worker that serves it"));
+    }
+    Ok(found)
+}

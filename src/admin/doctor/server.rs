@@ -1,0 +1,216 @@
+//! What the server does with what jobs leave behind.
+
+use tokio_postgres::{Client, Row};
+
+use super::{Finding, Level, length};
+use crate::db::connect::Unnamed;
+use crate::error::Result;
+
+/// A transaction open for so long holds back VACUUM.
+const LONG_TRANSACTION: &str = "5 minutes";
+/// Rows for VACUUM to remove, beyond which it does not keep up.
+const MANY_DEAD_ROWS: f64 = 200_000.0;
+
+pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
+    let row = client
+        .ask_one(
+            "select current_setting('autovacuum') = 'on' and current_setting('track_counts') = 'on', \
+             coalesce('autovacuum_enabled=false' = any (c.reloptions), false), \
+             s.n_dead_tup::float8, extract(epoch from now() - s.last_autovacuum)::float8 \
+             from (select to_regclass('bugle.jobs_live') as oid) t \
+               left join pg_class c on c.oid = t.oid \
+               left join pg_stat_all_tables s on s.relid = t.oid",
+            &[],
+        )
+        .await?;
+    let mut found = Vec::new();
+    if !row.get::<_, bool>(0) {
+        found.push(
+            Finding::new(
+                "autovacuum",
+                Level::Fail,
+                "autovacuum or track_counts is off: the table of jobs will only grow",
+            )
+            .mend("alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf();"),
+        );
+    }
+    if row.get::<_, bool>(1) {
+        found.push(
+            Finding::new("autovacuum", Level::Fail, "autovacuum is off for bugle.jobs_live")
+                .mend("alter table bugle.jobs_live reset (autovacuum_enabled);"),
+        );
+    }
+    let dead = row.get::<_, Option<f64>>(2).unwrap_or_default();
+    if dead > MANY_DEAD_ROWS {
+        let words = format!("{dead:.0} dead rows in bugle.jobs_live: autovacuum does not keep up, or is held back");
+        found.push(Finding::new("autovacuum", Level::Warn, words).mend("vacuum (analyze) bugle.jobs_live;"));
+    }
+    if found.is_empty() {
+        return Ok(Finding::ok(
+            "autovacuum",
+            format!("on; {dead:.0} dead rows among the live jobs"),
+        ));
+    }
+    Ok(found)
+}
+
+/// Whoever holds an old snapshot keeps VACUUM from removing what every job leaves behind.
+pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
+    let sessions = client
+        .ask(
+            "select a.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'), \
+               coalesce(a.client_addr::text, 'local'), coalesce(a.state, '?'), \
+               extract(epoch from now() - a.xact_start)::float8 \
+             from pg_stat_activity a \
+             where a.xact_start < now() - $1::text::interval \
+               and (a.backend_xmin is not null or a.backend_xid is not null) \
+               and a.pid <> pg_backend_pid() \
+               and a.backend_type = 'client backend' \
+             order by a.xact_start \
+             limit 10",
+            &[&LONG_TRANSACTION],
+        )
+        .await?;
+    let mut found: Vec<Finding> = sessions.iter().map(long_transaction).collect();
+    let prepared = client
+        .ask(
+            "select p.gid, extract(epoch from now() - p.prepared)::float8 from pg_prepared_xacts p \
+             where p.prepared < now() - $1::text::interval order by p.prepared limit 10",
+            &[&LONG_TRANSACTION],
+        )
+        .await?;
+    for row in &prepared {
+        let gid: String = row.get(0);
+        let words = format!(
+            "a prepared transaction {gid:?} has been open for {}",
+            length(row.get(1))
+        );
+        found.push(
+            Finding::new("transactions", Level::Warn, words)
+                .mend(format!("rollback prepared '{}';", gid.replace('\'', "''"))),
+        );
+    }
+    let slots = client
+        .ask(
+            "select s.slot_name::text, s.active, greatest(age(s.xmin), age(s.catalog_xmin)) from pg_replication_slots s \
+             where greatest(age(s.xmin), age(s.catalog_xmin)) > 1000000 and not s.active",
+            &[],
+        )
+        .await?;
+    for row in &slots {
+        let name: String = row.get(0);
+        let words = format!(
+            "nobody reads the replication slot {name:?}, and it holds back VACUUM by {} transactions",
+            row.get::<_, i32>(2)
+        );
+        found.push(
+            Finding::new("transactions", Level::Warn, words)
+                .mend(format!("select pg_drop_replication_slot('{name}');")),
+        );
+    }
+    let hidden = client
+        .ask_one(
+            "select count(*) from pg_stat_activity a where a.query = '<insufficient privilege>'",
+            &[],
+        )
+        .await?;
+    if hidden.get::<_, i64>(0) > 0 {
+        let words = format!(
+            "{} sessions of others cannot be seen by this login",
+            hidden.get::<_, i64>(0)
+        );
+        found.push(
+            Finding::new("transactions", Level::Skipped, words)
+                .mend("grant pg_read_all_stats to LOGIN;  -- as a superuser"),
+        );
+    }
+    if found.is_empty() {
+        return Ok(Finding::ok(
+            "transactions",
+            format!("none is open for more than {LONG_TRANSACTION}"),
+        ));
+    }
+    Ok(found)
+}
+
+fn long_transaction(row: &Row) -> Finding {
+    let pid: i32 = row.get(0);
+    let [user, program, place, state]: [String; 4] = [row.get(1), row.get(2), row.get(3), row.get(4)];
+    let words = format!(
+        "a transaction has been open for {}: process {pid}, user {user}, program {program}, from {place}, {state}. \
+         VACUUM removes nothing that is younger",
+        length(row.get(5))
+    );
+    Finding::new("transactions", Level::Warn, words).mend(format!("select pg_terminate_backend({pid});"))
+}
+
+pub async fn notifications(client: &Client) -> Result<Vec<Finding>> {
+    let row = client.ask_one("select pg_notification_queue_usage()", &[]).await?;
+    let percent = row.get::<_, f64>(0) * 100.0;
+    let words = format!("the server's queue of notifications is {percent:.1}% full");
+    let level = match percent {
+        0.0..10.0 => return Ok(Finding::ok("notifications", words)),
+        10.0..50.0 => Level::Warn,
+        _ => Level::Fail,
+    };
+    Ok(vec![Finding::new("notifications", level, words).mend(
+        "A session that listens does not read, or has a transaction open: \
+         select pid, xact_start, state, query from pg_stat_activity where query ilike 'listen%' order by xact_start;",
+    )])
+}
+
+pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
+    let row = client
+        .ask_one(
+            "select count(*), current_setting('max_connections')::bigint from pg_stat_activity a \
+             where a.backend_type = 'client backend'",
+            &[],
+        )
+        .await?;
+    let (used, most): (i64, i64) = (row.get(0), row.get(1));
+    let words = format!("{used} of {most} are used");
+    Ok(match used * 10 > most * 8 {
+        true => {
+            vec![Finding::new("connections", Level::Warn, words).mend(
+                "alter system set max_connections = …;  -- and restart; or fewer workers, or a smaller pool_size",
+            )]
+        }
+        false => Finding::ok("connections", words),
+    })
+}
+
+/// Whether the clock of the database was set back: just now, or within a day. Nothing to say otherwise.
+pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
+    let row = client
+        .ask_one(
+            "select extract(epoch from c.ahead)::float8, extract(epoch from c.stepped_by)::float8, \
+               extract(epoch from clock_timestamp() - c.stepped_at)::float8 \
+             from bugle.clock() c",
+            &[],
+        )
+        .await?;
+    let [ahead, stepped_by, ago] = [0, 1, 2].map(|column| row.get::<_, Option<f64>>(column));
+    if let Some(ahead) = ahead.filter(|ahead| *ahead > 2.0) {
+        let words = format!(
+            "the database's clock was set back by {}, and no worker has taken note of it yet",
+            length(ahead)
+        );
+        return Ok(vec![Finding::new("clocks", Level::Fail, words).mend(
+            "A running worker notices it within seconds, and moves retries, limits and schedules. Start one: bugle worker --config …",
+        )]);
+    }
+    match (stepped_by, ago) {
+        (Some(by), Some(ago)) if ago < 24.0 * 3600.0 => {
+            let words = format!(
+                "the database's clock was set back by {} {} ago; retries, snoozes, limits and intervals moved with it",
+                length(by),
+                length(ago.max(0.0))
+            );
+            Ok(vec![Finding::new("clocks", Level::Warn, words).mend(
+                "Jobs with a run_at of their own start when the clock shows it, and cron times that had fired do not fire again. \
+                 Let NTP slew the clock of the database server instead of stepping it.",
+            )])
+        }
+        _ => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,162 @@
+//! Queues and the workers that serve them.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use super::time::{as_text, as_text_if_any};
+use crate::db::connect::Unnamed;
+use crate::error::Result;
+
+/// How a queue is doing: a row of `bugle.queue_stats`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Queue {
+    /// Its name.
+    pub queue: String,
+    /// Jobs to be claimed.
+    pub ready: i64,
+    /// Jobs held by workers.
+    pub running: i64,
+    /// Jobs whose time has not come.
+    pub scheduled: i64,
+    /// Jobs between two attempts.
+    pub retrying: i64,
+    /// Jobs that wait for an answer.
+    pub waiting: i64,
+    /// Jobs held back.
+    pub paused: i64,
+    /// How long the oldest ready job has been due.
+    pub oldest_ready_seconds: Option<f64>,
+    /// When the next scheduled or retrying job is due.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub due_next: Option<SystemTime>,
+    /// Jobs done in the last minute.
+    pub completed_last_minute: i64,
+    /// Jobs that failed for good in the last minute.
+    pub failed_last_minute: i64,
+    /// Live workers that serve it.
+    pub workers: i64,
+    /// Jobs they can run at once.
+    pub slots: i64,
+    /// Commands with ready jobs that none of them serves.
+    pub unserved_commands: Vec<String>,
+    /// Whether there are so many jobs that some of the counts are estimates.
+    pub is_estimate: bool,
+    /// Since when nobody claims from it, if it is paused.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub paused_since: Option<SystemTime>,
+    /// Its limits, in words.
+    pub limits: Option<String>,
+}
+
+/// Every queue that has jobs, workers or limits, or is paused, by name.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
+    let rows = client
+        .ask(
+            "select q.queue, q.ready, q.running, q.scheduled, q.retrying, q.waiting, q.paused, \
+             extract(epoch from q.oldest_ready_age)::float8 as oldest_ready_seconds, q.due_next, \
+             q.completed_last_minute, q.failed_last_minute, q.workers, q.slots::bigint as slots, \
+             coalesce(q.unserved_commands, '{}') as unserved_commands, q.is_estimate, \
+             q.paused_since, q.limits \
+             from bugle.queue_stats q \
+             order by q.queue",
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Queue {
+                queue: row.try_get("queue")?,
+                ready: row.try_get("ready")?,
+                running: row.try_get("running")?,
+                scheduled: row.try_get("scheduled")?,
+                retrying: row.try_get("retrying")?,
+                waiting: row.try_get("waiting")?,
+                paused: row.try_get("paused")?,
+                oldest_ready_seconds: row.try_get("oldest_ready_seconds")?,
+                due_next: row.try_get("due_next")?,
+                completed_last_minute: row.try_get("completed_last_minute")?,
+                failed_last_minute: row.try_get("failed_last_minute")?,
+                workers: row.try_get("workers")?,
+                slots: row.try_get("slots")?,
+                unserved_commands: row.try_get("unserved_commands")?,
+                is_estimate: row.try_get("is_estimate")?,
+                paused_since: row.try_get("paused_since")?,
+                limits: row.try_get("limits")?,
+            })
+        })
+        .collect()
+}
+
+/// A worker process: a row of `bugle.workers`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Worker {
+    /// Its number.
+    pub id: i64,
+    /// The name it was started with.
+    pub name: String,
+    /// Where it runs.
+    pub host: Option<String>,
+    /// Its process there.
+    pub process_id: Option<i32>,
+    /// The version of Bugle it runs.
+    pub version: Option<String>,
+    /// `alive`, `lost` or `stopped`.
+    pub state: String,
+    /// The queues it serves.
+    pub queues: Vec<String>,
+    /// How many jobs of each at once.
+    pub slots: Vec<i32>,
+    /// The commands it can carry out.
+    pub commands: Vec<String>,
+    /// How many jobs it ran when it was last heard.
+    pub running: i32,
+    /// Whether it does the chores for all.
+    pub is_keeper: bool,
+    /// When it started.
+    #[serde(serialize_with = "as_text")]
+    pub started_at: SystemTime,
+    /// When it was last heard.
+    #[serde(serialize_with = "as_text")]
+    pub seen_at: SystemTime,
+}
+
+/// The workers that have not stopped, or all that are remembered.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worker>> {
+    let rows = client
+        .ask(
+            "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.running, \
+             coalesce(w.is_keeper, false) as is_keeper, w.started_at, w.seen_at \
+             from bugle.workers w \
+             where $1 or w.state <> 'stopped' \
+             order by w.id",
+            &[&all],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Worker {
+                id: row.try_get("id")?,
+                name: row.try_get("name")?,
+                host: row.try_get("host")?,
+                process_id: row.try_get("process_id")?,
+                version: row.try_get("version")?,
+                state: row.try_get("state")?,
+                queues: row.try_get("queues")?,
+                slots: row.try_get("slots")?,
+                commands: row.try_get("commands")?,
+                running: row.try_get("running")?,
+                is_keeper: row.try_get("is_keeper")?,
+                started_at: row.try_get("started_at")?,
+                seen_at: row.try_get("seen_at")?,
+            })
+        })
+        .collect()
+}

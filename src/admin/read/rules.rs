@@ -1,0 +1,159 @@
+//! What holds for jobs that do not say otherwise: commands and retry policies.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::db::connect::Unnamed;
+use crate::error::Result;
+
+/// A command: what is set up for it, who serves it, how it went in the last hour.
+#[derive(Debug, Clone, Serialize)]
+pub struct CommandLine {
+    /// Its name.
+    pub name: String,
+    /// Live workers that serve it.
+    pub workers: i64,
+    /// How long one attempt may take.
+    pub timeout_seconds: Option<f64>,
+    /// How often its jobs are tried.
+    pub max_attempts: Option<i32>,
+    /// How its retries are spaced.
+    pub retry_policy: Option<String>,
+    /// Attempts that completed in the last hour.
+    pub completed_last_hour: i64,
+    /// Attempts that failed in the last hour.
+    pub failed_last_hour: i64,
+}
+
+/// Commands that are set up, served, or were run in the last hour.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn commands(client: &impl GenericClient) -> Result<Vec<CommandLine>> {
+    let rows = client
+        .ask(
+            "with served as ( \
+               select c.name, count(*) as workers \
+               from bugle.workers w cross join lateral unnest(w.commands) c (name) \
+               where w.state in ('alive', 'paused') \
+               group by c.name), \
+             done as ( \
+               select s.command as name, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed \
+               from bugle.command_stats s \
+               group by s.command) \
+             select name, coalesce(s.workers, 0) as workers, extract(epoch from c.timeout)::float8 as timeout_seconds, \
+               c.max_attempts, c.retry_policy, coalesce(d.completed, 0) as completed, coalesce(d.failed, 0) as failed \
+             from bugle.commands c \
+               full join served s using (name) \
+               full join done d using (name) \
+             order by name",
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(CommandLine {
+                name: row.try_get("name")?,
+                workers: row.try_get("workers")?,
+                timeout_seconds: row.try_get("timeout_seconds")?,
+                max_attempts: row.try_get("max_attempts")?,
+                retry_policy: row.try_get("retry_policy")?,
+                completed_last_hour: row.try_get("completed")?,
+                failed_last_hour: row.try_get("failed")?,
+            })
+        })
+        .collect()
+}
+
+/// A retry policy: a row of `bugle.retry_policies`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// How delays grow.
+    pub kind: String,
+    /// How often a job is tried; none without end.
+    pub attempts: Option<i32>,
+    /// The first delay, as Postgres writes it.
+    pub delay: String,
+    /// By how much delays grow.
+    pub factor: f64,
+    /// The longest delay, as Postgres writes it.
+    pub max_delay: String,
+    /// By how much delays are spread.
+    pub jitter: f64,
+    /// Commands that use it.
+    pub commands: Vec<String>,
+}
+
+/// All policies.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn policies(client: &impl GenericClient) -> Result<Vec<Policy>> {
+    let rows = client
+        .ask(
+            "select p.name, p.kind, nullif(bugle.attempts_allowed(p), 2147483647) as attempts, p.delay::text as delay, \
+               p.factor::float8 as factor, p.max_delay::text as max_delay, p.jitter::float8 as jitter, \
+               array(select c.name from bugle.commands c where c.retry_policy = p.name order by c.name) as commands \
+             from bugle.retry_policies p \
+             order by p.name",
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Policy {
+                name: row.try_get("name")?,
+                kind: row.try_get("kind")?,
+                attempts: row.try_get("attempts")?,
+                delay: row.try_get("delay")?,
+                factor: row.try_get("factor")?,
+                max_delay: row.try_get("max_delay")?,
+                jitter: row.try_get("jitter")?,
+                commands: row.try_get("commands")?,
+            })
+        })
+        .collect()
+}
+
+/// One delay of a policy.
+#[derive(Debug, Clone, Serialize)]
+pub struct Delay {
+    /// 1 for the first retry.
+    pub retry: i32,
+    /// How long after the failure before it.
+    pub seconds: f64,
+    /// How long after the first failure.
+    pub total_seconds: f64,
+}
+
+/// The delays of a policy, without jitter, for a job that fails at once each time.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn policy_delays(client: &impl GenericClient, name: &str, count: i32) -> Result<Vec<Delay>> {
+    let rows = client
+        .ask(
+            "with recursive step (retry, at, seconds) as ( \
+               select 0, timestamptz '2000-01-01', 0::float8 \
+               union all \
+               select s.retry + 1, n.at, extract(epoch from n.at - s.at)::float8 \
+               from step s \
+                 join bugle.retry_policies p on p.name = $1 \
+                 cross join lateral bugle.backoff(p, s.retry + 1, timestamptz '2000-01-01', s.at, 0.5) n (at) \
+               where s.retry < least($2, bugle.attempts_allowed(p) - 1)) \
+             select s.retry, s.seconds, extract(epoch from s.at - timestamptz '2000-01-01')::float8 as total \
+             from step s where s.retry > 0 order by s.retry",
+            &[&name, &count],
+        )
+        .await?;
+    let delay = |row: &tokio_postgres::Row| {
+        Ok(Delay {
+            retry: row.try_get(0)?,
+            seconds: row.try_get(1)?,
+            total_seconds: row.try_get(2)?,
+        })
+    };
+    rows.iter().map(delay).collect()
+}

@@ -1,0 +1,96 @@
+//! What the keeper says, and every worker as its heartbeat.
+
+use std::time::Duration;
+
+use super::{Verdict, seconds};
+use crate::db::connect::Session;
+use crate::error::Result;
+use crate::job::HeldJob;
+use crate::worker::Identity;
+
+/// What a worker is told in answer to its heartbeat.
+pub struct Pulse {
+    /// `keeper`, `deputy` or `none`.
+    pub role: String,
+    /// When to send the next one.
+    pub again: Duration,
+    /// When something is due, told to the keeper and the deputy.
+    pub next_due: Option<Duration>,
+    /// Jobs this worker believes to run and does not hold any more.
+    pub fenced: Vec<Verdict>,
+    /// Queues that have a job for it.
+    pub has_work: Vec<String>,
+    /// Whether history needs upkeep.
+    pub upkeep: bool,
+    /// Chores that failed.
+    pub troubles: Vec<String>,
+}
+
+pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], look: bool) -> Result<Pulse> {
+    let rows = session
+        .query(
+            "select role, again_seconds, next_due_seconds, fenced, has_work, upkeep, troubles \
+             from bugle.heartbeat($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &running, &look],
+        )
+        .await?;
+    let row = &rows[0];
+    Ok(Pulse {
+        role: row.get(0),
+        again: seconds(row.get(1)),
+        next_due: row.get::<_, Option<f64>>(2).map(seconds),
+        fenced: row.get(3),
+        has_work: row.get(4),
+        upkeep: row.get(5),
+        troubles: row.get(6),
+    })
+}
+
+/// What this worker holds and does not name among what it runs.
+pub async fn unnamed(session: &Session, me: Identity, running: &[HeldJob]) -> Result<Vec<HeldJob>> {
+    let rows = session
+        .query(
+            "select id, claim from bugle.unnamed($1, $2, $3)",
+            &[&me.worker, &me.nonce, &running],
+        )
+        .await?;
+    let held = |row: &tokio_postgres::Row| HeldJob {
+        id: row.get(0),
+        claim: row.get(1),
+    };
+    Ok(rows.iter().map(held).collect())
+}
+
+/// Make due jobs ready, fail overdue ones. Returns how many became ready, and when the next is due.
+pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
+    session.query("select bugle.expire()", &[]).await?;
+    let rows = session
+        .query("select promoted, next_due_seconds from bugle.promote()", &[])
+        .await?;
+    Ok((rows[0].get(0), rows[0].get::<_, Option<f64>>(1).map(seconds)))
+}
+
+/// Whether an operator has told this worker to drain.
+pub async fn is_sent_home(session: &Session, me: Identity) -> Result<bool> {
+    let rows = session
+        .query("select bugle.is_sent_home($1, $2)", &[&me.worker, &me.nonce])
+        .await?;
+    Ok(rows[0].get(0))
+}
+
+/// Which of these jobs this worker does not hold any more.
+pub async fn not_held(session: &Session, me: Identity, jobs: &[HeldJob]) -> Result<Vec<Verdict>> {
+    let rows = session
+        .query(
+            "select h from bugle.not_held($1, $2, $3) h",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// One step of the upkeep of history, and what it was.
+pub async fn upkeep(session: &Session) -> Result<Option<String>> {
+    let rows = session.query("select bugle.upkeep()", &[]).await?;
+    Ok(rows[0].get(0))
+}

@@ -1,0 +1,451 @@
+//! All SQL text a worker sends: thin functions that call the schema's, and nothing else.
+
+mod complete;
+mod family;
+mod keep;
+mod stats;
+mod steps;
+mod wake;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use postgres_types::{FromSql, Json, ToSql};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use crate::db::connect::{Session, Unnamed};
+use crate::error::Result;
+use crate::job::{ClaimedJob, HeldJob, JobId};
+use crate::worker::Identity;
+
+pub use complete::{FinishedJob, complete, complete_at, complete_in};
+pub use family::{attend, endings, enqueue_job, enqueue_workflow, kin, spawn};
+pub use keep::{Pulse, heartbeat, is_sent_home, not_held, promote, unnamed, upkeep};
+pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
+pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
+pub use wake::{arm, scout};
+
+/// The version of the worker protocol this library speaks: `bugle.protocol()`.
+pub const PROTOCOL: i32 = 1;
+
+/// Who a worker is and what it serves.
+pub struct Registration<'a> {
+    pub name: &'a str,
+    pub host: &'a str,
+    pub queues: &'a [String],
+    pub slots: &'a [i32],
+    pub commands: &'a [String],
+}
+
+pub async fn register(session: &Session, worker: &Registration<'_>) -> Result<Identity> {
+    let rows = session
+        .query(
+            "select worker, nonce from bugle.register($1, $2, $3, $4, $5, $6, $7, $8)",
+            &[
+                &worker.name,
+                &worker.host,
+                &(std::process::id() as i32),
+                &env!("CARGO_PKG_VERSION"),
+                &PROTOCOL,
+                &worker.queues,
+                &worker.slots,
+                &worker.commands,
+            ],
+        )
+        .await?;
+    Ok(Identity {
+        worker: rows[0].get(0),
+        nonce: rows[0].get::<_, Uuid>(1),
+    })
+}
+
+/// What became of a word about a job: `repeated`, `gone` or `fenced`. Nothing is said about those that went well.
+#[derive(Debug, Clone, FromSql)]
+#[postgres(name = "verdict")]
+pub struct Verdict {
+    pub id: JobId,
+    pub claim: i64,
+    pub verdict: String,
+}
+
+impl Verdict {
+    fn from_row(row: &Row) -> Verdict {
+        Verdict {
+            id: row.get(0),
+            claim: row.get(1),
+            verdict: row.get(2),
+        }
+    }
+
+    pub fn held(&self) -> HeldJob {
+        HeldJob {
+            id: self.id,
+            claim: self.claim,
+        }
+    }
+}
+
+fn verdicts(rows: Vec<Row>) -> Vec<Verdict> {
+    rows.iter().map(Verdict::from_row).collect()
+}
+
+pub async fn attach(session: &Session, me: Identity, running: &[HeldJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.attach($1, $2, $3)",
+            &[&me.worker, &me.nonce, &running],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn detach(session: &Session, me: Identity) -> Result<()> {
+    session
+        .query("select bugle.detach($1, $2)", &[&me.worker, &me.nonce])
+        .await
+        .map(drop)
+}
+
+/// The channels of a worker's queues, in their order, and its own.
+pub async fn channels(session: &Session, me: Identity, queues: &[String]) -> Result<(Vec<String>, String)> {
+    let rows = session
+        .query(
+            "select bugle.bell_channel(q.queue), bugle.worker_channel($1) \
+             from unnest($2::text[]) with ordinality q (queue, place) order by q.place",
+            &[&me.worker, &queues],
+        )
+        .await?;
+    Ok((rows.iter().map(|r| r.get(0)).collect(), rows[0].get(1)))
+}
+
+/// Channel names come from the schema and are plain identifiers.
+pub async fn listen(session: &Session, channel: &str) -> Result<()> {
+    Ok(session.client().batch_execute(&format!("listen {channel}")).await?)
+}
+
+pub async fn unlisten(session: &Session, channel: &str) -> Result<()> {
+    Ok(session.client().batch_execute(&format!("unlisten {channel}")).await?)
+}
+
+/// How many jobs a worker wants from a queue, and behind which one to start.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "queue_request")]
+pub struct QueueRequest {
+    pub queue: String,
+    pub slots: i32,
+    pub after_priority: Option<i32>,
+    pub after_id: Option<i64>,
+    pub mode: &'static str,
+}
+
+/// A claimed job, and whether its payload is still to be fetched with [`payloads`].
+pub struct Claimed {
+    pub job: Result<ClaimedJob, Undecodable>,
+    pub lacks_payload: bool,
+    /// Its place in the order of its queue's limits and keys.
+    turn: Option<i32>,
+}
+
+/// A claimed job with a column that cannot be decoded. Jobs are written by every application: such a row ends this job, and must
+/// neither fail the claim it came with nor the worker.
+#[derive(Debug)]
+pub struct Undecodable {
+    pub held: HeldJob,
+    pub queue: String,
+    pub priority: i32,
+    pub command: String,
+    pub attempt: i32,
+    /// Which column, and what is wrong with it.
+    pub reason: String,
+}
+
+impl Claimed {
+    pub fn held(&self) -> HeldJob {
+        match &self.job {
+            Ok(job) => job.held,
+            Err(undecodable) => undecodable.held,
+        }
+    }
+
+    pub fn queue(&self) -> &str {
+        match &self.job {
+            Ok(job) => &job.queue,
+            Err(undecodable) => &undecodable.queue,
+        }
+    }
+
+    fn priority(&self) -> i32 {
+        match &self.job {
+            Ok(job) => job.priority,
+            Err(undecodable) => undecodable.priority,
+        }
+    }
+
+    /// Add the payload that was fetched afterwards.
+    pub fn add_payload(&mut self, payload: Result<Box<RawValue>, String>) {
+        let Ok(job) = &mut self.job else { return };
+        match payload {
+            Ok(payload) => job.payload = payload,
+            Err(reason) => {
+                self.job = Err(Undecodable {
+                    held: job.held,
+                    queue: std::mem::take(&mut job.queue),
+                    priority: job.priority,
+                    command: std::mem::take(&mut job.command),
+                    attempt: job.attempt,
+                    reason,
+                });
+            }
+        }
+    }
+}
+
+/// What a claim brought, not read yet: the next claim need not wait for that.
+pub struct Answer(Vec<Row>);
+
+/// What a claim brought of one queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Share {
+    pub count: usize,
+    /// The last of them.
+    pub last: Option<(i32, JobId)>,
+    /// Whether limits or keys decided what may start.
+    pub is_exact: bool,
+}
+
+impl Answer {
+    /// What came of a queue.
+    pub fn of(&self, queue: &str) -> Result<Share> {
+        let mut share = Share::default();
+        let mut last: Option<(Option<i32>, i32, JobId)> = None;
+        for row in &self.0 {
+            if row.try_get::<_, &str>(3)? == queue {
+                share.count += 1;
+                last = last.max(Some((row.try_get(15)?, row.try_get(4)?, row.try_get(0)?)));
+            }
+        }
+        share.last = last.map(|(_, priority, id)| (priority, id));
+        share.is_exact = last.is_some_and(|(turn, ..)| turn.is_some());
+        Ok(share)
+    }
+
+    /// The jobs, in the order in which to start them.
+    pub fn read(self) -> Result<Vec<Claimed>> {
+        let mut jobs = self.0.iter().map(claimed).collect::<Result<Vec<Claimed>>>()?;
+        jobs.sort_by_key(|c| (c.turn, c.priority(), c.held().id));
+        Ok(jobs)
+    }
+}
+
+pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<Answer> {
+    session
+        .query(
+            "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload, answer, \
+             steps, step, address, turn from bugle.claim($1, $2, $3)",
+            &[&me.worker, &me.nonce, &requests],
+        )
+        .await
+        .map(Answer)
+}
+
+/// What the engine wrote must be there: an error here means that worker and schema do not fit. Everything else is decoded
+/// for each job alone.
+fn claimed(row: &Row) -> Result<Claimed> {
+    let held = HeldJob {
+        id: row.try_get(0)?,
+        claim: row.try_get(1)?,
+    };
+    let (queue, priority): (String, i32) = (row.try_get(3)?, row.try_get(4)?);
+    let turn = row.try_get(15)?;
+    match decode(row, held, &queue, priority) {
+        Ok((job, lacks_payload)) => Ok(Claimed {
+            job: Ok(job),
+            lacks_payload,
+            turn,
+        }),
+        Err(reason) => Ok(Claimed {
+            job: Err(Undecodable {
+                held,
+                queue,
+                priority,
+                command: row.try_get(2).unwrap_or_default(),
+                attempt: row.try_get(5).unwrap_or_default(),
+                reason,
+            }),
+            lacks_payload: false,
+            turn,
+        }),
+    }
+}
+
+fn decode(row: &Row, held: HeldJob, queue: &str, priority: i32) -> Result<(ClaimedJob, bool), String> {
+    let payload: Option<Json<Box<RawValue>>> = column(row, 10)?;
+    let headers: Option<Json<BTreeMap<String, Value>>> = column(row, 9)?;
+    let answer: Option<Json<Box<RawValue>>> = column(row, 11)?;
+    let lacks_payload = payload.is_none();
+    let job = ClaimedJob {
+        held,
+        command: column(row, 2)?,
+        queue: queue.to_owned(),
+        priority,
+        attempt: column(row, 5)?,
+        timeout: column::<Option<f64>>(row, 6)?.map(seconds),
+        created_at: column(row, 7)?,
+        run_at: column(row, 8)?,
+        headers: headers.map(|h| h.0).unwrap_or_default(),
+        payload: payload.map_or_else(|| RawValue::NULL.to_owned(), |p| p.0),
+        answer: answer.map(|answer| answer.0),
+        steps: column(row, 12)?,
+        step: column::<Option<i32>>(row, 13)?.unwrap_or_default(),
+        address: column(row, 14)?,
+    };
+    Ok((job, lacks_payload))
+}
+
+/// A column, or what is wrong with it.
+fn column<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, String> {
+    row.try_get(index).map_err(|error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        format!("column {:?} cannot be decoded: {cause}", row.columns()[index].name())
+    })
+}
+
+pub async fn payloads(
+    session: &Session,
+    me: Identity,
+    ids: &[JobId],
+) -> Result<Vec<(HeldJob, Result<Box<RawValue>, String>)>> {
+    let rows = session
+        .query(
+            "select id, claim, payload from bugle.payloads($1, $2, $3)",
+            &[&me.worker, &me.nonce, &ids],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let held = HeldJob {
+                id: row.try_get(0)?,
+                claim: row.try_get(1)?,
+            };
+            Ok((held, column::<Json<Box<RawValue>>>(row, 2).map(|json| json.0)))
+        })
+        .collect()
+}
+
+pub async fn stand_down(session: &Session, queues: &[String], modes: &[&str]) -> Result<()> {
+    session
+        .query("select bugle.stand_down($1, $2)", &[&queues, &modes])
+        .await
+        .map(drop)
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "failed_job")]
+pub struct FailedJob {
+    pub id: JobId,
+    pub claim: i64,
+    pub error: String,
+    pub code: Option<String>,
+    pub retryable: bool,
+    pub retry_after_seconds: Option<f64>,
+}
+
+pub async fn fail(session: &Session, me: Identity, jobs: &[FailedJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.fail($1, $2, $3)",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn give_back(session: &Session, me: Identity, jobs: &[HeldJob]) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.give_back($1, $2, $3)",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn snooze(session: &Session, me: Identity, job: HeldJob, delay: Duration) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.snooze($1, $2, $3, make_interval(secs => $4))",
+            &[&me.worker, &me.nonce, &job, &delay.as_secs_f64()],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn wait(
+    session: &Session,
+    me: Identity,
+    job: HeldJob,
+    token: Option<&str>,
+    at_most: Option<Duration>,
+) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.wait($1, $2, $3, $4, make_interval(secs => $5))",
+            &[
+                &me.worker,
+                &me.nonce,
+                &job,
+                &token,
+                &at_most.map(|limit| limit.as_secs_f64()),
+            ],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn give_up(session: &Session, me: Identity, job: HeldJob, error: &str) -> Result<Vec<Verdict>> {
+    session
+        .query(
+            "select id, claim, verdict from bugle.give_up($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &job, &error],
+        )
+        .await
+        .map(verdicts)
+}
+
+pub async fn report_progress(
+    client: &tokio_postgres::Client,
+    me: Identity,
+    job: HeldJob,
+    percent: f32,
+    note: &str,
+) -> Result<()> {
+    client
+        .ask(
+            "select bugle.report_progress($1, $2, row($3, $4)::bugle.held_job, $5, $6)",
+            &[&me.worker, &me.nonce, &job.id, &job.claim, &percent, &note],
+        )
+        .await?;
+    Ok(())
+}
+
+/// Revision, checksum and protocol of the schema, if there is one.
+pub async fn schema_state(client: &impl GenericClient) -> Result<Option<(i32, String, i32)>> {
+    let exists = client
+        .ask_one("select to_regprocedure('bugle.schema_state()') is not null", &[])
+        .await?;
+    if !exists.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let row = client
+        .ask_opt("select revision, checksum, protocol from bugle.schema_state()", &[])
+        .await?;
+    Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::from_secs(u32::MAX.into()))
+}

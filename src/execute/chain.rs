@@ -1,0 +1,251 @@
+//! Chains: the steps of one job, run in order in this worker, each persisted before the next begins.
+//!
+//! The database says which step is next, what the ones before have put out, how long it may take, and how long to wait before
+//! it is tried again. Whatever happens here, the next worker is told the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::db::calls::{self, NextStep, Try};
+use crate::execute::context::{Context, Inner, Settled};
+use crate::execute::executor::{Failure, Outcome, Registry};
+use crate::execute::step::{Unheard, said};
+use crate::job::Place;
+use crate::worker::crew::limited;
+
+/// Run what is left of a chain.
+pub(crate) async fn run(registry: &Registry, context: Context) -> Outcome {
+    match go_through(registry, &context).await {
+        Ok(outcome) => outcome,
+        Err(Unheard::Fenced(verdict)) => {
+            let held = context.job().held;
+            tracing::warn!(
+                event = "fenced",
+                job = held.id,
+                claim = held.claim,
+                verdict,
+                "the chain goes on elsewhere"
+            );
+            context.note_settled(Some(Settled::Lost));
+            Outcome::Settled
+        }
+        Err(unheard) => Outcome::Fail(unheard.into()),
+    }
+}
+
+async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unheard> {
+    let mut tries = 1;
+    let mut next = start(chain, tries).await?;
+    while let Some(position) = next.position {
+        let step = Step::new(chain, &next, position, tries);
+        chain.note_shortage(None);
+        let (new_next, new_tries) = match step.run(registry, &next).await {
+            Outcome::Complete(output) => (step.finish(output.as_deref(), false).await?, 1),
+            Outcome::Skip(why) => {
+                let why = to_raw_value(&why).ok();
+                (step.finish(why.as_deref(), true).await?, 1)
+            }
+            Outcome::Settled => (step.settled().await?, 1),
+            // through no fault of the step: the job is given back, and goes on with it
+            Outcome::Fail(failure) if chain.inner.attempt.shortage().is_some() => return Ok(Outcome::Fail(failure)),
+            Outcome::Fail(failure) => {
+                if !step.is_tried_again(&failure).await? {
+                    return Ok(Outcome::Fail(failure));
+                }
+                tries += 1;
+                (start(chain, tries).await?, tries)
+            }
+            // the job as a whole is put off, waits or is called off: it goes on with this step
+            outcome => return Ok(outcome),
+        };
+        (next, tries) = (new_next, new_tries);
+        if next.position.is_some() {
+            chain.note_settled(None);
+            if chain.cancellation().is_cancelled() {
+                return Err(Unheard::Stopped);
+            }
+        }
+    }
+    // the last step has completed the job
+    chain.note_settled(Some(Settled::Completed));
+    Ok(Outcome::Settled)
+}
+
+async fn start(chain: &Context, tries: i32) -> Result<NextStep, Unheard> {
+    let (me, held) = (chain.inner.identity, chain.job().held);
+    let next = said(chain, |connection| {
+        async move { calls::start_step(&connection, me, held, tries).await }.boxed()
+    });
+    heard(next.await?)
+}
+
+/// A repeated word is as good as the first; any other verdict means that the job is somebody else's.
+fn heard(next: NextStep) -> Result<NextStep, Unheard> {
+    match next.verdict.as_deref() {
+        None | Some("repeated") => Ok(next),
+        Some(verdict) => Err(Unheard::Fenced(verdict.to_owned())),
+    }
+}
+
+/// One try of one step.
+struct Step<'a> {
+    chain: &'a Context,
+    /// The job as the step sees it.
+    context: Context,
+    name: String,
+    which: Try,
+}
+
+impl<'a> Step<'a> {
+    fn new(chain: &'a Context, next: &NextStep, position: i32, number: i32) -> Step<'a> {
+        let job = chain.job();
+        let steps = job.steps.as_deref().unwrap_or_default();
+        let name = usize::try_from(position - 1).ok().and_then(|index| steps.get(index));
+        let name = name.cloned().unwrap_or_default();
+        let mut inner = Inner::clone(&chain.inner);
+        inner.place = Some(Place {
+            chain: job.command.clone(),
+            position,
+            steps: steps.len(),
+            attempt: number,
+        });
+        inner.job.command = name.clone();
+        inner.job.payload = overlaid(&job.payload, next.context.as_deref());
+        // the answer the job was resumed with is for the step that waited for it
+        if position != job.step + 1 {
+            inner.job.answer = None;
+        }
+        // its own time can be over before that of the chain
+        inner.cancellation = chain.cancellation().child_token();
+        Step {
+            chain,
+            context: Context { inner: Arc::new(inner) },
+            name,
+            which: Try { position, number },
+        }
+    }
+
+    async fn run(&self, registry: &Registry, next: &NextStep) -> Outcome {
+        let (Some(way), Some(executor)) = (registry.way_to(&self.name), registry.executor_for(&self.name)) else {
+            let failure = Failure::new(format!("no executor is registered for the step {:?}", self.name));
+            return Outcome::Fail(failure.code("unknown_command"));
+        };
+        let limit = next
+            .timeout
+            .or_else(|| executor.default_timeout())
+            .or(next.default_timeout);
+        let (id, position) = (self.chain.id(), self.which.position);
+        tracing::debug!(
+            event = "step_start",
+            job = id,
+            step = self.name,
+            position,
+            attempt = self.which.number
+        );
+        limited(way.run(self.context.clone()), limit, self.context.cancellation()).await
+    }
+
+    async fn finish(&self, output: Option<&RawValue>, skipped: bool) -> Result<NextStep, Unheard> {
+        let (me, held, which) = (self.chain.inner.identity, self.chain.job().held, self.which);
+        // if this is the last one, its end is committed before this worker knows
+        self.chain.note_settled(Some(Settled::Completed));
+        let next = said(self.chain, |connection| {
+            async move { calls::finish_step(&connection, me, held, which, output, skipped).await }.boxed()
+        })
+        .await?;
+        let event = if skipped { "step_skip" } else { "step_complete" };
+        tracing::debug!(event, job = held.id, step = self.name, position = self.which.position);
+        heard(next)
+    }
+
+    /// The executor says that the step's end is committed already, with its own writes.
+    async fn settled(&self) -> Result<NextStep, Unheard> {
+        let next = start(self.chain, 1).await?;
+        if next.position == Some(self.which.position) {
+            let message = format!("the step {:?} says that its end is committed, and it is not", self.name);
+            return Err(Unheard::Refused(crate::error::Error::new(message)));
+        }
+        tracing::debug!(
+            event = "step_complete",
+            job = self.chain.id(),
+            step = self.name,
+            position = self.which.position
+        );
+        Ok(next)
+    }
+
+    /// Whether this worker tries it again; waits until then.
+    async fn is_tried_again(&self, failure: &Failure) -> Result<bool, Unheard> {
+        // no failure of its own, if the whole chain was told to stop
+        if self.chain.cancellation().is_cancelled() {
+            return Ok(false);
+        }
+        let (me, held, which) = (self.chain.inner.identity, self.chain.job().held, self.which);
+        let (verdict, delay) = said(self.chain, |connection| {
+            async move { calls::retry_step(&connection, me, held, which, failure).await }.boxed()
+        })
+        .await?;
+        if let Some(verdict) = verdict {
+            return Err(Unheard::Fenced(verdict));
+        }
+        let (step, position, attempt) = (&self.name, self.which.position, self.which.number);
+        let Some(delay) = delay else {
+            tracing::warn!(
+                event = "step_fail",
+                job = held.id,
+                step,
+                position,
+                attempt,
+                code = failure.code.as_deref()
+            );
+            return Ok(false);
+        };
+        let delay_ms = delay.as_millis() as u64;
+        tracing::info!(
+            event = "step_retry",
+            job = held.id,
+            step,
+            position,
+            attempt,
+            delay_ms,
+            code = failure.code.as_deref()
+        );
+        tokio::select! {
+            () = tokio::time::sleep(delay) => Ok(true),
+            () = self.chain.cancellation().cancelled() => Err(Unheard::Stopped),
+        }
+    }
+}
+
+/// The payload with the context laid over it, key by key. Kept as it was written: a number with forty digits stays one.
+fn overlaid(payload: &RawValue, context: Option<&RawValue>) -> Box<RawValue> {
+    type Fields = BTreeMap<String, Box<RawValue>>;
+    let fields = |json: &RawValue| serde_json::from_str::<Fields>(json.get()).ok();
+    let Some(context) = context.and_then(fields).filter(|fields| !fields.is_empty()) else {
+        return payload.to_owned();
+    };
+    let mut both = fields(payload).unwrap_or_default();
+    both.extend(context);
+    to_raw_value(&both).unwrap_or_else(|_| payload.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_laid_over_the_payload_to_the_digit() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let payload = raw(r#"{"a": 12345678901234567890.123, "b": {"x": 1}}"#);
+
+        let both = overlaid(&payload, Some(&raw(r#"{"b": {"y": 2}, "c": 1.0}"#)));
+
+        assert_eq!(both.get(), r#"{"a":12345678901234567890.123,"b":{"y": 2},"c":1.0}"#);
+        assert_eq!(overlaid(&payload, None).get(), payload.get());
+        assert_eq!(overlaid(&payload, Some(&raw("{}"))).get(), payload.get());
+        assert_eq!(overlaid(&raw("[1]"), Some(&raw(r#"{"a": 1}"#))).get(), r#"{"a":1}"#);
+    }
+}

@@ -1,0 +1,228 @@
+//! What an executor is given: the job, and the means to work on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use deadpool_postgres::Object;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::db::calls::{self, Try};
+use crate::db::connect::Pool;
+use crate::error::{Error, Result};
+use crate::execute::executor::Failure;
+use crate::execute::shortage::Shortage;
+use crate::execute::workspace::Workspace;
+use crate::job::{ClaimedJob, JobId, Place};
+use crate::worker::Identity;
+
+/// The job an executor carries out, and what it may use while it does. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Inner {
+    pub(crate) job: ClaimedJob,
+    pub(crate) identity: Identity,
+    pub(crate) pool: Pool,
+    /// For words about steps.
+    pub(crate) steps: Pool,
+    /// Fires when the job should stop: its claim was lost, it was cancelled, its time is over, the worker shuts down.
+    pub(crate) cancellation: CancellationToken,
+    /// Where working folders are made.
+    pub(crate) workspaces: PathBuf,
+    pub(crate) attempt: Arc<Attempt>,
+    /// Where in a chain this is, if it is one of its steps.
+    pub(crate) place: Option<Place>,
+}
+
+/// What all contexts of an attempt share.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    /// Removed with the last of them.
+    workspace: OnceLock<Workspace>,
+    /// The job's row was written to since it was claimed: it is not where it was.
+    pub(crate) moved: AtomicBool,
+    /// What the worker was short of when the executor asked for it.
+    shortage: Mutex<Option<Shortage>>,
+    /// How the executor has settled the job itself, if it has.
+    settled: Mutex<Option<Settled>>,
+}
+
+/// How a job was settled by its executor, or by the last step of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// It is completed.
+    Completed,
+    /// It waits for its children.
+    Waiting,
+    /// It was not: it is somebody else's now.
+    Lost,
+}
+
+impl Attempt {
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        *self.shortage.lock().unwrap()
+    }
+
+    pub(crate) fn settled(&self) -> Option<Settled> {
+        *self.settled.lock().unwrap()
+    }
+}
+
+impl Context {
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.inner.job.held.id
+    }
+
+    /// The job as it was claimed.
+    pub fn job(&self) -> &ClaimedJob {
+        &self.inner.job
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> i32 {
+        self.inner.job.attempt
+    }
+
+    /// The trace it was enqueued in: the header `traceparent`, if it is well formed.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.inner.job.traceparent()
+    }
+
+    /// A header that was enqueued with the job.
+    pub fn header(&self, name: &str) -> Option<&serde_json::Value> {
+        self.inner.job.headers.get(name)
+    }
+
+    /// Where in a chain this is, if it is one of its steps.
+    pub fn place(&self) -> Option<&Place> {
+        self.inner.place.as_ref()
+    }
+
+    /// The payload, as `T`.
+    ///
+    /// # Errors
+    /// A failure that is not retried, with serde's message and the path of the offending field.
+    pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        let json = &mut serde_json::Deserializer::from_str(self.inner.job.payload.get());
+        serde_path_to_error::deserialize(json).map_err(|error| {
+            Failure::new(format!(
+                "the payload does not fit: {} at {}",
+                error.inner(),
+                error.path()
+            ))
+            .code("bad_payload")
+            .not_retryable()
+        })
+    }
+
+    /// The same job with another payload, for stages that change what the executor sees. The stored payload stays.
+    ///
+    /// # Errors
+    /// If it cannot be written as JSON.
+    pub fn with_payload(&self, payload: impl Serialize) -> Result<Context, Failure> {
+        let mut inner = Inner::clone(&self.inner);
+        inner.job.payload = serde_json::value::to_raw_value(&payload)?;
+        Ok(Context { inner: Arc::new(inner) })
+    }
+
+    /// Fires when the job should stop. Executors that take long should watch it.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.inner.cancellation
+    }
+
+    /// A folder for this attempt alone, and for all steps of a chain, made when first asked for and removed when the attempt has ended, however it ends.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn workspace(&self) -> std::io::Result<&Path> {
+        if let Some(workspace) = self.inner.attempt.workspace.get() {
+            return Ok(workspace.path());
+        }
+        let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)
+            .inspect_err(|error| self.note_shortage(Shortage::at_start(error)))?;
+        // if another clone was faster, the folder is the same: do not remove it
+        if let Err(same) = self.inner.attempt.workspace.set(workspace) {
+            same.keep();
+        }
+        Ok(self.inner.attempt.workspace.get().expect("just set").path())
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// A connection of the worker's pool, for the executor's own statements.
+    ///
+    /// # Errors
+    /// If none can be had. If that is because the worker or the server has too few of them, or if the job has to stop while it waits
+    /// for one, the job is given back, and the attempt is not counted.
+    pub async fn database(&self) -> Result<Object> {
+        let before = self.inner.attempt.shortage();
+        self.note_shortage(Some(Shortage::Connections));
+        let connection = self.inner.pool.get().await.map_err(Error::from);
+        let shortage = connection.as_ref().err().and_then(Shortage::of_connection);
+        self.note_shortage(shortage.or(before));
+        connection
+    }
+
+    /// If this attempt fails, the job is not to blame for it.
+    pub(crate) fn note_shortage(&self, shortage: Option<Shortage>) {
+        *self.inner.attempt.shortage.lock().unwrap() = shortage;
+    }
+
+    pub(crate) fn note_settled(&self, settled: Option<Settled>) {
+        *self.inner.attempt.settled.lock().unwrap() = settled;
+    }
+
+    /// Say how far the job is (0 to 100), for people who watch `bugle.running_jobs`.
+    ///
+    /// # Errors
+    /// If the database cannot be reached. Work can go on regardless.
+    pub async fn progress(&self, percent: f32, note: &str) -> Result<()> {
+        let connection = self.database().await?;
+        self.inner.attempt.moved.store(true, Ordering::Release);
+        calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
+    }
+
+    /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the job's end commit together.
+    /// Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
+    ///
+    /// # Errors
+    /// If the claim is no longer current: roll back, somebody else runs this job now.
+    pub async fn complete_in<T: Serialize>(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        result: T,
+    ) -> Result<()> {
+        let json = serde_json::value::to_raw_value(&result)
+            .map_err(|error| Error::new(format!("the result cannot be written as JSON: {error}")))?;
+        let result = (json.get() != "null").then_some(json);
+        let (me, held) = (self.inner.identity, self.inner.job.held);
+        let result = result.as_deref();
+        self.note_settled(Some(Settled::Completed));
+        let completed = match self.place() {
+            None => calls::complete_in(transaction, me, held, result).await,
+            Some(place) => {
+                let step = Try {
+                    position: place.position,
+                    number: place.attempt,
+                };
+                calls::finish_step_in(transaction, me, held, step, result).await
+            }
+        };
+        // neither the job's fault nor its executor's
+        completed.inspect_err(|error| {
+            self.note_settled(None);
+            if !error.is_transient() && !error.is_fenced() && !error.is_caused_by_data() {
+                self.note_shortage(Some(Shortage::History));
+            }
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! Executing one job: what executors are, what they are given, and what goes on around them.
+
+pub mod chain;
+pub mod context;
+pub mod descriptors;
+pub mod executor;
+pub mod family;
+pub mod leftovers;
+pub mod shortage;
+pub mod stage;
+pub mod step;
+pub mod workspace;

@@ -1,0 +1,296 @@
+//! The completer: tells the database how jobs ended, in natural batches.
+//!
+//! There is no timer. What has ended is flushed at once when no flush is under way; what ends meanwhile is the next batch.
+
+use std::collections::HashSet;
+use std::slice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postgres_types::Json;
+use tokio::sync::mpsc;
+
+use crate::db::calls::{self, FailedJob, FinishedJob, Verdict};
+use crate::db::connect::{Link, Session};
+use crate::error::{Backoff, Error, Result};
+use crate::execute::executor::{Failure, Outcome, clean};
+use crate::job::{Address, HeldJob};
+use crate::observe;
+use crate::worker::Identity;
+use crate::worker::crew::Crew;
+use crate::worker::keeper::upkeep;
+
+/// The most ends in one flush.
+const LARGEST_BATCH: usize = 1_000;
+
+/// How one job ended.
+pub struct End {
+    pub held: HeldJob,
+    /// Where its row lies, if it is still there and can be completed there.
+    pub address: Option<Address>,
+    pub how: How,
+    pub command: String,
+    pub queue: String,
+    pub attempt: i32,
+    pub took: Duration,
+}
+
+/// What is to be told about it.
+pub enum How {
+    /// What its executor said.
+    Outcome(Outcome),
+    /// Not finished, through no fault of its own.
+    GivenBack,
+}
+
+impl End {
+    pub fn given_back(held: HeldJob) -> Self {
+        End {
+            held,
+            address: None,
+            how: How::GivenBack,
+            command: String::new(),
+            queue: String::new(),
+            attempt: 0,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn call(&self) -> Call {
+        match &self.how {
+            How::GivenBack => Call::GiveBack,
+            How::Outcome(Outcome::Complete(_) | Outcome::Skip(_)) if self.address.is_some() => Call::CompleteAt,
+            How::Outcome(Outcome::Complete(_) | Outcome::Skip(_)) => Call::Complete,
+            How::Outcome(Outcome::Fail(_)) => Call::Fail,
+            How::Outcome(_) => Call::Single,
+        }
+    }
+
+    fn finished(&self) -> FinishedJob<'_> {
+        let result = match &self.how {
+            How::Outcome(Outcome::Complete(result)) => result.as_deref(),
+            _ => None,
+        };
+        FinishedJob {
+            id: self.held.id,
+            claim: self.held.claim,
+            result: result.map(Json),
+        }
+    }
+
+    fn failed(&self) -> Option<FailedJob> {
+        let How::Outcome(Outcome::Fail(failure)) = &self.how else {
+            return None;
+        };
+        Some(FailedJob {
+            id: self.held.id,
+            claim: self.held.claim,
+            error: failure.clean_message(),
+            code: failure.clean_code(),
+            retryable: failure.retryable,
+            retry_after_seconds: failure.retry_after.map(|delay| delay.as_secs_f64()),
+        })
+    }
+
+    /// What is told instead of an outcome that can never be stored.
+    fn instead(&self, error: &Error) -> End {
+        let failure = match &self.how {
+            How::Outcome(Outcome::Fail(failure)) => Failure {
+                message: format!("the error of this attempt cannot be stored: {error}"),
+                code: None,
+                ..failure.clone()
+            },
+            _ => Failure::new(format!("the result cannot be stored: {error}"))
+                .code("bad_result")
+                .not_retryable(),
+        };
+        End {
+            held: self.held,
+            address: None,
+            how: How::Outcome(Outcome::Fail(failure)),
+            command: self.command.clone(),
+            queue: self.queue.clone(),
+            attempt: self.attempt,
+            took: self.took,
+        }
+    }
+}
+
+/// The function that is to be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    CompleteAt,
+    Complete,
+    Fail,
+    GiveBack,
+    /// Snooze, wait, give up: one job at a time.
+    Single,
+}
+
+/// Deliver ends until all senders are gone.
+///
+/// Every call is safe to repeat, so one whose reply was lost is simply made again. What the database does not accept for reasons that
+/// are not the job's (a partition of history was dropped by hand) is repeated too, beside the others: its work was done.
+pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::UnboundedReceiver<End>) {
+    let mut batch = Vec::new();
+    let mut refused: Vec<End> = Vec::new();
+    let patience = || Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    let (mut pause, mut again_at) = (patience(), Instant::now());
+    loop {
+        tokio::select! {
+            count = ends.recv_many(&mut batch, LARGEST_BATCH) => if count == 0 {
+                return;
+            },
+            () = tokio::time::sleep_until(again_at.into()), if !refused.is_empty() => batch.append(&mut refused),
+        }
+        // in id order: rows are locked in that order
+        batch.sort_by_key(|end| (end.call(), end.held.id));
+        let mut left = HashSet::new();
+        let started = Instant::now();
+        for group in batch.chunk_by(|a, b| a.call() == b.call() && a.call() != Call::Single) {
+            let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+            crew.flushing();
+            while let Err(error) = flush(&crew, &link, group, &mut left).await {
+                tracing::warn!(event = "undelivered", jobs = group.len(), %error, "cannot reach the database; will repeat");
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+        observe::time(&crew.observed.tallies.flushes, started.elapsed());
+        let (still, done): (Vec<End>, Vec<End>) = batch.drain(..).partition(|end| left.contains(&end.held));
+        crew.delivered(done.iter().map(|end| end.held));
+        if refused.is_empty() {
+            if still.is_empty() {
+                pause = patience();
+            }
+            again_at = Instant::now() + pause.next();
+        }
+        refused.extend(still);
+    }
+}
+
+async fn flush(crew: &Crew, link: &Link, ends: &[End], left: &mut HashSet<HeldJob>) -> Result<()> {
+    let session = link.session().await?;
+    tell(&session, crew.identity(), ends, left).await
+}
+
+/// Tell the database of ends that take the same call, and log what it answered. Only a lost connection is an error; what is not accepted
+/// now and may be later is left.
+async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<HeldJob>) -> Result<()> {
+    let mut answer = call(session, me, ends).await;
+    if answer.as_ref().is_err_and(Error::lacks_partition) {
+        // a day of history was detached or dropped by hand: maintenance makes one, and need not wait for its turn
+        upkeep(session).await?;
+        answer = call(session, me, ends).await;
+    }
+    let error = match answer {
+        Ok(verdicts) => {
+            for end in ends {
+                log_answer(end, verdicts.iter().find(|verdict| verdict.held() == end.held));
+            }
+            return Ok(());
+        }
+        Err(error) if error.is_transient() => return Err(error),
+        Err(error) => error,
+    };
+    match ends {
+        // this worker is registered no more: nothing it says counts, and its jobs were given to others
+        _ if error.is_fenced() => tracing::warn!(event = "fenced", jobs = ends.len(), %error),
+        [end] if error.is_caused_by_data() => {
+            let instead = end.instead(&error);
+            match call(session, me, slice::from_ref(&instead)).await {
+                Ok(verdicts) => log_answer(&instead, verdicts.first()),
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => leave(ends, &error, left),
+            }
+        }
+        // one that is not accepted must not hold up the others
+        [_, _, ..] if !error.lacks_partition() => {
+            let (first, second) = ends.split_at(ends.len() / 2);
+            Box::pin(tell(session, me, first, left)).await?;
+            Box::pin(tell(session, me, second, left)).await?;
+        }
+        _ => leave(ends, &error, left),
+    }
+    Ok(())
+}
+
+fn leave(ends: &[End], error: &Error, left: &mut HashSet<HeldJob>) {
+    tracing::error!(event = "undelivered", jobs = ends.len(), %error, "the database did not accept how jobs ended; will repeat");
+    left.extend(ends.iter().map(|end| end.held));
+}
+
+async fn call(session: &Session, me: Identity, ends: &[End]) -> Result<Vec<Verdict>> {
+    let Some(first) = ends.first() else {
+        return Ok(Vec::new());
+    };
+    match first.call() {
+        Call::CompleteAt => {
+            let jobs: Vec<(FinishedJob, Address)> = ends
+                .iter()
+                .filter_map(|end| Some((end.finished(), end.address?)))
+                .collect();
+            calls::complete_at(session, me, &jobs).await
+        }
+        Call::Complete => {
+            let jobs: Vec<FinishedJob> = ends.iter().map(End::finished).collect();
+            calls::complete(session, me, &jobs).await
+        }
+        Call::Fail => {
+            let jobs: Vec<FailedJob> = ends.iter().filter_map(End::failed).collect();
+            calls::fail(session, me, &jobs).await
+        }
+        Call::GiveBack => {
+            let jobs: Vec<HeldJob> = ends.iter().map(|end| end.held).collect();
+            calls::give_back(session, me, &jobs).await
+        }
+        Call::Single => match &first.how {
+            How::Outcome(Outcome::Snooze(delay)) => calls::snooze(session, me, first.held, *delay).await,
+            How::Outcome(Outcome::Wait { token, at_most }) => {
+                calls::wait(session, me, first.held, token.as_deref(), *at_most).await
+            }
+            How::Outcome(Outcome::Cancelled(why)) => calls::give_up(session, me, first.held, &clean(why)).await,
+            _ => Ok(Vec::new()),
+        },
+    }
+}
+
+/// No verdict means that it went well; `repeated`, that the reply to an earlier call was lost.
+fn log_answer(end: &End, verdict: Option<&Verdict>) {
+    let (job, claim) = (end.held.id, end.held.claim);
+    match verdict.map(|verdict| verdict.verdict.as_str()) {
+        None | Some("repeated") => log(end),
+        Some("gone") => tracing::debug!(event = "gone", job, claim),
+        Some(_) => tracing::warn!(event = "fenced", job, claim, "the end of this job came too late"),
+    }
+}
+
+/// What became of a job, once the database has accepted it.
+pub fn log(end: &End) {
+    let (job, claim) = (end.held.id, end.held.claim);
+    let (command, queue, attempt) = (&end.command, &end.queue, end.attempt);
+    let took_ms = end.took.as_millis() as u64;
+    match &end.how {
+        How::GivenBack => tracing::debug!(event = "give_back", job, claim),
+        How::Outcome(Outcome::Fail(failure)) => tracing::warn!(
+            event = "fail",
+            job,
+            claim,
+            command,
+            queue,
+            attempt,
+            took_ms,
+            code = failure.code.as_deref(),
+            retryable = failure.retryable
+        ),
+        How::Outcome(Outcome::Snooze(_)) => {
+            tracing::info!(event = "snooze", job, claim, command, queue, attempt, took_ms)
+        }
+        How::Outcome(Outcome::Wait { .. }) => {
+            tracing::info!(event = "wait", job, claim, command, queue, attempt, took_ms)
+        }
+        How::Outcome(Outcome::Cancelled(_)) => {
+            tracing::info!(event = "cancel", job, claim, command, queue, attempt, took_ms)
+        }
+        How::Outcome(_) => tracing::debug!(event = "complete", job, claim, command, queue, attempt, took_ms),
+    }
+}

@@ -1,0 +1,493 @@
+//! The crew: runs claimed jobs, and knows at every moment which jobs this worker answers for.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::FutureExt;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::db::calls::Undecodable;
+use crate::db::connect::Pool;
+use crate::execute::chain;
+use crate::execute::context::{Attempt, Context, Inner, Settled};
+use crate::execute::executor::{Failure, Outcome, Registry};
+use crate::execute::shortage::Shortage;
+use crate::job::{ClaimedJob, HeldJob};
+use crate::observe::trace;
+use crate::observe::{Ending, Observed};
+use crate::worker::Identity;
+use crate::worker::completer::{self, End, How};
+
+/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough for a
+/// flush under way and the next two; more would only be more to repeat after a crash.
+const MOST_UNDELIVERED: usize = 3_000;
+
+/// How long a flush may take before no more is claimed. Its worker may be about to be given up, and whatever ends until then would be
+/// run again elsewhere.
+const LONGEST_FLUSH: Duration = Duration::from_secs(1);
+
+/// How long an executor may take to stop by itself when its time is over.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
+
+/// Everyone who runs jobs in this worker.
+pub struct Crew {
+    registry: Registry,
+    pool: Pool,
+    /// Words about steps have connections of their own: executors may hold all others.
+    steps: Pool,
+    workspaces: PathBuf,
+    identity: RwLock<Identity>,
+    /// Every job this worker answers for: running, or ended and not yet delivered.
+    held: Mutex<HashMap<HeldJob, Hold>>,
+    ends: mpsc::UnboundedSender<End>,
+    undelivered: AtomicUsize,
+    /// When the flush that is under way was begun.
+    flushing_since: Mutex<Option<Instant>>,
+    /// Jobs that did not finish because the worker stops.
+    interrupted: AtomicUsize,
+    /// Told whenever a job was let go of.
+    let_go: Notify,
+    /// Told whenever there is more room: a slot became free, or ends were delivered.
+    freed: Notify,
+    /// What is counted, and told to whoever asks.
+    pub observed: Arc<Observed>,
+}
+
+#[derive(Default)]
+struct Hold {
+    cancellation: CancellationToken,
+    /// While its executor runs.
+    task: Option<AbortHandle>,
+    /// Shared with its executor, once it was started.
+    attempt: Option<Arc<Attempt>>,
+    /// Set when the executor was told to stop because the worker stops: what it then calls a failure is a give-back.
+    stopping: bool,
+}
+
+impl Crew {
+    pub fn new(
+        registry: Registry,
+        pool: Pool,
+        steps: Pool,
+        workspaces: PathBuf,
+        identity: Identity,
+        ends: mpsc::UnboundedSender<End>,
+    ) -> Self {
+        Crew {
+            registry,
+            pool,
+            steps,
+            workspaces,
+            identity: RwLock::new(identity),
+            held: Mutex::default(),
+            ends,
+            undelivered: AtomicUsize::new(0),
+            flushing_since: Mutex::default(),
+            interrupted: AtomicUsize::new(0),
+            let_go: Notify::new(),
+            freed: Notify::new(),
+            observed: Arc::default(),
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        *self.identity.read().unwrap()
+    }
+
+    pub fn rename(&self, identity: Identity) {
+        *self.identity.write().unwrap() = identity;
+    }
+
+    /// How many more jobs may be taken before some ends are delivered.
+    pub fn room(&self) -> usize {
+        let flushing_since = *self.flushing_since.lock().unwrap();
+        if flushing_since.is_some_and(|since| since.elapsed() > LONGEST_FLUSH) {
+            return 0;
+        }
+        MOST_UNDELIVERED.saturating_sub(self.undelivered.load(Ordering::Acquire))
+    }
+
+    /// Wait until there may be more room than at the last look.
+    pub async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Ends that the database was not told yet.
+    pub fn undelivered(&self) -> usize {
+        self.undelivered.load(Ordering::Acquire)
+    }
+
+    pub fn held_jobs(&self) -> Vec<HeldJob> {
+        self.held.lock().unwrap().keys().copied().collect()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.held.lock().unwrap().is_empty()
+    }
+
+    /// Whether its executor runs right now, and has not told the database the end of the job itself: then it is not held there any
+    /// more, and not lost either.
+    pub fn is_running(&self, held: HeldJob) -> bool {
+        let jobs = self.held.lock().unwrap();
+        let Some(Hold {
+            task: Some(task),
+            attempt: Some(attempt),
+            ..
+        }) = jobs.get(&held)
+        else {
+            return false;
+        };
+        !task.is_finished() && attempt.settled().is_none()
+    }
+
+    /// Answer for these jobs from now on.
+    pub fn take(&self, jobs: impl Iterator<Item = HeldJob>) {
+        let mut all = self.held.lock().unwrap();
+        all.extend(jobs.map(|held| (held, Hold::default())));
+    }
+
+    /// Run a job that was taken. The slot is free again when its executor has ended.
+    pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>) {
+        let crew = self.clone();
+        let held = job.held;
+        let slot = Slot {
+            running,
+            crew: self.clone(),
+        };
+        let Some(cancellation) = self.held.lock().unwrap().get(&held).map(|h| h.cancellation.clone()) else {
+            return;
+        };
+        let context = self.context(job, cancellation);
+        let (shared, address) = (context.inner.attempt.clone(), context.job().address);
+        let attempt = shared.clone();
+        let job = context.job();
+        let due = job.created_at.max(job.run_at);
+        let run = self.observed.tallies.start(&job.queue, &job.command, due);
+        // locked until the task is noted: it cannot end before that
+        let mut all = self.held.lock().unwrap();
+        let task = tokio::spawn(async move {
+            let started = Instant::now();
+            let job = context.job();
+            tracing::debug!(
+                event = "start",
+                job = held.id,
+                claim = held.claim,
+                attempt = job.attempt,
+                command = job.command,
+                queue = job.queue
+            );
+            let (command, queue, attempt) = (job.command.clone(), job.queue.clone(), job.attempt);
+            // what executors log says whose it is, and which trace it belongs to
+            let span = tracing::info_span!(
+                "job",
+                job = held.id,
+                claim = held.claim,
+                attempt = job.attempt,
+                command = job.command,
+                queue = job.queue,
+                worker = crew.identity().worker,
+                traceparent = job.traceparent()
+            );
+            let outcome = crew.run_one(context).instrument(span.clone()).await;
+            trace::ended(&span, &outcome);
+            drop(slot);
+            let ending = crew.ended(held, outcome, &shared, |how| End {
+                held,
+                address: address.filter(|_| !shared.moved.load(Ordering::Acquire)),
+                how,
+                command,
+                queue,
+                attempt,
+                took: started.elapsed(),
+            });
+            run.end(ending);
+        });
+        if let Some(hold) = all.get_mut(&held) {
+            hold.task = Some(task.abort_handle());
+            hold.attempt = Some(attempt);
+        }
+    }
+
+    async fn run_one(&self, context: Context) -> Outcome {
+        let cancellation = context.cancellation().clone();
+        let job = context.job();
+        if job.steps.is_some() {
+            let time_limit = job.timeout;
+            // boxed: every job would carry the room a chain needs
+            return limited(Box::pin(chain::run(&self.registry, context)), time_limit, &cancellation).await;
+        }
+        let way = self.registry.way_to(&job.command);
+        let (Some(way), Some(executor)) = (way, self.registry.executor_for(&job.command)) else {
+            let failure = Failure::new(format!("no executor is registered for {:?}", job.command));
+            return Outcome::Fail(failure.code("unknown_command"));
+        };
+        let time_limit = job.timeout.or_else(|| executor.default_timeout());
+        limited(async { way.run(context).await }, time_limit, &cancellation).await
+    }
+
+    fn context(&self, job: ClaimedJob, cancellation: CancellationToken) -> Context {
+        Context {
+            inner: Arc::new(Inner {
+                job,
+                identity: self.identity(),
+                pool: self.pool.clone(),
+                steps: self.steps.clone(),
+                cancellation,
+                workspaces: self.workspaces.clone(),
+                attempt: Arc::default(),
+                place: None,
+            }),
+        }
+    }
+
+    fn ended(&self, held: HeldJob, outcome: Outcome, attempt: &Attempt, end: impl FnOnce(How) -> End) -> Ending {
+        let stopping = match self.held.lock().unwrap().get_mut(&held) {
+            None => return Ending::Fenced, // nobody wants to hear of it
+            Some(hold) => {
+                hold.task = None;
+                hold.stopping
+            }
+        };
+        let how = match outcome {
+            Outcome::Settled => {
+                self.let_go(held);
+                return settled(attempt.settled(), end);
+            }
+            Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => {
+                self.interrupted.fetch_add(1, Ordering::AcqRel);
+                How::GivenBack
+            }
+            outcome => match (&outcome, attempt.shortage()) {
+                (Outcome::Fail(_), Some(shortage)) => {
+                    self.note_shortage(shortage);
+                    How::GivenBack
+                }
+                _ => How::Outcome(outcome),
+            },
+        };
+        let ending = ending(&how);
+        self.deliver(end(how));
+        ending
+    }
+
+    /// Claim less for a while. Reported once, until nothing is missing any more.
+    fn note_shortage(&self, shortage: Shortage) {
+        let running = self.held.lock().unwrap().len();
+        let throttle = &self.observed.health.throttle;
+        if throttle.hit(shortage, running, Instant::now()) {
+            tracing::warn!(
+                event = "shortage",
+                short_of = ?shortage,
+                "{}; jobs are given back, and fewer are claimed until it improves",
+                shortage.words()
+            );
+        }
+    }
+
+    pub fn deliver(&self, end: End) {
+        self.undelivered.fetch_add(1, Ordering::AcqRel);
+        let _ = self.ends.send(end);
+    }
+
+    /// Return a job that was taken and never started.
+    pub fn hand_back(&self, held: HeldJob, running: &AtomicUsize) {
+        running.fetch_sub(1, Ordering::AcqRel);
+        self.deliver(End::given_back(held));
+    }
+
+    /// End a job that was taken and cannot be decoded. No executor ever will.
+    pub fn refuse(&self, job: Undecodable, running: &AtomicUsize) {
+        running.fetch_sub(1, Ordering::AcqRel);
+        let run = self.observed.tallies.start(&job.queue, &job.command, SystemTime::now());
+        run.end(Ending::Failed);
+        let failure = Failure::new(format!(
+            "{}\nhint: Correct the application that enqueues such rows, then enqueue the job again.",
+            job.reason
+        ));
+        self.deliver(End {
+            held: job.held,
+            address: None,
+            how: How::Outcome(Outcome::Fail(failure.code("undecodable").not_retryable())),
+            command: job.command,
+            queue: job.queue,
+            attempt: job.attempt,
+            took: Duration::ZERO,
+        });
+    }
+
+    /// The database is about to be told of some ends.
+    pub fn flushing(&self) {
+        *self.flushing_since.lock().unwrap() = Some(Instant::now());
+    }
+
+    /// The ends of these jobs are delivered, or will never be.
+    pub fn delivered(&self, jobs: impl Iterator<Item = HeldJob>) {
+        *self.flushing_since.lock().unwrap() = None;
+        {
+            let mut all = self.held.lock().unwrap();
+            for held in jobs {
+                self.undelivered.fetch_sub(1, Ordering::AcqRel);
+                all.remove(&held);
+            }
+        }
+        self.let_go.notify_waiters();
+        self.freed.notify_one();
+    }
+
+    fn let_go(&self, held: HeldJob) {
+        self.held.lock().unwrap().remove(&held);
+        self.let_go.notify_waiters();
+    }
+
+    /// The claim of a running job was lost: its executor is told, and stopped if it does not listen.
+    pub fn fence(&self, held: HeldJob, grace: Duration) {
+        let Some(hold) = self.held.lock().unwrap().remove(&held) else {
+            return;
+        };
+        tracing::warn!(
+            event = "fenced",
+            job = held.id,
+            claim = held.claim,
+            "the claim was lost; stopping its executor"
+        );
+        hold.cancellation.cancel();
+        if let Some(task) = hold.task {
+            tokio::spawn(async move {
+                tokio::time::sleep(grace).await;
+                task.abort();
+            });
+        }
+        self.let_go.notify_waiters();
+    }
+
+    /// Tell every running executor that the worker stops.
+    pub fn cancel_all(&self) {
+        for hold in self.held.lock().unwrap().values_mut() {
+            hold.stopping = true;
+            hold.cancellation.cancel();
+        }
+    }
+
+    /// Stop every executor that still runs and give its job back. Returns how many were interrupted, these and before.
+    pub fn abort_all(&self) -> usize {
+        let running: Vec<HeldJob> = {
+            let mut held = self.held.lock().unwrap();
+            held.iter_mut()
+                .filter_map(|(job, hold)| {
+                    let task = hold.task.take()?;
+                    let still_runs = !task.is_finished();
+                    task.abort();
+                    still_runs.then_some(*job)
+                })
+                .collect()
+        };
+        for held in &running {
+            self.deliver(End::given_back(*held));
+        }
+        self.interrupted.fetch_add(running.len(), Ordering::AcqRel) + running.len()
+    }
+
+    /// Wait until this worker answers for no job any more.
+    pub async fn idle(&self) {
+        loop {
+            let changed = self.let_go.notified();
+            if self.is_idle() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Counts its lane down when dropped, also when the task is aborted.
+struct Slot {
+    running: Arc<AtomicUsize>,
+    crew: Arc<Crew>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.crew.freed.notify_one();
+    }
+}
+
+/// Run to its end, to a panic, or until its time is over: then it is told to stop, and dropped if it does not.
+pub(crate) async fn limited(
+    execution: impl Future<Output = Outcome>,
+    limit: Option<Duration>,
+    cancellation: &CancellationToken,
+) -> Outcome {
+    let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
+    let outcome = match limit {
+        None => caught.await,
+        Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                cancellation.cancel();
+                let last_words = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
+                return timed_out(limit, last_words.ok().and_then(Result::ok));
+            }
+        },
+    };
+    outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+}
+
+/// The executor has told the database itself, or a chain went on elsewhere.
+fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
+    let outcome = match settled {
+        Some(Settled::Lost) => return Ending::Fenced,
+        Some(Settled::Waiting) => Outcome::Wait {
+            token: None,
+            at_most: None,
+        },
+        Some(Settled::Completed) => Outcome::Complete(None),
+        // not by us: nothing is known about it
+        None => return Ending::Completed,
+    };
+    let how = How::Outcome(outcome);
+    let ending = ending(&how);
+    completer::log(&end(how));
+    ending
+}
+
+fn ending(how: &How) -> Ending {
+    match how {
+        How::GivenBack => Ending::GivenBack,
+        How::Outcome(Outcome::Complete(_) | Outcome::Skip(_) | Outcome::Settled) => Ending::Completed,
+        How::Outcome(Outcome::Fail(_)) => Ending::Failed,
+        How::Outcome(Outcome::Snooze(_)) => Ending::Snoozed,
+        How::Outcome(Outcome::Wait { .. }) => Ending::Waiting,
+        How::Outcome(Outcome::Cancelled(_)) => Ending::Cancelled,
+    }
+}
+
+/// Too late is too late, but what the executor said when it was told to stop may explain why.
+fn timed_out(limit: Duration, last_words: Option<Outcome>) -> Outcome {
+    let mut message = format!("not done within {}", humantime::format_duration(limit));
+    if let Some(Outcome::Settled) = last_words {
+        return Outcome::Settled;
+    }
+    if let Some(Outcome::Fail(failure)) = last_words {
+        message.push('\n');
+        message.push_str(&failure.message);
+    }
+    Outcome::Fail(Failure::new(message).code("timeout"))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    format!("the executor panicked: {message}")
+}

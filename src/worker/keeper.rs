@@ -1,0 +1,157 @@
+//! The heartbeat, and the chores of whoever is keeper: promote what is due, rescue what was lost, keep up history.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+
+use crate::db::calls::{self, Pulse};
+use crate::db::connect::{Link, Session};
+use crate::error::Result;
+use crate::observe::REPORT_EVERY;
+use crate::worker::claimer::Hint;
+use crate::worker::crew::Crew;
+use crate::worker::reconcile::{Claims, Forgotten};
+
+/// How long the executor of a lost job may take to notice that it should stop.
+const FENCE_GRACE: Duration = Duration::from_secs(5);
+/// The least pause between two promotions that were called for: anyone who can connect can call.
+const PROMOTE_PAUSE: Duration = Duration::from_millis(5);
+/// When something is overdue and was not promoted, somebody else has it locked.
+const OVERDUE_PAUSE: Duration = Duration::from_millis(50);
+
+/// One worker's pulse.
+pub struct Keeper {
+    pub crew: Arc<Crew>,
+    pub link: Arc<Link>,
+    pub hints: mpsc::UnboundedSender<Hint>,
+    /// Told by the claimer when a job is due soon.
+    pub called: Arc<Notify>,
+    /// What the claimer has under way.
+    pub claims: Arc<Claims>,
+    /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend on it.
+    pub safety_poll: Duration,
+}
+
+impl Keeper {
+    /// Beat until dropped.
+    pub async fn run(self) {
+        let mut has_role = false;
+        let mut forgotten = Forgotten::new(self.claims.clone());
+        let mut reported = Instant::now();
+        let mut next_beat = Instant::now();
+        let mut next_due: Option<Instant> = None;
+        let mut promoted = Instant::now();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(next_beat.into()) => match self.beat(&mut forgotten).await {
+                    Ok(pulse) => {
+                        self.crew.observed.health.answered(&pulse.role);
+                        let now = Instant::now();
+                        next_beat = now + self.rest(pulse.again);
+                        next_due = pulse.next_due.map(|due| now + due);
+                        if now - reported >= REPORT_EVERY {
+                            reported = now;
+                            self.report().await;
+                        }
+                        if has_role != (pulse.role != "none") {
+                            has_role = !has_role;
+                            tracing::debug!(event = "role", role = pulse.role);
+                            let _ = self.hints.send(Hint::HearDue(has_role));
+                        }
+                    }
+                    Err(error) => {
+                        self.crew.observed.health.note(&error.to_string());
+                        tracing::debug!(event = "heartbeat", %error);
+                        next_beat = Instant::now() + Duration::from_millis(500);
+                    }
+                },
+                () = sleep_until(next_due) => {
+                    next_due = self.promote().await;
+                    promoted = Instant::now();
+                }
+                () = self.called.notified(), if has_role => {
+                    let soon = Instant::now().max(promoted + PROMOTE_PAUSE);
+                    next_due = Some(next_due.map_or(soon, |due| due.min(soon)));
+                }
+            }
+        }
+    }
+
+    /// The server says when; a safety poll may be asked for more often.
+    fn rest(&self, again: Duration) -> Duration {
+        match self.safety_poll {
+            Duration::ZERO => again,
+            every => again.min(every),
+        }
+    }
+
+    async fn beat(&self, forgotten: &mut Forgotten) -> Result<Pulse> {
+        self.crew.observed.health.tried();
+        let session = self.link.session().await?;
+        let running = self.crew.held_jobs();
+        let pulse = calls::heartbeat(&session, self.crew.identity(), &running, !self.safety_poll.is_zero()).await?;
+        for verdict in &pulse.fenced {
+            self.fence_if_still_held(verdict.held());
+        }
+        if !pulse.has_work.is_empty() {
+            let _ = self.hints.send(Hint::Look(pulse.has_work.clone()));
+        }
+        forgotten.look(&session, &self.crew).await?;
+        for trouble in &pulse.troubles {
+            tracing::error!(event = "chore", trouble);
+        }
+        if pulse.upkeep {
+            upkeep(&session).await?;
+        }
+        Ok(pulse)
+    }
+
+    /// What was done since the last time. Not worth an error.
+    async fn report(&self) {
+        if let Ok(session) = self.link.session().await {
+            self.crew.observed.report(&session, self.crew.identity()).await;
+        }
+    }
+
+    /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are stopped.
+    fn fence_if_still_held(&self, held: crate::job::HeldJob) {
+        if self.crew.is_running(held) {
+            self.crew.fence(held, FENCE_GRACE);
+        }
+    }
+
+    async fn promote(&self) -> Option<Instant> {
+        loop {
+            let promoted = match self.link.session().await {
+                Ok(session) => calls::promote(&session).await,
+                Err(error) => Err(error),
+            };
+            let now = Instant::now();
+            match promoted {
+                Ok((1000.., _)) => continue,
+                Ok((0, Some(due))) => return Some(now + due.max(if due.is_zero() { OVERDUE_PAUSE } else { due })),
+                Ok((_, due)) => return due.map(|due| now + due),
+                Err(error) => {
+                    tracing::debug!(event = "promote", %error);
+                    return Some(now + Duration::from_millis(500));
+                }
+            }
+        }
+    }
+}
+
+/// Step by step, so that no lock is held longer than a moment.
+pub async fn upkeep(session: &Session) -> Result<()> {
+    while let Some(done) = calls::upkeep(session).await? {
+        tracing::info!(event = "upkeep", done);
+    }
+    Ok(())
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when.into()).await,
+        None => std::future::pending().await,
+    }
+}
