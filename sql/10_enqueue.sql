@@ -244,7 +244,7 @@ begin
 
   if v_is_plain is not true or pg_catalog.pg_sequence_last_value('bugle.templates') is not null then
     -- the engine itself puts a job back among the live ones, and rings for it; nobody else can say so
-    if pg_catalog.current_setting('bugle.admit', true) operator(pg_catalog.=) 'as told'
+    if pg_catalog.current_setting('bugle.skip_checks', true) operator(pg_catalog.=) 'on'
       and pg_catalog.has_table_privilege('bugle.jobs_live', 'update')
     then
       return new;

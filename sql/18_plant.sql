@@ -134,7 +134,7 @@ begin
   end loop;
 
   -- these are the owner's rights: the checks must not be switched off by whoever calls
-  perform set_config('bugle.admit', '', true);
+  perform set_config('bugle.skip_checks', '', true);
   begin
     for v_place in 1 .. cardinality(v_names) loop
       v_number := v_place; -- outlives the loop, for the message below
@@ -152,10 +152,10 @@ begin
     raise exception using errcode = sqlstate, message = format('job %s of the workflow: %s', bugle.quoted(v_names[v_number]), sqlerrm),
       hint = case when v_hint = '' then 'Each field is what the column of bugle.jobs takes.' else v_hint end;
   end;
-  perform set_config('bugle.admit', 'as told', true);
+  perform set_config('bugle.skip_checks', 'on', true);
   -- the trigger keeps their idempotency keys, in this order: two workflows with the same keys do not block each other
   insert into bugle.jobs_live overriding system value select j.* from unnest(v_jobs) j order by j.command, j.idempotency_key;
-  perform set_config('bugle.admit', '', true);
+  perform set_config('bugle.skip_checks', '', true);
 
   insert into bugle.dependencies (job, needs, name, on_failure)
   select v_ids[e.job], v_ids[e.needs], case when jsonb_typeof(p_jobs) = 'object' then e.name end, e.policy

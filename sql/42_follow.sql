@@ -238,7 +238,7 @@ begin
     return;
   end if;
   -- these are the owner's rights: the checks must not be switched off by whoever calls
-  perform set_config('bugle.admit', '', true);
+  perform set_config('bugle.skip_checks', '', true);
   begin
     perform bugle.enqueue_follow_up(e) from unnest(v_due) e;
     return;

@@ -246,7 +246,7 @@ begin
     return null;
   end if;
   -- these are the owner's rights: the checks must not be switched off by whoever calls
-  perform set_config('bugle.admit', '', true);
+  perform set_config('bugle.skip_checks', '', true);
   insert into bugle.jobs (
     id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, steps, headers)
   overriding system value

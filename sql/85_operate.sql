@@ -37,7 +37,7 @@ create or replace function bugle.revive(p_id bigint) returns void
 language plpgsql
 as $$
 begin
-  perform set_config('bugle.admit', 'as told', true);
+  perform set_config('bugle.skip_checks', 'on', true);
   with gone as (
     delete from bugle.jobs j
     where j.id = p_id
@@ -55,7 +55,7 @@ begin
     g.on_success, g.on_failure, g.parent, g.watched, g.claim, g.last_error, g.last_error_code, g.created_at, g.first_started_at, g.started_at
   from gone g;
   perform bugle.note_chain(j.command, j.steps) from bugle.jobs_live j where j.id = p_id and j.steps is not null;
-  perform set_config('bugle.admit', '', true);
+  perform set_config('bugle.skip_checks', '', true);
 end
 $$;
 comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';

@@ -10,7 +10,7 @@ select test.equal(bugle.add_missing('noop', '[{"key": "k"}, {"key": "l"}]'), 1::
 select test.refused($$insert into bugle.jobs (command, unique_key) values ('noop', 'k')$$, '23505');
 select test.refused($$insert into bugle.jobs (command, idempotency_key) values ('noop', 'm1')$$, '23505');
 select test.refused($$insert into bugle.jobs (command) values ('templated')$$, 'JB001', '%requires: ''a''');
-set local bugle.admit = 'as told';
+set local bugle.skip_checks = 'on';
 select test.refused($$select bugle.enqueue('', p_max_attempts => -1)$$, 'JB001');
 select test.refused(s, '42501')
 from unnest(array['select * from bugle.idempotency_keys', 'select unique_key from bugle.jobs', 'select * from bugle.commands',
