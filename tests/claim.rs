@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bugle::{Context, Registry};
-use common::{Database, RunningWorker, Shared, eventually, wait_for_state, wait_until};
+use common::{Database, RunningWorker, Shared, enqueue, eventually, register, wait_for_state, wait_until};
 use serde_json::Value;
+use tokio_postgres::Client;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_never_hold_one_job() {
@@ -300,4 +301,61 @@ async fn a_large_payload_reaches_its_executor_whole() {
     let mut lengths = lengths.lock().unwrap().clone();
     lengths.sort_unstable();
     assert_eq!(lengths, [10, 20, 100_000, 700_000, 900_000]);
+}
+
+#[tokio::test]
+async fn a_claim_under_another_isolation_level_is_refused() {
+    let database = Database::new().await;
+    let worker = database.connect("worker").await;
+    enqueue(&database.owner().await, "noop").await;
+    let claim = claim(&register(&worker).await, 1);
+
+    for level in ["repeatable read", "serializable"] {
+        let error = worker
+            .batch_execute(&format!("begin isolation level {level}; {claim}"))
+            .await
+            .expect_err("it is refused");
+        assert_eq!(error.code().expect("by the schema").code(), "JB012");
+        worker.batch_execute("rollback").await.unwrap();
+    }
+
+    assert_eq!(ids(&worker, &claim).await.len(), 1);
+}
+
+#[tokio::test]
+async fn two_sessions_never_claim_the_same_job() {
+    let database = Database::new().await;
+    let (one, two) = (database.connect("worker").await, database.connect("worker").await);
+    let (claim_one, claim_two) = (claim(&register(&one).await, 3), claim(&register(&two).await, 3));
+    let owner = database.owner().await;
+    let mut enqueued = vec![];
+    for _ in 0..5 {
+        enqueued.push(enqueue(&owner, "noop").await);
+    }
+
+    one.batch_execute("begin").await.unwrap();
+    let first = ids(&one, &claim_one).await;
+    let second = ids(&two, &claim_two).await;
+    one.batch_execute("rollback").await.unwrap();
+    let third = ids(&two, &claim_two).await;
+
+    assert_eq!(first, enqueued[..3], "one takes the first three");
+    assert_eq!(
+        second,
+        enqueued[3..],
+        "the other skips what is locked and does not wait"
+    );
+    assert_eq!(third, enqueued[..3], "what was rolled back can be claimed again");
+}
+
+/// A call that claims from the queue `default`, for a worker as `register` returns it.
+fn claim(worker: &str, slots: u32) -> String {
+    format!(
+        "select id from bugle.claim({worker}, array[('default', {slots}, null, null, 'awake')::bugle.queue_request]) order by id"
+    )
+}
+
+async fn ids(client: &Client, query: &str) -> Vec<i64> {
+    let rows = client.query(query, &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
 }

@@ -1,199 +1,119 @@
-//! Runs every `tests/sql/<step>/<behaviour>.sql` in one migrated database, and below them what needs a transaction or
-//! sessions of its own.
+//! Every file `tests/sql/<step>/<behaviour>.sql` is a test, named `<step>::<behaviour>`: `cargo test --test sql claim::`
+//! runs a step, `cargo test --test sql a_stale_claim_is_fenced` one behaviour.
+//!
+//! A file begins a transaction and rolls it back, so many files can use one database, one after the other. Two at a time
+//! could not: one that sets a limit makes the claims of the other leave the queue out. So there is a database for each
+//! test thread.
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
-use common::{DEADLINE, Database, enqueue};
+use common::{DEADLINE, Database};
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
-/// All of them. A folder that is empty, or was not found, must not pass.
-const STEPS: [&str; 19] = [
-    "enqueue", "workflow", "wake", "claim", "limits", "chain", "complete", "follow", "spawn", "wait", "retry",
-    "rescue", "schedule", "archive", "operate", "explain", "views", "stats", "grants",
-];
-const AT_LEAST: usize = 167;
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let runtime = Runtime::new().expect("a runtime");
+    let databases = Arc::new(Databases::default());
+    let trials: Vec<Trial> = behaviours()
+        .into_iter()
+        .map(|file| {
+            let (runtime, databases) = (runtime.handle().clone(), databases.clone());
+            Trial::test(name(&file), move || runtime.block_on(databases.run(&file)))
+        })
+        .collect();
+    assert!(!trials.is_empty(), "there are no files in {}", folder().display());
 
-/// Sessions that run files side by side.
-const SESSIONS: usize = 3;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_behaviour_holds() {
-    let files = files();
-    let database = Database::new().await;
-    database
-        .owner()
-        .await
-        .batch_execute(&read(&folder().join("helpers.sql")))
-        .await
-        .expect("the helpers load");
-
-    // Days of history are made and dropped under locks that others give up on soon: they come last, alone.
-    let (alone, together): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| step(file) == "archive");
-    let mut failures = run_all(&database, together, SESSIONS).await;
-    failures.extend(run_all(&database, alone, 1).await);
-
-    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-#[test]
-fn every_step_has_files() {
-    let files = files();
-    let mut count = BTreeMap::new();
-    for file in &files {
-        *count.entry(step(file)).or_insert(0) += 1;
-    }
+/// Databases with the schema and the helpers that no test is using at the moment.
+#[derive(Default)]
+struct Databases(Mutex<Vec<(Database, Client)>>);
 
-    for step in STEPS {
-        assert!(count.contains_key(step), "tests/sql/{step} has no files");
-    }
-    assert_eq!(count.len(), STEPS.len(), "a folder that is no step: {count:?}");
-    assert!(files.len() >= AT_LEAST, "only {} files, of {AT_LEAST}", files.len());
-}
-
-#[tokio::test]
-async fn a_claim_under_another_isolation_level_is_refused() {
-    let database = Database::new().await;
-    let worker = database.connect("worker").await;
-    enqueue(&database.owner().await, "noop").await;
-    let claim = format!(
-        "select * from bugle.claim({}, array[('default', 1, null, null, 'awake')::bugle.queue_request])",
-        register(&worker).await
-    );
-
-    for level in ["repeatable read", "serializable"] {
-        let error = worker
-            .batch_execute(&format!("begin isolation level {level}; {claim}"))
-            .await
-            .expect_err("it is refused");
-        assert_eq!(error.code().expect("by the schema").code(), "JB012");
-        worker.batch_execute("rollback").await.unwrap();
-    }
-
-    assert_eq!(worker.query(&claim, &[]).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn two_sessions_never_claim_the_same_job() {
-    let database = Database::new().await;
-    let (one, two) = (database.connect("worker").await, database.connect("worker").await);
-    let (me, you) = (register(&one).await, register(&two).await);
-    let claim = |who: &str| {
-        format!(
-            "select id from bugle.claim({who}, array[('default', 3, null, null, 'awake')::bugle.queue_request]) order by id"
-        )
-    };
-    let owner = database.owner().await;
-    let mut ids = vec![];
-    for _ in 0..5 {
-        ids.push(enqueue(&owner, "noop").await);
-    }
-
-    one.batch_execute("begin").await.unwrap();
-    let first = ids_of(&one, &claim(&me)).await;
-    let second = ids_of(&two, &claim(&you)).await;
-    one.batch_execute("rollback").await.unwrap();
-    let third = ids_of(&two, &claim(&you)).await;
-
-    assert_eq!(first, ids[..3], "one takes the first three");
-    assert_eq!(second, ids[3..], "the other skips what is locked and does not wait");
-    assert_eq!(third, ids[..3], "what was rolled back can be claimed again");
-}
-
-async fn ids_of(client: &Client, query: &str) -> Vec<i64> {
-    client
-        .query(query, &[])
-        .await
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect()
-}
-
-/// Sign on for the command `noop`; returns id and nonce as they are written in SQL.
-async fn register(client: &Client) -> String {
-    client
-        .query_one(
-            "select format('%s, %L', worker, nonce) \
-             from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{default}', '{10}', '{noop}')",
-            &[],
-        )
-        .await
-        .expect("registers")
-        .get(0)
-}
-
-/// Returns a line for each that failed.
-async fn run_all(database: &Database, files: Vec<PathBuf>, sessions: usize) -> Vec<String> {
-    let queue = Mutex::new(files);
-    let session = async || {
-        let client = database.owner().await;
-        let mut failures = vec![];
-        loop {
-            let Some(file) = queue.lock().unwrap().pop() else {
-                return failures;
-            };
-            if let Err(why) = run(&client, &file).await {
-                let name = file.strip_prefix(folder()).unwrap_or(&file);
-                failures.push(format!("{}: {why}", name.display()));
-            }
+impl Databases {
+    async fn run(&self, file: &Path) -> Result<(), Failed> {
+        let idle = self.0.lock().unwrap().pop();
+        let (database, owner) = match idle {
+            Some(idle) => idle,
+            None => create().await,
+        };
+        let outcome = run(&owner, &read(file)).await;
+        // Session locks (proofs of life, bells) and settings outlive a rollback. A database that cannot be reset is dropped.
+        let reset = "rollback; select pg_advisory_unlock_all(); reset all";
+        if !owner.is_closed() && owner.batch_execute(reset).await.is_ok() {
+            self.0.lock().unwrap().push((database, owner));
         }
-    };
-    let all = futures_util::future::join_all((0..sessions).map(|_| session())).await;
-    all.into_iter().flatten().collect()
+        outcome
+    }
 }
 
-async fn run(client: &Client, file: &Path) -> Result<(), String> {
-    let text = read(file);
+async fn create() -> (Database, Client) {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let helpers = read(&folder().join("helpers.sql"));
+    owner.batch_execute(&helpers).await.expect("the helpers load");
+    (database, owner)
+}
+
+async fn run(owner: &Client, text: &str) -> Result<(), Failed> {
     if !text.starts_with("begin;\n") || !text.ends_with("\nrollback;\n") {
         return Err("a file begins with \"begin;\" and ends with \"rollback;\"".into());
     }
-    let outcome = match tokio::time::timeout(DEADLINE, client.batch_execute(&text)).await {
+    let cancel = owner.cancel_token();
+    match tokio::time::timeout(DEADLINE, owner.batch_execute(text)).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(match error.as_db_error() {
-            Some(error) => format!(
-                "{} (SQLSTATE {}){}",
-                error.message(),
-                error.code().code(),
-                error.where_().map(|place| format!("\n{place}")).unwrap_or_default()
-            ),
-            None => error.to_string(),
-        }),
-        Err(_) => panic!("{} does not end", file.display()),
-    };
-    // session locks (proofs of life, bells) and settings outlive a rollback
-    client
-        .batch_execute("rollback; select pg_advisory_unlock_all(); reset all")
-        .await
-        .map_err(|error| error.to_string())?;
-    outcome
+        Ok(Err(error)) => Err(describe(&error).into()),
+        Err(_) => {
+            let _ = cancel.cancel_query(tokio_postgres::NoTls).await;
+            Err(format!("it takes longer than {} s", DEADLINE.as_secs()).into())
+        }
+    }
 }
 
-fn files() -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = entries(&folder())
-        .into_iter()
-        .filter(|path| path.is_dir())
-        .flat_map(|step| entries(&step))
-        .filter(|path| path.extension().is_some_and(|ending| ending == "sql"))
-        .collect();
+fn describe(error: &tokio_postgres::Error) -> String {
+    let Some(error) = error.as_db_error() else {
+        return error.to_string();
+    };
+    let context = error.where_().map(|context| format!("\n{context}")).unwrap_or_default();
+    format!("{} (SQLSTATE {}){context}", error.message(), error.code().code())
+}
+
+/// All files, in order. Each is in the folder of a step, and no step is empty.
+fn behaviours() -> Vec<PathBuf> {
+    let mut files = vec![];
+    for step in entries(&folder()).into_iter().filter(|path| path.is_dir()) {
+        let of_step = entries(&step);
+        assert!(!of_step.is_empty(), "{} is empty", step.display());
+        for file in of_step {
+            assert!(
+                file.extension().is_some_and(|ending| ending == "sql"),
+                "{} is no SQL file",
+                file.display()
+            );
+            files.push(file);
+        }
+    }
     files.sort();
     files
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sql")
+fn name(file: &Path) -> String {
+    let file = file
+        .strip_prefix(folder())
+        .expect("a file of this folder")
+        .with_extension("");
+    let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
+    parts.join("::")
 }
 
-fn step(file: &Path) -> String {
-    let folder = file.parent().expect("a file is in a folder");
-    folder
-        .file_name()
-        .expect("it has a name")
-        .to_string_lossy()
-        .into_owned()
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sql")
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
