@@ -11,7 +11,7 @@
 --
 -- All keys are here. They are 64 bits wide. Each kind has its own number, which seeds the hash of the name it belongs to: no
 -- lookup is needed while a job is inserted, and two names would have to collide in all 64 bits before one could take the
--- other's wake-ups. The two hot paths, bugle.admit with bugle.bell_is_free and bugle.is_heard, repeat the number instead of
+-- other's wake-ups. The two hot paths, bugle.before_insert with bugle.bell_is_free and bugle.is_heard, repeat the number instead of
 -- calling the function; tests/sql/wake/lock_keys_differ.sql compares them.
 
 -- Raised when an older worker could misunderstand a function of this schema. An older worker runs on while it is unchanged.

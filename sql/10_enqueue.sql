@@ -1,6 +1,6 @@
 -- enqueue: insert -> ready, scheduled. Called by everyone, mostly as a plain INSERT INTO bugle.jobs.
 --
--- One row trigger on jobs_live does all of it (bugle.admit); another remembers idempotency keys, for jobs that have one
+-- One row trigger on jobs_live does all of it (bugle.before_insert); another remembers idempotency keys, for jobs that have one
 -- (15_once.sql).
 
 create or replace function bugle.refuse(p_code text, p_message text, p_hint text) returns void
@@ -187,7 +187,7 @@ comment on function bugle.admitted is 'A new job as it is stored: with its comma
 -- It runs with the rights and the search_path of the role that inserts, so every function, operator and type is named with its
 -- schema: a function of somebody else's making must never be a better match. IN, BETWEEN, LIKE, IS DISTINCT FROM and NULLIF
 -- look for an operator by its bare name, so they are not used. Pinning search_path instead would slow a bulk INSERT by a sixth.
-create or replace function bugle.admit() returns trigger
+create or replace function bugle.before_insert() returns trigger
 language plpgsql
 as $$
 declare
@@ -261,7 +261,7 @@ begin
   return new;
 end
 $$;
-comment on function bugle.admit is 'Trigger: pass an ordinary job, have the others looked at, and ring if somebody sleeps.';
+comment on function bugle.before_insert is 'Trigger: pass an ordinary job, have the others looked at, and ring if somebody sleeps.';
 
 create or replace function bugle.refuse_by_hand() returns trigger
 language plpgsql
@@ -275,8 +275,8 @@ $$;
 comment on function bugle.refuse_by_hand is 'Trigger: refuse a final state that was inserted by hand.';
 
 -- Kept short: the text of a WHEN clause is read and planned anew for each statement.
-select bugle.keep_trigger('bugle.jobs_live', 'admit', $$
-  before insert on bugle.jobs_live for each row execute function bugle.admit()$$);
+select bugle.keep_trigger('bugle.jobs_live', 'before_insert', $$
+  before insert on bugle.jobs_live for each row execute function bugle.before_insert()$$);
 
 select bugle.keep_trigger('bugle.jobs_ended_by_hand', 'refuse', $$
   before insert on bugle.jobs_ended_by_hand for each row execute function bugle.refuse_by_hand()$$);

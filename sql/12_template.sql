@@ -2,7 +2,7 @@
 --
 -- A column counts as left out if it has exactly its default: queue 'default', priority 0, run_at the transaction's now().
 --
--- Nobody without templates may pay for them: the trigger of every enqueue (bugle.admit) reads a flag, the sequence
+-- Nobody without templates may pay for them: the trigger of every enqueue (bugle.before_insert) reads a flag, the sequence
 -- bugle.templates, which is called once there has been a template; only then is the table looked into. A sequence is not
 -- transactional: the flag is up before its template commits, and stays up. It is only a reason to look.
 

@@ -50,7 +50,7 @@ select pg_temp.lay('num_nonnulls', (
     from regexp_matches(m[1], 'new\.(\w+)', 'g') with ordinality n (column_name, place)
       join pg_attribute a on a.attrelid = 'bugle.jobs'::regclass and a.attname = n.column_name[1]), 'integer')
 from pg_proc p, regexp_matches(p.prosrc, 'num_nonnulls\(([^)]*)\)', 'g') m
-where p.oid = 'bugle.admit'::regproc;
+where p.oid = 'bugle.before_insert'::regproc;
 
 do $do$
 declare

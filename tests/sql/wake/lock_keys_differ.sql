@@ -32,7 +32,7 @@ $$;
 do $$
 begin
   insert into bugle.jobs (command, queue) values ('noop', 'literal');
-  assert bugle.holds(bugle.bell_key('literal')), 'bugle.admit asks for another bell';
+  assert bugle.holds(bugle.bell_key('literal')), 'bugle.before_insert asks for another bell';
   assert bugle.bell_is_free('literal 2') and bugle.holds(bugle.bell_key('literal 2')), 'bugle.bell_is_free asks for another bell';
   assert not bugle.is_heard() and bugle.holds(bugle.silence_key()), 'bugle.is_heard uses another lock';
   assert bugle.subscribe('literal') is not null and bugle.holds(bugle.audience_key()) and bugle.holds(bugle.hearing_key('literal')),
