@@ -20,7 +20,7 @@ return quote_literal(case when length(p_value) > 60 then left(p_value, 60) || 'â
 comment on function bugle.quoted is 'A value as errors show it: quoted, at most 60 characters.';
 
 -- Runs only for a row that is not plainly valid and due now: decides what it is, or says what is wrong with it.
-create or replace function bugle.admitted(p_job bugle.jobs_live) returns bugle.jobs_live
+create or replace function bugle.validate_job(p_job bugle.jobs_live) returns bugle.jobs_live
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
@@ -173,7 +173,7 @@ begin
   return v_new;
 end
 $$;
-comment on function bugle.admitted is 'A new job as it is stored: with its command''s template, scheduled if its run_at lies ahead; or refused.';
+comment on function bugle.validate_job is 'A new job as it is stored: with its command''s template, scheduled if its run_at lies ahead; or refused.';
 
 -- The one trigger of an enqueue. It has no WHEN clause: the text of one is read and planned anew by every statement, and the
 -- conditions below, as a WHEN clause, cost an INSERT of one row more than half of what the INSERT itself costs. It is not on
@@ -249,7 +249,7 @@ begin
     then
       return new;
     end if;
-    new := bugle.admitted(new);
+    new := bugle.validate_job(new);
     if new.state operator(pg_catalog.<>) 'ready' then
       return new;
     end if;

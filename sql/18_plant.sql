@@ -68,7 +68,7 @@ begin
   v_job.claim := 0;
   v_job.created_at := now();
   v_job.updated_at := now();
-  return bugle.admitted(v_job);
+  return bugle.validate_job(v_job);
 end
 $$;
 comment on function bugle.job_from is 'A new job from JSON, checked and with its template, not stored yet.';

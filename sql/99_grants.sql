@@ -34,7 +34,7 @@ begin
       on bugle.jobs to bugle_enqueuer;
     grant execute on function bugle.enqueue, bugle.enqueue_once, bugle.add_missing to bugle_enqueuer;
     -- what the trigger of an INSERT calls, as whoever inserts
-    grant execute on function bugle.admitted, bugle.ring, bugle.announce, bugle.bell_key, bugle.bell_channel,
+    grant execute on function bugle.validate_job, bugle.ring, bugle.announce, bugle.bell_key, bugle.bell_channel,
       bugle.bell_is_free to bugle_enqueuer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_viewer') then
