@@ -48,7 +48,7 @@ begin
     perform bugle.refuse('JB001', 'column "command" must not be null',
       'Name what is to be done, as the executor is registered for it, for example ''send_mail''.');
   end if;
-  v_new := bugle.adapted(v_new);
+  v_new := bugle.apply_template(v_new);
   if v_new.state <> 'ready' then
     perform bugle.refuse('JB002', format('column "state" cannot be set: %s', bugle.quoted(v_new.state)),
       'Leave it out: a new job is ready, or scheduled if its run_at lies ahead. States change by functions.');

@@ -6,7 +6,7 @@
 -- bugle.templates, which is called once there has been a template; only then is the table looked into. A sequence is not
 -- transactional: the flag is up before its template commits, and stays up. It is only a reason to look.
 
-create or replace function bugle.adapted(p_job bugle.jobs_live) returns bugle.jobs_live
+create or replace function bugle.apply_template(p_job bugle.jobs_live) returns bugle.jobs_live
 language plpgsql
 as $$
 declare
@@ -55,7 +55,7 @@ begin
   return v_new;
 end
 $$;
-comment on function bugle.adapted is 'A new job with what the template of its command sets.';
+comment on function bugle.apply_template is 'A new job with what the template of its command sets.';
 
 create or replace function bugle.note_templates() returns trigger
 language plpgsql
