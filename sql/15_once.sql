@@ -13,7 +13,7 @@ return now() + least(greatest(coalesce(p_ttl, interval '24 hours'), interval '0'
 comment on function bugle.idempotency_ends is 'When an idempotency key that is written now expires.';
 
 -- Take a key for a job, unless a job has it already. An expired one is as good as none.
-create or replace function bugle.take_key(p_command text, p_key text, p_job bigint, p_ttl interval) returns boolean
+create or replace function bugle.take_idempotency_key(p_command text, p_key text, p_job bigint, p_ttl interval) returns boolean
 language plpgsql
 as $$
 begin
@@ -26,7 +26,7 @@ begin
   return found;
 end
 $$;
-comment on function bugle.take_key is 'Take an idempotency key for a job. False if another job has it.';
+comment on function bugle.take_idempotency_key is 'Take an idempotency key for a job. False if another job has it.';
 
 -- After the row is in, not before: a row that ON CONFLICT DO NOTHING leaves out must not take a key with it.
 create or replace function bugle.remember() returns trigger
@@ -47,7 +47,7 @@ begin
   where k.command = new.command
     and k.key = new.idempotency_key
     and k.expires_at > now();
-  if v_holder = new.id or bugle.take_key(new.command, new.idempotency_key, new.id, new.idempotency_ttl) then
+  if v_holder = new.id or bugle.take_idempotency_key(new.command, new.idempotency_key, new.id, new.idempotency_ttl) then
     return null;
   end if;
   select k.job into v_holder
@@ -175,7 +175,7 @@ begin
 
   -- a key that is too long is refused below, with the job
   if length(p_idempotency_key) between 1 and 300 and length(p_command) <= 200 then
-    while not bugle.take_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
+    while not bugle.take_idempotency_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
       select k.job into id
       from bugle.idempotency_keys k
       where k.command = p_command
