@@ -29,7 +29,7 @@ $$;
 comment on function bugle.take_idempotency_key is 'Take an idempotency key for a job. False if another job has it.';
 
 -- After the row is in, not before: a row that ON CONFLICT DO NOTHING leaves out must not take a key with it.
-create or replace function bugle.remember() returns trigger
+create or replace function bugle.remember_idempotency_key() returns trigger
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
@@ -61,12 +61,12 @@ begin
     schema = 'bugle', table = 'idempotency_keys', constraint = 'idempotency_keys_pkey';
 end
 $$;
-comment on function bugle.remember is 'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
+comment on function bugle.remember_idempotency_key is 'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
 
-select bugle.keep_trigger('bugle.jobs_live', 'remember', $$
+select bugle.keep_trigger('bugle.jobs_live', 'remember_idempotency_key', $$
   after insert on bugle.jobs_live for each row
   when (new.idempotency_key is not null)
-  execute function bugle.remember()$$);
+  execute function bugle.remember_idempotency_key()$$);
 
 -- The live job of a unique key, changed as the caller wants it. Null if it has ended meanwhile.
 create or replace function bugle.meet(
