@@ -1,7 +1,7 @@
 -- plant: what bugle.enqueue_workflow, bugle.enqueue_after and bugle.spawn have in common: store jobs that wait for others.
 
 -- Jobs that are there already, locked until we commit: each has ended, or will meet what we attach to it when it ends.
-create or replace function bugle.lock_needed(p_ids bigint[])
+create or replace function bugle.lock_dependencies(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, error text, live boolean)
 language plpgsql
 set enable_seqscan = off
@@ -46,7 +46,7 @@ begin
   end if;
 end
 $$;
-comment on function bugle.lock_needed is 'Jobs that others are to wait for: live ones, which will tell when they end, and how the others ended.';
+comment on function bugle.lock_dependencies is 'Jobs that others are to wait for: live ones, which will tell when they end, and how the others ended.';
 
 -- A job as its JSON says, with the checks and the template of any other new job.
 create or replace function bugle.job_from(p_spec jsonb, p_id bigint) returns bugle.jobs_live
@@ -121,7 +121,7 @@ begin
 
   -- what is there already, and what came of it
   select coalesce(array_agg(n.id), '{}'), array_agg(n.live), array_agg(n.state) into v_needed, v_needs_live, v_needs_states
-  from bugle.lock_needed(array(select distinct i from unnest(v_edge_ids) i where i is not null)) n;
+  from bugle.lock_dependencies(array(select distinct i from unnest(v_edge_ids) i where i is not null)) n;
   v_waits := array_fill(0, array[cardinality(v_names)]);
   v_watched := array_fill(p_parent is not null, array[cardinality(v_names)]);
   for v_edge in 1 .. cardinality(v_edge_jobs) loop
@@ -164,7 +164,7 @@ begin
   insert into bugle.dependencies (job, needs, on_failure, state, reason, result, error, ended_at)
   select v_ids[e.job], n.id, e.policy, n.state, n.reason, n.result, n.error, case when n.state is not null then now() end
   from unnest(v_edge_jobs, v_edge_ids, v_edge_policies) e (job, needs_id, policy)
-    join bugle.lock_needed(v_needed) n on n.id = e.needs_id;
+    join bugle.lock_dependencies(v_needed) n on n.id = e.needs_id;
   if jsonb_typeof(p_jobs) = 'object' then
     insert into bugle.workflow_jobs (job, workflow, name)
     select n.id, min(n.id) over (), n.name from unnest(v_ids, v_names) n (id, name);

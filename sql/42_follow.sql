@@ -275,7 +275,7 @@ begin
   end if;
   v_needs := array(
     select n.id
-    from bugle.lock_needed(array(
+    from bugle.lock_dependencies(array(
       select d.needs
       from bugle.dependencies d
       where d.job = p_id
