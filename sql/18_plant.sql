@@ -49,7 +49,7 @@ $$;
 comment on function bugle.lock_dependencies is 'Jobs that others are to wait for: live ones, which will tell when they end, and how the others ended.';
 
 -- A job as its JSON says, with the checks and the template of any other new job.
-create or replace function bugle.job_from(p_spec jsonb, p_id bigint) returns bugle.jobs_live
+create or replace function bugle.job_from_json(p_spec jsonb, p_id bigint) returns bugle.jobs_live
 language plpgsql
 as $$
 declare
@@ -71,7 +71,7 @@ begin
   return bugle.validate_job(v_job);
 end
 $$;
-comment on function bugle.job_from is 'A new job from JSON, checked and with its template, not stored yet.';
+comment on function bugle.job_from_json is 'A new job from JSON, checked and with its template, not stored yet.';
 
 create or replace function bugle.plant(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
 language plpgsql
@@ -138,7 +138,7 @@ begin
   begin
     for v_place in 1 .. cardinality(v_names) loop
       v_number := v_place; -- outlives the loop, for the message below
-      v_job := bugle.job_from(v_specs[v_number], v_ids[v_number]);
+      v_job := bugle.job_from_json(v_specs[v_number], v_ids[v_number]);
       v_job.parent := p_parent;
       v_job.watched := nullif(v_watched[v_number] or coalesce(v_job.watched, false), false);
       if v_waits[v_number] > 0 then
