@@ -193,7 +193,7 @@ begin
       'For example {"jobs": {"x": {"command": "fetch"}, "y": {"command": "report", "after": ["x"]}}}.');
   end if;
   return query
-  select p.name, p.id from bugle.plant(p_workflow -> 'jobs', null) p order by p.id;
+  select p.name, p.id from bugle.insert_jobs(p_workflow -> 'jobs', null) p order by p.id;
 end
 $$;
 comment on function bugle.enqueue_workflow is 'Enqueue jobs that start when others are done, all or none: {"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}. Returns the name and id of each.';
@@ -204,7 +204,7 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  return (select p.id from bugle.plant(jsonb_build_array(p_job), null) p);
+  return (select p.id from bugle.insert_jobs(jsonb_build_array(p_job), null) p);
 end
 $$;
 comment on function bugle.enqueue_job is 'Enqueue one job as workflows spell it, after jobs that are there: {"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id.';

@@ -73,7 +73,7 @@ end
 $$;
 comment on function bugle.job_from_json is 'A new job from JSON, checked and with its template, not stored yet.';
 
-create or replace function bugle.plant(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
+create or replace function bugle.insert_jobs(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
 language plpgsql
 set jit = off
 as $$
@@ -190,6 +190,6 @@ begin
   select case when jsonb_typeof(p_jobs) = 'object' then n.name end, n.id from unnest(v_names, v_ids) n (name, id);
 end
 $$;
-comment on function bugle.plant is 'Store new jobs, by name or in an array, each waiting for those it comes after; as children of a job, if one is given.';
+comment on function bugle.insert_jobs is 'Store new jobs, by name or in an array, each waiting for those it comes after; as children of a job, if one is given.';
 
 drop function if exists bugle.take_keys(bugle.jobs_live[]);

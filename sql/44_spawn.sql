@@ -22,7 +22,7 @@ begin
   end if;
   v_held := bugle.lock_held(p_worker, array[p_job]);
   if v_held <> '{}' then
-    perform bugle.plant(v_children, p_job.id);
+    perform bugle.insert_jobs(v_children, p_job.id);
   end if;
   return query
   select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
