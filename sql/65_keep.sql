@@ -34,7 +34,7 @@ begin
     and (r.lost_at is not null or r.running <> cardinality(p_running) or r.seen_at > clock_timestamp()
       or r.seen_at < clock_timestamp() - least(interval '4 seconds', v_beat / 2));
 
-  select t.role, t.may_tick into v_role, v_may_tick from bugle.take_post(p_worker) t;
+  select t.role, t.may_tick into v_role, v_may_tick from bugle.take_role(p_worker) t;
   if v_may_tick then
     select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.do_chores(p_worker, p_look) c;
   end if;
@@ -94,7 +94,7 @@ comment on function bugle.is_recent is 'Whether a time is close to now.';
 
 -- Decided by reading, then once more under the row lock, which is never waited for: a keeper that cannot have it leaves its
 -- chores to the next heartbeat. The lock is held until the heartbeat commits, so no two workers do the chores at once.
-create or replace function bugle.take_post(p_worker bigint, out role text, out may_tick boolean)
+create or replace function bugle.take_role(p_worker bigint, out role text, out may_tick boolean)
 language plpgsql
 as $$
 declare
@@ -103,7 +103,7 @@ declare
 begin
   may_tick := false;
   select k.* into v_seen from bugle.keeping k;
-  role := bugle.post_for(p_worker, v_seen);
+  role := bugle.role_for(p_worker, v_seen);
   if role = 'none' or (role = 'deputy' and v_seen.deputy = p_worker) then
     return;
   end if;
@@ -112,7 +112,7 @@ begin
     role := case p_worker when v_seen.keeper then 'keeper' when v_seen.deputy then 'deputy' else 'none' end;
     return;
   end if;
-  role := bugle.post_for(p_worker, v_locked);
+  role := bugle.role_for(p_worker, v_locked);
   if role = 'deputy' then
     update bugle.keeping k set deputy = p_worker;
   elsif role = 'keeper' then
@@ -126,9 +126,9 @@ begin
   end if;
 end
 $$;
-comment on function bugle.take_post is 'Which post a worker has: keeper, deputy or none; a vacant one is taken. The keeper may tick unless another session holds the row.';
+comment on function bugle.take_role is 'Which post a worker has: keeper, deputy or none; a vacant one is taken. The keeper may tick unless another session holds the row.';
 
-create or replace function bugle.post_for(p_worker bigint, p_keeping bugle.keeping) returns text
+create or replace function bugle.role_for(p_worker bigint, p_keeping bugle.keeping) returns text
 language plpgsql
 as $$
 begin
@@ -147,7 +147,7 @@ begin
   return 'none';
 end
 $$;
-comment on function bugle.post_for is 'The post a worker has, or may take because its holder is gone.';
+comment on function bugle.role_for is 'The post a worker has, or may take because its holder is gone.';
 
 -- One chore's failure must not stop the others: it is reported to the worker, which logs it.
 create or replace function bugle.do_chores(p_worker bigint, p_look boolean)
