@@ -69,7 +69,7 @@ select bugle.keep_trigger('bugle.jobs_live', 'remember_idempotency_key', $$
   execute function bugle.remember_idempotency_key()$$);
 
 -- The live job of a unique key, changed as the caller wants it. Null if it has ended meanwhile.
-create or replace function bugle.meet(
+create or replace function bugle.on_duplicate(
   p_command text, p_unique_key text, p_payload jsonb, p_run_at timestamptz, p_deadline timestamptz, p_on_conflict text)
 returns bigint
 language plpgsql
@@ -126,7 +126,7 @@ begin
   return v_job.id;
 end
 $$;
-comment on function bugle.meet is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
+comment on function bugle.on_duplicate is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
 
 -- As they were called before they had more arguments.
 drop function if exists bugle.enqueue(
@@ -203,7 +203,7 @@ begin
       created := true;
       return;
     end if;
-    id := bugle.meet(p_command, p_unique_key, v_payload, p_run_at, p_deadline, p_on_conflict);
+    id := bugle.on_duplicate(p_command, p_unique_key, v_payload, p_run_at, p_deadline, p_on_conflict);
     if id is not null then
       if p_idempotency_key is not null then
         update bugle.idempotency_keys k
