@@ -457,7 +457,7 @@ comment on function bugle.stand_down is 'Stop looking into queues: let go of the
 
 -- Sessions in the way: they hold an advisory lock of Bugle, and are no registered workers. They make workers poll and enqueuers
 -- notify, and no more than that. A transaction that has enqueued holds a bell too; it is named once it has been open for a minute.
-create or replace function bugle.strangers()
+create or replace function bugle.foreign_locks()
 returns table (pid integer, login name, program text, lock text, queue text, since timestamptz)
 language plpgsql
 security definer
@@ -498,4 +498,4 @@ begin
   order by a.pid, k.lock, k.queue;
 end
 $$;
-comment on function bugle.strangers is 'Sessions that are no workers and hold advisory locks of Bugle: they slow it down.';
+comment on function bugle.foreign_locks is 'Sessions that are no workers and hold advisory locks of Bugle: they slow it down.';

@@ -128,7 +128,7 @@ begin
     grant select on bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups to bugle_viewer;
     grant execute on function bugle.live_counts, bugle.ended_lately, bugle.held_queues, bugle.bounds, bugle.quantile, bugle.add_counts,
       bugle.sum_counts, bugle.fingerprint, bugle.group_errors, bugle.gauges,
-      bugle.schema_state, bugle.clock, bugle.strangers to bugle_viewer;
+      bugle.schema_state, bugle.clock, bugle.foreign_locks to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant execute on function bugle.report_minutes, bugle.gauges, bugle.bounds to bugle_worker;

@@ -85,12 +85,12 @@ pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
 }
 
 /// Advisory locks can be taken by any login. It costs speed, so nothing fails because of it.
-pub async fn strangers(client: &Client) -> Result<Vec<Finding>> {
+pub async fn foreign_locks(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
             "select s.pid, s.login::text, s.program, extract(epoch from clock_timestamp() - min(s.since))::float8, \
                string_agg(distinct s.lock || coalesce(' of queue ' || quote_ident(s.queue), ''), ', ') \
-             from bugle.strangers() s group by 1, 2, 3 order by 1 limit 20",
+             from bugle.foreign_locks() s group by 1, 2, 3 order by 1 limit 20",
             &[],
         )
         .await?;

@@ -78,7 +78,7 @@ pub async fn doctor(client: &Client) -> Result<Vec<Finding>> {
     found.extend(or_skipped("connections", server::connections(client).await)?);
     if has_schema {
         found.extend(or_skipped("clocks", server::clock_steps(client).await)?);
-        found.extend(or_skipped("locks", fleet::strangers(client).await)?);
+        found.extend(or_skipped("locks", fleet::foreign_locks(client).await)?);
         found.extend(or_skipped("roles", fleet::roles(client).await)?);
         found.extend(or_skipped("history", fleet::history(client).await)?);
         found.extend(or_skipped("workers", fleet::workers(client).await)?);
