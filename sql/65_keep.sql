@@ -36,7 +36,7 @@ begin
 
   select t.role, t.may_tick into v_role, v_may_tick from bugle.take_role(p_worker) t;
   if v_may_tick then
-    select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.do_chores(p_worker, p_look) c;
+    select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.run_maintenance(p_worker, p_look) c;
   end if;
 
   return query
@@ -150,7 +150,7 @@ $$;
 comment on function bugle.role_for is 'The post a worker has, or may take because its holder is gone.';
 
 -- One chore's failure must not stop the others: it is reported to the worker, which logs it.
-create or replace function bugle.do_chores(p_worker bigint, p_look boolean)
+create or replace function bugle.run_maintenance(p_worker bigint, p_look boolean)
 returns table (troubles text[], upkeep boolean)
 language plpgsql
 as $$
@@ -203,7 +203,7 @@ begin
   select v_troubles, v_upkeep;
 end
 $$;
-comment on function bugle.do_chores is 'Follow the clock, rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
+comment on function bugle.run_maintenance is 'Follow the clock, rescue, expire, fire schedules, promote, watch the bells. Returns what went wrong, and whether history needs upkeep.';
 
 -- A sentinel that is frozen holds the bell and hears nothing, and a worker that polls a queue may be frozen too. If there is
 -- work although workers follow, one of each queue is called. Correctness never depends on this; it bounds the wait. Only

@@ -7,13 +7,13 @@ begin
   perform bugle.set_limits('paced', p_max_starts => 3, p_starts_period => '1 minute');
   perform bugle.enqueue('noop', p_queue => 'paced') from generate_series(1, 10);
   perform test.equal((select count(*) from test.claim(v_worker, 2, 'paced')), 2::bigint, 'two of three');
-  perform bugle.do_chores(v_worker, false);
+  perform bugle.run_maintenance(v_worker, false);
   perform test.clock_steps_back('1 hour');
   -- before the keeper has noticed
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 1::bigint, 'the limit holds meanwhile');
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 0::bigint, 'none is left');
 
-  perform bugle.do_chores(v_worker, false);
+  perform bugle.run_maintenance(v_worker, false);
 
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 0::bigint, 'the limit holds afterwards');
   assert (select t.look_at < now() + interval '2 minutes' from bugle.turns t where t.queue = 'paced'), 'it is looked for room within the period';

@@ -22,13 +22,13 @@ begin
   perform test.fail(v_worker, v_moved, p_retry_after => 5);
   perform bugle.reschedule(v_moved.id, now() + interval '10 minutes');
   update bugle.changes c set changed_at = clock_timestamp() where c.job = v_moved.id;
-  perform bugle.do_chores(v_worker, false);
+  perform bugle.run_maintenance(v_worker, false);
   perform test.clock_steps_back('1 hour');
   -- between the step and the keeper's next tick
   v_new := test.running(v_worker);
   perform test.fail(v_worker, v_new, p_retry_after => 600);
 
-  perform bugle.do_chores(v_worker, false);
+  perform bugle.run_maintenance(v_worker, false);
 
   perform test.equal(array(
       select format('%s %s', j.id, round(extract(epoch from coalesce(j.answer_by, j.run_at) - now()) / 600))

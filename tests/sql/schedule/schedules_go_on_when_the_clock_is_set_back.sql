@@ -20,7 +20,7 @@ begin
   perform test.equal((select count(*) from bugle.schedule_runs r where r.schedule = 'cron daily'), 1::bigint, 'fired once');
   update bugle.keeping set ticked_at = v_now + interval '1 hour';
 
-  perform bugle.do_chores(v_keeper, false);
+  perform bugle.run_maintenance(v_keeper, false);
 
   perform test.equal((select count(*) from bugle.schedule_runs), v_fired, 'nothing is fired for it');
   perform test.equal((select s.next_at <= v_now + interval '1 minute 1 second' from bugle.schedules s where s.name = 'often'), true, 'an interval goes on');
