@@ -429,7 +429,7 @@ static BUGS: [Bug; 39] = [
     },
     Bug {
         name: "what comes after others does not wait",
-        patches: &[("18_plant", "        v_job.state := 'waiting';\n", "")],
+        patches: &[("17_workflow", "        v_job.state := 'waiting';\n", "")],
         scenario: Kin,
         caught_as: Kind::TooEarly,
     },
