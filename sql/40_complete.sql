@@ -159,7 +159,7 @@ begin
     return;
   end if;
   v_is_heard := bugle.is_heard();
-  v_followed := array(select f from unnest(bugle.bury(p_endings)) f where f.watched or v_is_heard);
+  v_followed := array(select f from unnest(bugle.move_to_history(p_endings)) f where f.watched or v_is_heard);
   if cardinality(v_followed) > 0 then
     perform bugle.follow(v_followed, v_is_heard);
   end if;
@@ -168,7 +168,7 @@ $$;
 comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason, and do what is due when they end.';
 
 -- Found one by one and deleted by their addresses, as in bugle.complete.
-create or replace function bugle.bury(p_endings bugle.ending[]) returns bugle.followed[]
+create or replace function bugle.move_to_history(p_endings bugle.ending[]) returns bugle.followed[]
 language plpgsql
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -213,7 +213,7 @@ begin
   return v_followed;
 end
 $$;
-comment on function bugle.bury is 'Move live jobs into history, and tell what is to be known about each by whoever follows it.';
+comment on function bugle.move_to_history is 'Move live jobs into history, and tell what is to be known about each by whoever follows it.';
 
 -- Lock those of these jobs that the worker holds under the given claims, in id order.
 create or replace function bugle.lock_held(p_worker bigint, p_jobs bugle.held_job[]) returns bigint[]

@@ -100,7 +100,7 @@ declare
   v_doomed bigint[] := '{}';
   v_touched bigint[] := '{}';
   v_locked bigint[] := '{}';
-  v_buried bugle.followed[];
+  v_moved bugle.followed[];
   v_jobs bigint[];
   v_counts integer[];
   v_queues text[];
@@ -126,7 +126,7 @@ begin
 
   if v_doomed <> '{}' then
     perform bugle.release(v_doomed);
-    v_buried := bugle.bury(array(
+    v_moved := bugle.move_to_history(array(
       select (n.job, 'failed', 'dependency_failed', null, bugle.needed_in_vain(n.needs), 'dependency_failed')::bugle.ending
       from (
         select x.job, min(f.id) as needs
@@ -147,7 +147,7 @@ begin
       ended_at = now()
     from (
       select e.state, e.reason, e.result, e.error, x.ctid as place, x.is_open
-      from unnest(p_ended || v_buried) e
+      from unnest(p_ended || v_moved) e
         cross join lateral (
           select o.ctid, o.state is null as is_open from bugle.dependencies o where o.needs = e.id offset 0) x) s
     where d.ctid = s.place
@@ -186,7 +186,7 @@ begin
   if v_next is not null then
     perform bugle.expect(v_next);
   end if;
-  return v_buried;
+  return v_moved;
 end
 $$;
 comment on function bugle.settle is 'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that did not complete. Returns the failed.';
