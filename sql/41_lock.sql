@@ -37,7 +37,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  v_ends constant bigint[] := p_ids || bugle.doomed_by(p_ids);
+  v_ends constant bigint[] := p_ids || bugle.failing_dependants(p_ids);
 begin
   perform bugle.lock_jobs(array(
     select i.id from unnest(v_ends) i (id)

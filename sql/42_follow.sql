@@ -52,10 +52,10 @@ return format('it needed job %s, which did not complete', p_id);
 comment on function bugle.needed_in_vain is 'The error of a job that fails because one it needed did not complete.';
 
 -- All that waits, directly or not, for jobs that did not complete, and is not told to run all the same.
-create or replace function bugle.doomed_by(p_ids bigint[]) returns bigint[]
+create or replace function bugle.failing_dependants(p_ids bigint[]) returns bigint[]
 language sql stable
 as $$
-  with recursive doomed (job) as (
+  with recursive failing (job) as (
     select x.job
     from unnest(p_ids) f (id)
       cross join lateral (
@@ -68,7 +68,7 @@ as $$
         offset 0) x
     union
     select x.job
-    from doomed f
+    from failing f
       cross join lateral (
         select d.job
         from bugle.dependencies d
@@ -78,9 +78,9 @@ as $$
           and exists (select from bugle.jobs_live j where j.id = d.job and j.outstanding is not null)
         offset 0) x
   )
-  select array(select d.job from doomed d)
+  select array(select d.job from failing d)
 $$;
-comment on function bugle.doomed_by is 'Jobs that fail because these did not complete.';
+comment on function bugle.failing_dependants is 'Jobs that fail because these did not complete.';
 
 -- Count down what waits for these jobs. One update for each waiting job and batch, however many of its children are in it.
 -- Returns those that failed by it.
@@ -97,7 +97,7 @@ as $$
 declare
   v_ids constant bigint[] := array(select e.id from unnest(p_ended) e);
   v_failed constant bigint[] := array(select e.id from unnest(p_ended) e where e.state <> 'completed');
-  v_doomed bigint[] := '{}';
+  v_failing bigint[] := '{}';
   v_touched bigint[] := '{}';
   v_locked bigint[] := '{}';
   v_moved bugle.followed[];
@@ -106,14 +106,14 @@ declare
   v_queues text[];
   v_next timestamptz;
 begin
-  -- Somebody may have attached a job to one of the doomed before we locked that, or taken one out: then look again.
+  -- Somebody may have attached a job to one of those before we locked that, or taken one out: then look again.
   loop
     if v_failed <> '{}' then
-      v_doomed := bugle.doomed_by(v_failed);
+      v_failing := bugle.failing_dependants(v_failed);
     end if;
     v_touched := array(
       select distinct x.job
-      from unnest(v_ids || v_doomed) i (id)
+      from unnest(v_ids || v_failing) i (id)
         cross join lateral (
           select d.job from bugle.dependencies d where d.needs = i.id and d.state is null offset 0) x);
     exit when not exists (select t.id from unnest(v_touched) t (id) except select l.id from unnest(v_locked) l (id));
@@ -124,13 +124,13 @@ begin
     exit when v_failed = '{}';
   end loop;
 
-  if v_doomed <> '{}' then
-    perform bugle.release(v_doomed);
+  if v_failing <> '{}' then
+    perform bugle.release(v_failing);
     v_moved := bugle.move_to_history(array(
       select (n.job, 'failed', 'dependency_failed', null, bugle.needed_in_vain(n.needs), 'dependency_failed')::bugle.ending
       from (
         select x.job, min(f.id) as needs
-        from unnest(v_failed || v_doomed) f (id)
+        from unnest(v_failed || v_failing) f (id)
           cross join lateral (
             select d.job from bugle.dependencies d where d.needs = f.id and d.on_failure = 'fail' and d.state is null offset 0) x
         group by x.job) n
