@@ -15,7 +15,7 @@ declare
   v_ended bugle.followed[] := p_ended;
 begin
   if exists (select from unnest(p_ended) e where e.watched) then
-    v_ended := p_ended || bugle.settle(array(select e from unnest(p_ended) e where e.watched));
+    v_ended := p_ended || bugle.resolve_dependants(array(select e from unnest(p_ended) e where e.watched));
     perform bugle.enqueue_follow_ups(v_ended);
   end if;
   if p_is_heard then
@@ -84,7 +84,7 @@ comment on function bugle.failing_dependants is 'Jobs that fail because these di
 
 -- Count down what waits for these jobs. One update for each waiting job and batch, however many of its children are in it.
 -- Returns those that failed by it.
-create or replace function bugle.settle(p_ended bugle.followed[]) returns bugle.followed[]
+create or replace function bugle.resolve_dependants(p_ended bugle.followed[]) returns bugle.followed[]
 language plpgsql
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -189,7 +189,7 @@ begin
   return v_moved;
 end
 $$;
-comment on function bugle.settle is 'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that did not complete. Returns the failed.';
+comment on function bugle.resolve_dependants is 'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that did not complete. Returns the failed.';
 
 -- What a follow-up is told. A result that would not fit is left out.
 create or replace function bugle.follow_up_payload(p_ended bugle.followed) returns jsonb
