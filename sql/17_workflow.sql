@@ -429,7 +429,7 @@ begin
   perform bugle.ring(q.queue) from (select distinct j.queue from unnest(v_jobs) j where j.state = 'ready') q;
   -- what came too late to wait for a job that failed
   perform bugle.end_jobs(array(
-    select (v_ids[e.job], 'failed', 'dependency_failed', null, bugle.needed_in_vain(min(e.needs_id)), 'dependency_failed')::bugle.ending
+    select (v_ids[e.job], 'failed', 'dependency_failed', null, bugle.dependency_error(min(e.needs_id)), 'dependency_failed')::bugle.ending
     from unnest(v_edge_jobs, v_edge_ids, v_edge_policies) e (job, needs_id, policy)
     where e.policy = 'fail'
       and v_needs_states[array_position(v_needed, e.needs_id)] <> 'completed'

@@ -46,10 +46,10 @@ end
 $$;
 comment on function bugle.has_follow_ups is 'True for a new job whose end is followed by commands, or refused.';
 
-create or replace function bugle.needed_in_vain(p_id bigint) returns text
+create or replace function bugle.dependency_error(p_id bigint) returns text
 language sql immutable parallel safe
 return format('it needed job %s, which did not complete', p_id);
-comment on function bugle.needed_in_vain is 'The error of a job that fails because one it needed did not complete.';
+comment on function bugle.dependency_error is 'The error of a job that fails because one it needed did not complete.';
 
 -- All that waits, directly or not, for jobs that did not complete, and is not told to run all the same.
 create or replace function bugle.failing_dependants(p_ids bigint[]) returns bigint[]
@@ -127,7 +127,7 @@ begin
   if v_failing <> '{}' then
     perform bugle.release(v_failing);
     v_moved := bugle.move_to_history(array(
-      select (n.job, 'failed', 'dependency_failed', null, bugle.needed_in_vain(n.needs), 'dependency_failed')::bugle.ending
+      select (n.job, 'failed', 'dependency_failed', null, bugle.dependency_error(n.needs), 'dependency_failed')::bugle.ending
       from (
         select x.job, min(f.id) as needs
         from unnest(v_failed || v_failing) f (id)
