@@ -130,7 +130,7 @@ begin
   if v_job.id is null then
     return query
     select v.verdict, null::integer, null::jsonb, null::double precision, null::double precision
-    from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v;
+    from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
     return;
   end if;
   if v_job.steps is null then
@@ -163,7 +163,7 @@ begin
   if v_job.id is null then
     return query
     select v.verdict, null::integer, null::jsonb, null::double precision, null::double precision
-    from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v;
+    from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
     return;
   end if;
   if v_job.steps is null or p_position > coalesce(v_job.step, 0) + 1 or p_position < 1 or p_position is null then

@@ -71,7 +71,7 @@ begin
   v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null or p_position is distinct from coalesce(v_job.step, 0) + 1 or v_job.steps[p_position] is null then
     return query
-    select coalesce((select v.verdict from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v), 'fenced'), null::double precision;
+    select coalesce((select v.verdict from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v), 'fenced'), null::double precision;
     return;
   end if;
   perform set_config('synchronous_commit', 'off', true);
@@ -142,7 +142,7 @@ begin
   v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null then
     return query
-    select v.verdict, false, null::jsonb from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v;
+    select v.verdict, false, null::jsonb from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
     return;
   end if;
   select r.* into v_record
@@ -179,7 +179,7 @@ begin
   perform bugle.check_worker(p_worker, p_nonce);
   v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null then
-    return (select v.verdict from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v);
+    return (select v.verdict from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v);
   end if;
   perform bugle.merged(null, p_name, p_output); -- not larger than a payload may be
   update bugle.step_records r

@@ -35,7 +35,7 @@ $$;
 comment on function bugle.history_day is 'The day whose leaf takes jobs that end now.';
 
 -- What became of words about jobs that are not held under that claim any more.
-create or replace function bugle.verdicts_on_others(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
+create or replace function bugle.verdicts_for_rest(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
 returns setof bugle.verdict
 language plpgsql stable
 as $$
@@ -61,7 +61,7 @@ begin
   where h.id <> all (p_done);
 end
 $$;
-comment on function bugle.verdicts_on_others is 'For jobs that were not held: repeated, if the worker itself ended the same claim before; gone, if there is no such job; else fenced.';
+comment on function bugle.verdicts_for_rest is 'For jobs that were not held: repeated, if the worker itself ended the same claim before; gone, if there is no such job; else fenced.';
 
 -- Rows are locked in id order first: two sessions that touch the same rows in different orders would deadlock. They are found
 -- one by one, then copied and deleted by their addresses: a join would be planned while the table is small, perhaps the other
@@ -140,7 +140,7 @@ begin
   if cardinality(p_jobs) > cardinality(v_ids) then
     return query
     select v.*
-    from bugle.verdicts_on_others(p_worker,
+    from bugle.verdicts_for_rest(p_worker,
       array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_ids) v;
   end if;
 end
@@ -253,7 +253,7 @@ begin
   from (
     select distinct j.queue from bugle.jobs_live j where j.id = any (v_held)) q;
   return query
-  select v.* from bugle.verdicts_on_others(p_worker, p_jobs, v_held) v;
+  select v.* from bugle.verdicts_for_rest(p_worker, p_jobs, v_held) v;
 end
 $$;
 comment on function bugle.give_back is 'Return jobs this worker holds and will not finish. The attempt is not counted.';
@@ -280,7 +280,7 @@ begin
   perform bugle.expect(v_run_at);
   perform bugle.release(v_held);
   return query
-  select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
+  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
 end
 $$;
 comment on function bugle.snooze is 'Put a job this worker holds off for a while. The attempt is not counted.';
@@ -301,7 +301,7 @@ begin
     select (h.id, 'cancelled', 'executor', null, bugle.bounded(p_error), null)::bugle.ending
     from unnest(v_held) h (id)));
   return query
-  select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
+  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
 end
 $$;
 comment on function bugle.give_up is 'End a job this worker holds as cancelled, at its executor''s word.';

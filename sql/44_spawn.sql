@@ -25,7 +25,7 @@ begin
     perform bugle.insert_jobs(v_children, p_job.id);
   end if;
   return query
-  select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
+  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
 end
 $$;
 comment on function bugle.spawn is 'Enqueue children of a job this worker holds and leave it waiting until all of them have ended; then it is run again, as the same attempt.';
@@ -72,7 +72,7 @@ begin
   else
     return query
     select v.verdict, null::bigint, null::text, null::boolean, null::text, null::text, null::jsonb, null::text
-    from bugle.verdicts_on_others(p_worker, array[p_job], '{}') v;
+    from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
   end if;
 end
 $$;

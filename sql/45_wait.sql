@@ -31,7 +31,7 @@ begin
   perform bugle.expect(v_answer_by);
   perform bugle.release(v_held);
   return query
-  select v.* from bugle.verdicts_on_others(p_worker, array[p_job], v_held) v;
+  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
 end
 $$;
 comment on function bugle.wait is 'Leave a job this worker holds waiting for an answer, at most for a while; null waits without end.';

@@ -164,7 +164,7 @@ begin
   end if;
   return query
   select v.*
-  from bugle.verdicts_on_others(p_worker,
+  from bugle.verdicts_for_rest(p_worker,
     array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_held) v;
 end
 $$;
