@@ -241,7 +241,7 @@ $$;
 comment on function bugle.resolve_step is 'Answer the step of a chain that waits: the chain goes on. False if the job is no chain.';
 
 -- From the beginning: nothing is done any more. What was tried, when, and how it failed is kept.
-create or replace function bugle.forget_steps(p_id bigint) returns void
+create or replace function bugle.reset_steps(p_id bigint) returns void
 language sql
 as $$
   update bugle.step_records r
@@ -255,4 +255,4 @@ as $$
   where j.id = p_id
     and (j.step is not null or j.context is not null)
 $$;
-comment on function bugle.forget_steps is 'Put a job back before its first step.';
+comment on function bugle.reset_steps is 'Put a job back before its first step.';

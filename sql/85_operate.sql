@@ -151,7 +151,7 @@ begin
     if p_verb = 'remove' then
       delete from bugle.step_records r where r.job = v_id;
     elsif p_verb = 'restart' and not p_from_failed_step then
-      perform bugle.forget_steps(v_id);
+      perform bugle.reset_steps(v_id);
     end if;
     if v_to not in ('completed', 'failed', 'cancelled') then
       update bugle.jobs_live j
