@@ -286,7 +286,7 @@ $$;
 comment on function bugle.snooze is 'Put a job this worker holds off for a while. The attempt is not counted.';
 
 -- cancelled: running -> cancelled. The executor itself says that there is nothing to do any more.
-create or replace function bugle.give_up(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_error text)
+create or replace function bugle.cancel_held(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_error text)
 returns setof bugle.verdict
 language plpgsql
 security definer
@@ -304,7 +304,7 @@ begin
   select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
 end
 $$;
-comment on function bugle.give_up is 'End a job this worker holds as cancelled, at its executor''s word.';
+comment on function bugle.cancel_held is 'End a job this worker holds as cancelled, at its executor''s word.';
 
 -- Reported while running; the newest report counts. A stale claim changes nothing and is not an error.
 create or replace function bugle.report_progress(

@@ -50,7 +50,7 @@ begin
       bugle.arm(bigint, text[]), bugle.arm(bigint, text[], integer[], bigint[]), bugle.scout, bugle.stand_down, bugle.claim,
       bugle.payloads(bigint, uuid, bigint[]), bugle.payloads(bigint, bigint[]), bugle.complete, bugle.complete_at,
       bugle.fail, bugle.give_back, bugle.snooze,
-      bugle.give_up, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
+      bugle.cancel_held, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then

@@ -118,7 +118,7 @@ async fn a_worker_login_cannot_end_a_job_that_another_worker_runs() {
         format!("complete({you}, array[({id}, {claim}, null)::bugle.finished_job])"),
         format!("fail({you}, array[({id}, {claim}, 'boom', null, true, null)::bugle.failed_job])"),
         format!("give_back({you}, array[{held}])"),
-        format!("give_up({you}, {held}, 'no')"),
+        format!("cancel_held({you}, {held}, 'no')"),
         format!("snooze({you}, {held}, '1 hour')"),
         format!("wait({you}, {held}, null, null)"),
         format!("spawn({you}, {held}, '[{{\"command\": \"noop\"}}]')"),

@@ -20,7 +20,7 @@ enum Verb {
     FailByAnotherWorker,
     Snooze,
     GiveBack,
-    GiveUp,
+    CancelHeld,
     Wait,
     Spawn,
     /// When its `run_at` has come.
@@ -59,7 +59,7 @@ const VERBS: [Verb; 29] = [
     FailByAnotherWorker,
     Snooze,
     GiveBack,
-    GiveUp,
+    CancelHeld,
     Wait,
     Spawn,
     Promote,
@@ -116,7 +116,7 @@ fn expected(verb: Verb, state: State) -> Answer {
         FailNotRetryable => ended_claim(Failed),
         Snooze => ended_claim(Scheduled),
         GiveBack => ended_claim(Ready),
-        GiveUp => ended_claim(Cancelled),
+        CancelHeld => ended_claim(Cancelled),
         Wait | Spawn => ended_claim(Waiting),
         CompleteWithAStaleClaim | CompleteByAnotherWorker | FailWithAStaleClaim | FailByAnotherWorker => match state {
             Scheduled | Ready | Running | Retrying | Paused | Waiting | Completed | Failed | Cancelled => Fenced,
@@ -226,7 +226,7 @@ async fn a_word_about_a_job_that_does_not_exist_is_answered_with_gone() {
     let job = Job::in_state(&owner, State::Running).await;
     let unknown = Job { id: -1, ..job };
 
-    for verb in [Complete, Fail, FailNotRetryable, Snooze, GiveBack, GiveUp, Wait, Spawn] {
+    for verb in [Complete, Fail, FailNotRetryable, Snooze, GiveBack, CancelHeld, Wait, Spawn] {
         let rows = owner.query(&unknown.sql(verb), &[]).await.unwrap();
         assert_eq!(rows[0].get::<_, String>(0), "gone", "{verb:?}");
     }
@@ -282,7 +282,7 @@ impl<'a> Job<'a> {
             State::Waiting => job.accept(Wait).await,
             State::Completed => job.accept(Complete).await,
             State::Failed => job.accept(FailNotRetryable).await,
-            State::Cancelled => job.accept(GiveUp).await,
+            State::Cancelled => job.accept(CancelHeld).await,
             State::Paused => {
                 job.accept(GiveBack).await;
                 job.accept(Pause).await;
@@ -365,7 +365,7 @@ impl<'a> Job<'a> {
             FailByAnotherWorker => fail(other, *id, 2, false),
             Snooze => format!("select verdict from bugle.snooze({worker}, {held}, '1 hour')"),
             GiveBack => format!("select verdict from bugle.give_back({worker}, array[{held}])"),
-            GiveUp => format!("select verdict from bugle.give_up({worker}, {held}, 'no')"),
+            CancelHeld => format!("select verdict from bugle.cancel_held({worker}, {held}, 'no')"),
             Wait => format!("select verdict from bugle.wait({worker}, {held}, 'secret', '1 hour')"),
             Spawn => format!("select verdict from bugle.spawn({worker}, {held}, '[{{\"command\": \"noop\"}}]')"),
             ResumeWith => format!("select nullif(bugle.resume_with({id}, '1', 'secret')::text, '')"),

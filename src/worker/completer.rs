@@ -248,7 +248,7 @@ async fn call(session: &Session, me: Identity, ends: &[End]) -> Result<Vec<Verdi
             How::Outcome(Outcome::Wait { token, at_most }) => {
                 calls::wait(session, me, first.held, token.as_deref(), *at_most).await
             }
-            How::Outcome(Outcome::Cancelled(why)) => calls::give_up(session, me, first.held, &clean(why)).await,
+            How::Outcome(Outcome::Cancelled(why)) => calls::cancel_held(session, me, first.held, &clean(why)).await,
             _ => Ok(Vec::new()),
         },
     }

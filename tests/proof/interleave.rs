@@ -59,7 +59,7 @@ const WAIT: Verb = (
 );
 const GIVE_UP: Verb = (
     "give up",
-    "select * from bugle.give_up({holder}, ({2}, 1)::bugle.held_job, 'no')",
+    "select * from bugle.cancel_held({holder}, ({2}, 1)::bugle.held_job, 'no')",
 );
 const PROGRESS: Verb = (
     "progress",

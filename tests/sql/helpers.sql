@@ -134,10 +134,10 @@ as $$
   select v.verdict from bugle.snooze(p_worker, test.nonce(p_worker), p_held, p_for) v
 $$;
 
-create function test.give_up(p_worker bigint, p_held bugle.held_job, p_error text) returns text
+create function test.cancel_held(p_worker bigint, p_held bugle.held_job, p_error text) returns text
 language sql
 as $$
-  select v.verdict from bugle.give_up(p_worker, test.nonce(p_worker), p_held, p_error) v
+  select v.verdict from bugle.cancel_held(p_worker, test.nonce(p_worker), p_held, p_error) v
 $$;
 
 create function test.wait(p_worker bigint, p_held bugle.held_job, p_token text default null, p_for interval default null) returns text

@@ -406,10 +406,10 @@ pub async fn wait(
         .map(verdicts)
 }
 
-pub async fn give_up(session: &Session, me: Identity, job: HeldJob, error: &str) -> Result<Vec<Verdict>> {
+pub async fn cancel_held(session: &Session, me: Identity, job: HeldJob, error: &str) -> Result<Vec<Verdict>> {
     session
         .query(
-            "select id, claim, verdict from bugle.give_up($1, $2, $3, $4)",
+            "select id, claim, verdict from bugle.cancel_held($1, $2, $3, $4)",
             &[&me.worker, &me.nonce, &job, &error],
         )
         .await

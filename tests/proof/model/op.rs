@@ -126,7 +126,7 @@ pub enum Word {
     Snooze,
     Wait,
     WaitWithToken,
-    GiveUp,
+    CancelHeld,
     GiveBack,
     Progress,
     /// The next step of a chain is done.
@@ -164,7 +164,7 @@ const WORDS: [Word; 14] = [
     Word::Snooze,
     Word::Wait,
     Word::WaitWithToken,
-    Word::GiveUp,
+    Word::CancelHeld,
     Word::GiveBack,
     Word::Progress,
     Word::StepDone,
@@ -341,7 +341,7 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
                 Word::Snooze => format!("select verdict from bugle.snooze({me}, {held}, '1 hour')"),
                 Word::Wait => format!("select verdict from bugle.wait({me}, {held}, null, '2 hours')"),
                 Word::WaitWithToken => format!("select verdict from bugle.wait({me}, {held}, 'secret', null)"),
-                Word::GiveUp => format!("select verdict from bugle.give_up({me}, {held}, 'no need')"),
+                Word::CancelHeld => format!("select verdict from bugle.cancel_held({me}, {held}, 'no need')"),
                 Word::GiveBack => format!("select verdict from bugle.give_back({me}, array[{held}])"),
                 Word::Progress => format!("select bugle.report_progress({me}, {held}, 50, 'half')::text"),
                 Word::StepDone => {

@@ -586,7 +586,7 @@ impl World {
                 job.becomes("waiting");
                 (job.answer_by, job.token) = (None, Some("secret"));
             }
-            Word::GiveUp => job.ends("cancelled", Some("executor")),
+            Word::CancelHeld => job.ends("cancelled", Some("executor")),
             Word::GiveBack => {
                 job.becomes("ready");
                 job.attempt -= 1;

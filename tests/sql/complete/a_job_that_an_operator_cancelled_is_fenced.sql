@@ -9,10 +9,10 @@ begin
   perform bugle.cancel(v_held.id);
   perform test.equal(test.complete(v_worker, v_held), 'fenced', 'complete');
   perform test.equal(test.fail(v_worker, v_held), 'fenced', 'fail');
-  perform test.equal(test.give_up(v_worker, v_held, 'no'), 'fenced', 'give_up');
+  perform test.equal(test.cancel_held(v_worker, v_held, 'no'), 'fenced', 'cancel_held');
 
-  perform test.equal(test.give_up(v_worker, v_own, 'no'), null, 'given up by its own executor');
-  perform test.equal(test.give_up(v_worker, v_own, 'no'), 'repeated', 'and told once more');
+  perform test.equal(test.cancel_held(v_worker, v_own, 'no'), null, 'given up by its own executor');
+  perform test.equal(test.cancel_held(v_worker, v_own, 'no'), 'repeated', 'and told once more');
 end
 $$;
 

@@ -14,7 +14,7 @@ begin
   perform test.equal(test.fail(v_worker, v_stale), 'fenced', 'fail');
   perform test.equal(test.give_back(v_worker, v_stale), 'fenced', 'give_back');
   perform test.equal(test.snooze(v_worker, v_stale, '1 hour'), 'fenced', 'snooze');
-  perform test.equal(test.give_up(v_worker, v_stale, 'no'), 'fenced', 'give_up');
+  perform test.equal(test.cancel_held(v_worker, v_stale, 'no'), 'fenced', 'cancel_held');
   perform test.equal(test.wait(v_worker, v_stale), 'fenced', 'wait');
   perform test.equal(bugle.report_progress(v_worker, test.nonce(v_worker), v_stale, 0.5, 'half'), false, 'report_progress');
 

@@ -11,7 +11,7 @@ begin
     'fail(%s, %L, array[(%s, 1, ''boom'', null, true, null)::bugle.failed_job])',
     'give_back(%s, %L, array[(%s, 1)::bugle.held_job])',
     'snooze(%s, %L, (%s, 1)::bugle.held_job, interval ''1 hour'')',
-    'give_up(%s, %L, (%s, 1)::bugle.held_job, ''no'')',
+    'cancel_held(%s, %L, (%s, 1)::bugle.held_job, ''no'')',
     'wait(%s, %L, (%s, 1)::bugle.held_job, null, null)',
     'report_progress(%s, %L, (%s, 1)::bugle.held_job, 1, null)',
     'attach(%s, %L, array[(%s, 1)::bugle.held_job])',

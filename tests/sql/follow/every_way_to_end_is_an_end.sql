@@ -7,13 +7,13 @@ declare
   v_id bigint;
   v_way text;
 begin
-  foreach v_way in array array['cancel', 'remove', 'give_up', 'reject', 'deadline', 'set_state failed', 'crash'] loop
+  foreach v_way in array array['cancel', 'remove', 'cancel_held', 'reject', 'deadline', 'set_state failed', 'crash'] loop
     v_workflow := test.workflow('{"a": {"max_attempts": 1}, "b": {"after": ["a"]}, "c": {"after": [{"job": "a", "on_failure": "run"}]}}');
     v_id := v_workflow -> 'a';
     case v_way
       when 'cancel' then perform bugle.cancel(v_id);
       when 'remove' then perform bugle.remove(v_id);
-      when 'give_up' then perform test.give_up(v_worker, test.running(v_worker, v_id), 'no');
+      when 'cancel_held' then perform test.cancel_held(v_worker, test.running(v_worker, v_id), 'no');
       when 'reject' then
         perform test.wait(v_worker, test.running(v_worker, v_id));
         perform bugle.reject(v_id, 'no');

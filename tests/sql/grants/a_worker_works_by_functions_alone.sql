@@ -15,7 +15,7 @@ begin
   perform bugle.heartbeat(v_me.worker, v_me.nonce, array[v_held], true);
   perform bugle.give_back(v_me.worker, v_me.nonce, array[v_held]);
   perform bugle.snooze(v_me.worker, v_me.nonce, v_held, '1 s'), bugle.wait(v_me.worker, v_me.nonce, v_held, 'x', '1 s'),
-    bugle.give_up(v_me.worker, v_me.nonce, v_held, 'x');
+    bugle.cancel_held(v_me.worker, v_me.nonce, v_held, 'x');
   perform bugle.fail(v_me.worker, v_me.nonce, '{}'), bugle.complete(v_me.worker, v_me.nonce, '{}');
   perform bugle.arm(v_me.worker, '{default}'), bugle.stand_down('{default}', '{sentinel}');
   perform bugle.attach(v_me.worker, v_me.nonce, '{}'), bugle.promote(), bugle.expire(), bugle.upkeep(), bugle.detach(v_me.worker, v_me.nonce);

@@ -23,7 +23,7 @@ begin
       when 'fail for good' then perform test.fail(v_worker, v_held, p_retryable => false);
       when 'give back' then perform test.give_back(v_worker, v_held);
       when 'snooze' then perform test.snooze(v_worker, v_held, '1 hour');
-      when 'give up' then perform test.give_up(v_worker, v_held, 'no');
+      when 'cancel' then perform test.cancel_held(v_worker, v_held, 'no');
       when 'wait' then perform test.wait(v_worker, v_held);
       when 'cancel' then perform bugle.cancel(v_held.id);
       when 'rescue' then

@@ -7,7 +7,7 @@ declare
   v_given_up constant bugle.held_job := test.running(v_worker);
 begin
   perform test.fail(v_worker, v_failed, 'boom', 'e1', p_retryable => false);
-  perform test.give_up(v_worker, v_given_up, 'no');
+  perform test.cancel_held(v_worker, v_given_up, 'no');
 
   perform test.equal((select jsonb_agg(to_jsonb(d) - 'started_at') from bugle.dead_letters d), jsonb_build_array(jsonb_build_object(
     'id', v_failed.id, 'command', 'noop', 'queue', 'default', 'payload', '{"a": 1}'::jsonb, 'reason', 'not_retryable', 'last_error', 'boom',
