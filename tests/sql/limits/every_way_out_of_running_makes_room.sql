@@ -8,7 +8,7 @@ declare
   v_way text;
 begin
   perform bugle.set_limits('single', p_max_running => 1);
-  foreach v_way in array array['complete', 'fail', 'fail for good', 'give back', 'snooze', 'give up', 'wait', 'cancel', 'rescue'] loop
+  foreach v_way in array array['complete', 'fail', 'fail for good', 'give back', 'snooze', 'cancel held', 'wait', 'cancel', 'rescue'] loop
     perform bugle.remove_where(p_queue => 'single');
     perform bugle.enqueue('noop', p_queue => 'single') from generate_series(1, 2);
     if v_way = 'rescue' then
@@ -23,7 +23,7 @@ begin
       when 'fail for good' then perform test.fail(v_worker, v_held, p_retryable => false);
       when 'give back' then perform test.give_back(v_worker, v_held);
       when 'snooze' then perform test.snooze(v_worker, v_held, '1 hour');
-      when 'cancel' then perform test.cancel_held(v_worker, v_held, 'no');
+      when 'cancel held' then perform test.cancel_held(v_worker, v_held, 'no');
       when 'wait' then perform test.wait(v_worker, v_held);
       when 'cancel' then perform bugle.cancel(v_held.id);
       when 'rescue' then
