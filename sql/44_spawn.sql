@@ -50,7 +50,7 @@ comment on function bugle.results_of is 'What a job waits or waited for, its dep
 
 -- The same, asked by the executor. Stable, so that both looks are at one moment: a claim that is current there was made after
 -- the last child had ended. One that was frozen meanwhile must not see the children another claim has spawned since.
-create or replace function bugle.kin(p_worker bigint, p_nonce uuid, p_job bugle.held_job)
+create or replace function bugle.dependency_results(p_worker bigint, p_nonce uuid, p_job bugle.held_job)
 returns table (
   verdict text, job bigint, name text, child boolean, state text, reason text, result jsonb, error text)
 language plpgsql stable
@@ -76,4 +76,4 @@ begin
   end if;
 end
 $$;
-comment on function bugle.kin is 'What a job this worker holds needed, and what its children did; or the verdict, if it holds the job no more.';
+comment on function bugle.dependency_results is 'What a job this worker holds needed, and what its children did; or the verdict, if it holds the job no more.';

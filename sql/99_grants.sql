@@ -98,7 +98,7 @@ begin
     grant execute on function bugle.results_of, bugle.workflow, bugle.subscribe, bugle.unsubscribe, bugle.attend to bugle_viewer;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
-    grant execute on function bugle.spawn, bugle.kin, bugle.results_of, bugle.subscribe, bugle.unsubscribe, bugle.attend to bugle_worker;
+    grant execute on function bugle.spawn, bugle.dependency_results, bugle.results_of, bugle.subscribe, bugle.unsubscribe, bugle.attend to bugle_worker;
   end if;
   if exists (select from pg_roles r where r.rolname = 'bugle_operator') then
     grant execute on function bugle.resume_with, bugle.answer, bugle.results_of, bugle.workflow to bugle_operator;

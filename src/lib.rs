@@ -277,7 +277,7 @@ pub use db::connect;
 pub use error::{Code, Error, Result};
 pub use execute::context::Context;
 pub use execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome, Registry};
-pub use execute::family::Kin;
+pub use execute::family::DependencyResult;
 pub use execute::stage::{self, Next, Stage};
 pub use job::{Claim, ClaimedJob, HeldJob, JobId, Place, State};
 pub use worker::shutdown::Shutdown;

@@ -35,7 +35,7 @@ async fn a_workflow_runs_in_the_order_of_its_arrows_and_hands_results_on() {
             let needed = context.dependencies().await?;
             let told = needed
                 .iter()
-                .map(|kin| format!("{} {}", kin.name.as_deref().unwrap(), kin.state));
+                .map(|other| format!("{} {}", other.name.as_deref().unwrap(), other.state));
             Ok(told.collect::<Vec<_>>())
         });
     let worker = database.worker(&[("default", 8)], registry);

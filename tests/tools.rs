@@ -293,7 +293,10 @@ async fn the_doctor_tells_that_the_clock_of_the_database_was_set_back() {
     owner.batch_execute(step).await.unwrap();
 
     let unnoticed = bugle(&database, "viewer", &["doctor"]).await;
-    owner.batch_execute("select bugle.run_maintenance(0, false)").await.unwrap();
+    owner
+        .batch_execute("select bugle.run_maintenance(0, false)")
+        .await
+        .unwrap();
     let noticed = bugle(&database, "viewer", &["doctor"]).await;
 
     assert_eq!(unnoticed.code, 1, "{}", unnoticed.out);

@@ -226,7 +226,16 @@ async fn a_word_about_a_job_that_does_not_exist_is_answered_with_gone() {
     let job = Job::in_state(&owner, State::Running).await;
     let unknown = Job { id: -1, ..job };
 
-    for verb in [Complete, Fail, FailNotRetryable, Snooze, GiveBack, CancelHeld, Wait, Spawn] {
+    for verb in [
+        Complete,
+        Fail,
+        FailNotRetryable,
+        Snooze,
+        GiveBack,
+        CancelHeld,
+        Wait,
+        Spawn,
+    ] {
         let rows = owner.query(&unknown.sql(verb), &[]).await.unwrap();
         assert_eq!(rows[0].get::<_, String>(0), "gone", "{verb:?}");
     }

@@ -14,7 +14,7 @@ use crate::job::JobId;
 
 /// A job that another has waited for: a child, or one it came after.
 #[derive(Debug, Clone)]
-pub struct Kin {
+pub struct DependencyResult {
     /// Its id.
     pub id: JobId,
     /// What the workflow calls it, if it has a name.
@@ -29,7 +29,7 @@ pub struct Kin {
     pub error: Option<String>,
 }
 
-impl Kin {
+impl DependencyResult {
     /// Whether it completed.
     pub fn is_completed(&self) -> bool {
         self.state == "completed"
@@ -122,20 +122,20 @@ impl Context {
     ///
     /// # Errors
     /// If the database cannot be reached, or the claim is no longer current.
-    pub async fn children(&self) -> Result<Vec<Kin>> {
-        self.kin(true).await
+    pub async fn children(&self) -> Result<Vec<DependencyResult>> {
+        self.dependency_results(true).await
     }
 
     /// The jobs this one came after, in the order of their ids.
     ///
     /// # Errors
     /// If the database cannot be reached, or the claim is no longer current.
-    pub async fn dependencies(&self) -> Result<Vec<Kin>> {
-        self.kin(false).await
+    pub async fn dependencies(&self) -> Result<Vec<DependencyResult>> {
+        self.dependency_results(false).await
     }
 
-    async fn kin(&self, child: bool) -> Result<Vec<Kin>> {
-        calls::kin(
+    async fn dependency_results(&self, child: bool) -> Result<Vec<DependencyResult>> {
+        calls::dependency_results(
             &**self.database().await?,
             self.inner.identity,
             self.inner.job.held,

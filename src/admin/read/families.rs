@@ -7,7 +7,7 @@ use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
-/// A job as another's kin, without its result.
+/// A job that another depends on, without its result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Relative {
     /// `bugle.jobs.id`.

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, GenericClient, Row};
 use crate::client::result::Ended;
 use crate::db::connect::{Session, Unnamed};
 use crate::error::{Error, Result};
-use crate::execute::family::Kin;
+use crate::execute::family::DependencyResult;
 use crate::job::{HeldJob, JobId};
 use crate::worker::Identity;
 
@@ -60,11 +60,16 @@ fn not_held(held: HeldJob, verdict: &str) -> Error {
 }
 
 /// The children of a job, or what it came after.
-pub async fn kin(client: &impl GenericClient, me: Identity, held: HeldJob, child: bool) -> Result<Vec<Kin>> {
+pub async fn dependency_results(
+    client: &impl GenericClient,
+    me: Identity,
+    held: HeldJob,
+    child: bool,
+) -> Result<Vec<DependencyResult>> {
     let rows = client
         .ask(
             "select k.verdict, k.job, k.name, k.state, k.reason, k.result, k.error \
-             from bugle.kin($1, $2, row($3, $4)::bugle.held_job) k \
+             from bugle.dependency_results($1, $2, row($3, $4)::bugle.held_job) k \
              where k.verdict is not null or k.child = $5",
             &[&me.worker, &me.nonce, &held.id, &held.claim, &child],
         )
@@ -72,7 +77,7 @@ pub async fn kin(client: &impl GenericClient, me: Identity, held: HeldJob, child
     rows.iter()
         .map(|row| match row.try_get(0)? {
             Some(verdict) => Err(not_held(held, verdict)),
-            None => Ok(Kin {
+            None => Ok(DependencyResult {
                 id: row.try_get(1)?,
                 name: row.try_get(2)?,
                 state: row.try_get(3)?,

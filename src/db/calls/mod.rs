@@ -22,7 +22,7 @@ use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::worker::Identity;
 
 pub use complete::{FinishedJob, complete, complete_at, complete_in};
-pub use family::{attend, endings, enqueue_job, enqueue_workflow, kin, spawn};
+pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workflow, spawn};
 pub use keep::{Pulse, heartbeat, is_sent_home, not_held, promote, unnamed, upkeep};
 pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
