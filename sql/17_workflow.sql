@@ -1,8 +1,8 @@
 -- workflow: insert -> waiting, ready, scheduled. Jobs that start when others are done, enqueued in one call by everyone who may
--- enqueue, or by a running executor for its own job (44_spawn.sql).
+-- enqueue, or by a running executor for its own job (45_wait.sql).
 --
 -- Ids are given along the graph, so a job always has a higher id than those it needs: what ends can lock what it starts in the
--- order of ids (42_follow.sql). All is checked before anything is stored.
+-- order of ids (42_dependants.sql). All is checked before anything is stored.
 
 create or replace function bugle.refuse_workflow(p_name text, p_message text, p_hint text) returns void
 language plpgsql

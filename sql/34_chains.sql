@@ -1,4 +1,4 @@
--- chains: which there are, and who can run them. Used by enqueues, claims and the keeper; see 35_chain.sql for how they are run.
+-- chains: which there are, and who can run them. Used by enqueues, claims and the keeper; see 35_steps.sql for how they are run.
 
 -- What a chain still has to do.
 create or replace function bugle.remaining(p_steps text[], p_step integer) returns text[]

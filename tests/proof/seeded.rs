@@ -84,7 +84,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "completion does not look at the claim",
         patches: &[(
-            "40_complete",
+            "40_end",
             "      where j.id = f.id\n        and j.claim = f.claim\n        and j.worker = p_worker\n",
             "      where j.id = f.id\n",
         )],
@@ -104,7 +104,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "snooze and give back do not look at the claim",
         patches: &[(
-            "40_complete",
+            "40_end",
             "    where j.claim = h.claim\n      and j.worker = p_worker\n      and j.state = 'running'\n    order by j.id",
             "    where j.state = 'running'\n    order by j.id",
         )],
@@ -113,7 +113,7 @@ static BUGS: [Bug; 39] = [
     },
     Bug {
         name: "a stale word is answered as if it had been taken",
-        patches: &[("40_complete", "  where h.id <> all (p_done);", "  where false;")],
+        patches: &[("40_end", "  where h.id <> all (p_done);", "  where false;")],
         scenario: Zombie,
         caught_as: Kind::Undone,
     },
@@ -162,7 +162,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "a job given back has lost an attempt",
         patches: &[(
-            "40_complete",
+            "40_end",
             "  set state = 'ready',\n    attempt = j.attempt - 1,\n",
             "  set state = 'ready',\n",
         )],
@@ -172,7 +172,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "a completed job is not kept",
         patches: &[(
-            "40_complete",
+            "40_end",
             "  if (select s.keep_completed from bugle.settings s) then",
             "  if (select not s.keep_completed from bugle.settings s) then",
         )],
@@ -182,7 +182,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "a cancelled job is not kept",
         patches: &[(
-            "40_complete",
+            "40_end",
             "    where g.final_state <> 'completed'\n      or (select s.keep_completed from bugle.settings s)\n",
             "    where g.final_state <> 'cancelled'\n",
         )],
@@ -309,7 +309,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "a batch is locked out of order",
         patches: &[(
-            "40_complete",
+            "40_end",
             "unnest(p_jobs) d order by d.id, d.claim desc) f\n    cross join lateral (\n      select j.ctid, j.watched",
             "unnest(p_jobs) d order by d.id desc, d.claim desc) f\n    cross join lateral (\n      select j.ctid, j.watched",
         )],
@@ -409,7 +409,7 @@ static BUGS: [Bug; 39] = [
                 "      last_error_code = 'worker_lost',\n      step = 0,\n      updated_at",
             ),
             (
-                "35_chain",
+                "35_steps",
                 "      and r.state in ('done', 'skipped'))\n",
                 "      and r.state = 'skipped')\n",
             ),
@@ -420,7 +420,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "a step is passed over",
         patches: &[(
-            "35_chain",
+            "35_steps",
             "  set step = p_position,\n",
             "  set step = least(p_position + 1, cardinality(j.steps)),\n",
         )],
@@ -436,7 +436,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "what has failed counts as done",
         patches: &[(
-            "42_follow",
+            "42_dependants",
             "unnest(p_ended) e where e.state <> 'completed');",
             "unnest(p_ended) e where false);",
         )],
@@ -446,7 +446,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "the first end of many is taken for the last",
         patches: &[(
-            "42_follow",
+            "42_dependants",
             "    set outstanding = nullif(j.outstanding - s.count, 0),\n      state = case\n        when j.outstanding > s.count or j.state = 'paused'",
             "    set outstanding = null,\n      state = case\n        when j.state = 'paused'",
         )],
