@@ -1,15 +1,19 @@
--- One table for the user, a few behind it.
+-- Jobs: one table for the user, a few behind it.
 --
--- bugle.jobs is what people insert into and select from. It is partitioned by state, so that the hot part stays as small
--- as the backlog: live jobs in jobs_live, which has every index the engine needs, and finished ones in history tables
--- that are partitioned again by UTC day, because they leave by the day.
+-- bugle.jobs is what people insert into and select from. It is partitioned by state, so that the hot part stays as
+-- small as the backlog: live jobs in jobs_live, which has every index the engine needs, and finished ones in history
+-- tables that are partitioned again by UTC day, because they leave by the day.
 
-create sequence bugle.job_ids as bigint;
+comment on schema bugle is
+  'Bugle, a Postgres-native job runner. Enqueue with INSERT INTO bugle.jobs; read bugle.jobs and the views.';
 
 create table bugle.jobs (
-  -- not an identity column: those are not inherited by partitions before PostgreSQL 17
-  id bigint not null default nextval('bugle.job_ids'),
+  -- Always from the sequence: an INSERT that gives an id is rejected by Postgres itself (428C9), at no cost for the
+  -- others. Before PostgreSQL 17 partitions do not inherit it; the engine's own inserts into them name the id.
+  id bigint generated always as identity (sequence name bugle.job_ids),
   state text not null default 'ready',
+
+  -- set by the application, all but the command with a default
   command text not null,
   payload jsonb not null default '{}',
   queue text not null default 'default',
@@ -20,6 +24,17 @@ create table bugle.jobs (
   max_attempts integer,
   retry_policy text,
   headers jsonb,
+  unique_key text,
+  idempotency_key text,
+  idempotency_ttl interval,
+  order_key text,
+  limit_key text,
+  fair_key text,
+  steps text[],
+  on_success text,
+  on_failure text,
+
+  -- written by the engine
   attempt integer not null default 0,
   crashes integer not null default 0,
   claim bigint not null default 0,
@@ -33,24 +48,102 @@ create table bugle.jobs (
   paused_from text,
   answer_by timestamptz,
   answer_token text,
+  answer jsonb,
+  step integer,
+  context jsonb,
+  parent bigint,
+  outstanding integer,
+  -- the one column every outcome looks at: is there anything else to do?
+  watched boolean,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   first_started_at timestamptz,
   started_at timestamptz,
   finished_at timestamptz,
-  day date,
-  constraint state_is_known check (state in (
-    'scheduled', 'ready', 'running', 'retrying', 'paused', 'waiting', 'completed', 'failed', 'cancelled')),
-  constraint running_jobs_have_a_claim check (
-    state <> 'running' or (claim > 0 and attempt > 0 and worker is not null and started_at is not null)),
-  constraint finished_jobs_say_when check (
-    (state in ('completed', 'failed', 'cancelled')) = (finished_at is not null)),
-  constraint paused_jobs_know_where_they_were check ((state = 'paused') = (paused_from is not null)),
-  constraint failed_jobs_say_why check (state <> 'failed' or reason is not null)
+  day date
 ) partition by list (state);
 
+comment on table bugle.jobs is
+  'One row is one job: a command to run, and its state. Insert command and payload; everything else has a default.';
+comment on column bugle.jobs.id is 'Assigned by the database, rising; it cannot be set. INSERT … RETURNING id.';
+comment on column bugle.jobs.state is
+  'scheduled, ready, running, retrying, paused or waiting; in the end completed, failed or cancelled. Changed by '
+  'functions only.';
+comment on column bugle.jobs.command is 'What to do: the name an executor is registered for in a worker.';
+comment on column bugle.jobs.payload is 'The data for the executor: any JSON, up to settings.max_payload_bytes.';
+comment on column bugle.jobs.queue is
+  'The queue it waits in. Workers say which ones they serve. A new name needs no setup.';
+comment on column bugle.jobs.priority is 'Smaller runs sooner; equal ones in the order of their ids.';
+comment on column bugle.jobs.run_at is
+  'Not before this time. A job with a time ahead is scheduled; after a failure this is the time of the next attempt.';
+comment on column bugle.jobs.deadline is
+  'The last moment at which it may be started; after it the job fails. Null: any time.';
+comment on column bugle.jobs.timeout is 'How long one attempt may take. Null: as its command says, or without limit.';
+comment on column bugle.jobs.max_attempts is 'Retries plus one. Null: as its command or its retry policy says.';
+comment on column bugle.jobs.retry_policy is 'A name from bugle.retry_policies. Null: as its command says, or default.';
+comment on column bugle.jobs.headers is 'Names and values that travel with the job, for tracing and the like.';
+comment on column bugle.jobs.unique_key is 'At most one live job of a command has the same key. Null: any number.';
+comment on column bugle.jobs.idempotency_key is
+  'One job of a command has the same key until it expires, even if that job has ended. The id of a message, for '
+  'example.';
+comment on column bugle.jobs.idempotency_ttl is 'How long the idempotency_key is remembered. Null: 24 hours.';
+comment on column bugle.jobs.order_key is
+  'Jobs of one queue and key run one after another, in order of their ids. Null: alone.';
+comment on column bugle.jobs.limit_key is
+  'Counts for the limits its queue sets for each key. Null: only for those of the queue.';
+comment on column bugle.jobs.fair_key is
+  'Keys of one queue take turns, a tenant for example. Null: these jobs take turns as one key.';
+comment on column bugle.jobs.steps is
+  'Makes the job a chain: commands that are run in order, in one worker. Its command is then only a name.';
+comment on column bugle.jobs.on_success is 'The command of a job that is enqueued when this one is completed.';
+comment on column bugle.jobs.on_failure is 'The command of a job that is enqueued when this one has failed.';
+comment on column bugle.jobs.attempt is
+  'How often it was started: 1 while the first attempt runs. Giving back and snoozing take it back, a crash keeps it.';
+comment on column bugle.jobs.crashes is 'How often its worker was lost while it ran. At settings.crash_limit it fails.';
+comment on column bugle.jobs.claim is
+  'Rises each time it is claimed. A call about it under an older number is rejected.';
+comment on column bugle.jobs.worker is 'The worker that runs it, or ran it last: bugle.workers.id.';
+comment on column bugle.jobs.reason is
+  'Why it ended as it did: attempts_exhausted, not_retryable, deadline, timeout, crash_loop, answer_overdue, '
+  'dependency_failed, rejected, executor …';
+comment on column bugle.jobs.result is 'What the executor, or an answer from outside, returned.';
+comment on column bugle.jobs.last_error is
+  'What went wrong last, with its causes; at most 10,000 characters. All errors are in bugle.attempts.';
+comment on column bugle.jobs.last_error_code is
+  'The same as a short code, where the executor gave one: timeout, panic, worker_lost …';
+comment on column bugle.jobs.progress is 'How far the running attempt is, as its executor reports it.';
+comment on column bugle.jobs.progress_note is 'What it is doing at the moment.';
+comment on column bugle.jobs.paused_from is 'The state a paused job goes back to when it is resumed.';
+comment on column bugle.jobs.answer_by is
+  'A waiting job that is not answered by then fails. Null: it waits without end.';
+comment on column bugle.jobs.answer_token is 'Must come with the answer to a waiting job, if it is set.';
+comment on column bugle.jobs.answer is 'The answer with which its executor continues: bugle.resume_with.';
+comment on column bugle.jobs.step is 'How many of the steps are done.';
+comment on column bugle.jobs.context is
+  'The merged output of the steps so far. Laid over the payload for the next one.';
+comment on column bugle.jobs.parent is 'The job whose executor spawned this one.';
+comment on column bugle.jobs.outstanding is 'For how many other jobs it still waits.';
+comment on column bugle.jobs.watched is
+  'Whether something is to be done when it ends: other jobs wait for it, or a command follows it.';
+comment on column bugle.jobs.created_at is 'When it was enqueued.';
+comment on column bugle.jobs.updated_at is 'When its state last changed, or progress was reported.';
+comment on column bugle.jobs.first_started_at is 'When its first attempt began.';
+comment on column bugle.jobs.started_at is 'When its latest attempt began.';
+comment on column bugle.jobs.finished_at is 'When it came to its final state.';
+comment on column bugle.jobs.day is 'The day of history (UTC) that a finished job is kept with, and dropped with.';
+comment on sequence bugle.job_ids is 'The ids of bugle.jobs.';
+
+-- Checks stand where they can fail, and nowhere else: every INSERT and UPDATE reads and plans them anew. Five of them
+-- on bugle.jobs were more than a quarter of the cost of inserting one job. That a state is known follows from the
+-- partitions: there is none for any other.
+
 create table bugle.jobs_live
-  partition of bugle.jobs for values in ('scheduled', 'ready', 'running', 'retrying', 'paused', 'waiting')
+  partition of bugle.jobs (
+    constraint live_jobs_are_not_finished check (finished_at is null),
+    constraint running_jobs_have_a_claim check (
+      state <> 'running' or (claim > 0 and attempt > 0 and worker is not null and started_at is not null)),
+    constraint paused_jobs_know_where_they_were check ((state = 'paused') = (paused_from is not null)))
+  for values in ('scheduled', 'ready', 'running', 'retrying', 'paused', 'waiting')
   -- Every job leaves two dead rows here. Vacuum by count, not by share of the table: a share of an almost empty table
   -- is nothing, a share of ten million is too late.
   with (
@@ -58,31 +151,76 @@ create table bugle.jobs_live
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 10000);
 
-alter table bugle.jobs_live add constraint jobs_live_pkey primary key (id);
+comment on table bugle.jobs_live is
+  'Part of bugle.jobs: everything that is not finished, with all indexes the engine needs.';
 
--- The claim's index. The command is in front of the order, so that a worker which serves one command never walks over a
--- million waiting jobs of another.
-create index jobs_live_claimable on bugle.jobs_live (queue, command, priority, id) where state = 'ready';
+-- A claim writes a new version of its job's row, and with it an entry beside the old one in this index. Pages that are
+-- half full have room for it; full ones were split, or searched for dead entries, by every claim of a backlog.
+alter table bugle.jobs_live add constraint jobs_live_pkey primary key (id) with (fillfactor = 50);
 
-create index jobs_live_due on bugle.jobs_live (run_at) where state in ('scheduled', 'retrying');
+-- The claim's index. The command comes before the order, so that a worker which serves one command never walks over a
+-- million waiting jobs of another. Jobs with a key are in the indexes below: a search for jobs without keys would walk
+-- over all that are held up by theirs.
+create index jobs_live_claimable on bugle.jobs_live (queue, command, priority, id)
+  where state = 'ready' and fair_key is null and order_key is null and limit_key is null;
+create index jobs_live_keyed on bugle.jobs_live (queue, command, priority, id)
+  where state = 'ready' and fair_key is null and (order_key is not null or limit_key is not null);
 
-create index jobs_live_deadline on bugle.jobs_live (deadline) where deadline is not null and state <> 'running';
+-- Claims skip from key to key by the next three indexes. Each skip compares every entry on the rest of a page: as text,
+-- in the order of the database's language, that was most of its cost. Hashes compare as numbers, and the order of keys
+-- does not matter.
+--
+-- Of each fair key first the jobs that nothing else can hold up.
+create index jobs_live_fair on bugle.jobs_live (
+  hashtextextended(queue, 0), hashtextextended(command, 0), hashtextextended(fair_key, 0),
+  (order_key is not null or limit_key is not null), priority, id)
+  where state = 'ready' and fair_key is not null;
+create index jobs_live_limited on bugle.jobs_live (
+  hashtextextended(queue, 0), hashtextextended(command, 0), hashtextextended(limit_key, 0), priority, id)
+  where state = 'ready' and limit_key is not null;
+-- Of each order key first what runs, then what may block it (retrying, paused, waiting, postponed), then what is ready.
+-- If the first one is ready, nothing blocks it. A job that was never started and waits for its time or for other jobs
+-- blocks nobody.
+create index jobs_live_ordered on bugle.jobs_live (
+  hashtextextended(queue, 0), hashtextextended(order_key, 0),
+  (case state when 'running' then 0 when 'ready' then 2 else 1 end), id)
+  where order_key is not null and (state not in ('scheduled', 'waiting') or first_started_at is not null);
 
--- Spelled with "like", so that only queries which mean this index (rescue, attach, running_jobs) enter by it. Statistics taken
--- while nothing ran promise that it is empty, and a completion that believed them compared every running job with every
--- finished one: 1,000 jobs/s instead of 20,000.
+-- The claim's index for chains: by a hash of the steps that are left, so that a worker never walks over chains it
+-- cannot continue.
+create index jobs_live_claimable_chains
+  on bugle.jobs_live (queue, hash_array_extended(steps[coalesce(step, 0) + 1:], 0), priority, id)
+  where state = 'ready' and steps is not null;
+
+-- Spelled with "like", so that only queries which mean this index (rescue, attach, running_jobs) use it. Statistics
+-- taken while nothing ran promise that it is empty, and a completion that believed them compared every running job with
+-- every finished one: 1,000 jobs/s instead of 20,000.
 create index jobs_live_running on bugle.jobs_live (worker) where state like 'running';
 
+-- With the columns that are counted, so that counting fetches no rows.
+create index jobs_live_due on bugle.jobs_live (run_at) include (queue, state) where state in ('scheduled', 'retrying');
+create index jobs_live_deadline on bugle.jobs_live (deadline) where deadline is not null and state <> 'running';
 create index jobs_live_answer_due on bugle.jobs_live (answer_by) where state = 'waiting';
+create index jobs_live_paused on bugle.jobs_live (queue) where state = 'paused';
 
-create table bugle.jobs_ended
-  partition of bugle.jobs for values in ('completed', 'cancelled')
-  partition by list (day);
+-- Live jobs only: two jobs with the same key can be in history.
+create unique index jobs_live_unique_key on bugle.jobs_live (command, unique_key) where unique_key is not null;
 
-create table bugle.jobs_failed
-  partition of bugle.jobs for values in ('failed')
-  partition by list (day);
+-- Outlives the job it names. No foreign key: bugle.jobs is partitioned by state, and a job may be dropped before its
+-- key.
+create table bugle.idempotency_keys (
+  command text not null,
+  key text not null,
+  job bigint not null,
+  expires_at timestamptz not null,
+  primary key (command, key)
+);
 
--- Where a final state inserted by hand lands: the engine always names a day. Both refuse every row (10_enqueue.sql).
-create table bugle.jobs_ended_by_hand partition of bugle.jobs_ended for values in (null);
-create table bugle.jobs_failed_by_hand partition of bugle.jobs_failed for values in (null);
+comment on table bugle.idempotency_keys is
+  'Which job was enqueued under which idempotency_key, until the key expires. Written with the job.';
+comment on column bugle.idempotency_keys.command is 'bugle.jobs.command.';
+comment on column bugle.idempotency_keys.key is 'bugle.jobs.idempotency_key.';
+comment on column bugle.idempotency_keys.job is 'bugle.jobs.id. The job may be gone already.';
+comment on column bugle.idempotency_keys.expires_at is 'From then on the key can be used again.';
+
+create index idempotency_keys_expires_at on bugle.idempotency_keys (expires_at);

@@ -1,4 +1,32 @@
--- Which days of history exist, and what happened in each failed attempt.
+-- History: finished jobs by the day, which days exist, and what happened in each failed attempt.
+
+create table bugle.jobs_ended
+  partition of bugle.jobs (
+    constraint finished_jobs_say_when check (finished_at is not null))
+  for values in ('completed', 'cancelled')
+  partition by list (day);
+
+comment on table bugle.jobs_ended is 'Part of bugle.jobs: completed and cancelled jobs, a leaf for each day.';
+
+create table bugle.jobs_failed
+  partition of bugle.jobs (
+    constraint finished_jobs_say_when check (finished_at is not null),
+    constraint failed_jobs_say_why check (reason is not null))
+  for values in ('failed')
+  partition by list (day);
+
+comment on table bugle.jobs_failed is 'Part of bugle.jobs: failed jobs, the dead letters, a leaf for each day.';
+
+-- Where a final state inserted by hand lands: the engine always names a day. Both reject every row (10_enqueue.sql).
+-- They have a key nevertheless: with a publication FOR ALL TABLES, Postgres rejects every UPDATE and DELETE that names
+-- a table without one, even if it is empty.
+create table bugle.jobs_ended_by_hand partition of bugle.jobs_ended (primary key (id)) for values in (null);
+
+comment on table bugle.jobs_ended_by_hand is 'Always empty: refuses final states that are inserted by hand.';
+
+create table bugle.jobs_failed_by_hand partition of bugle.jobs_failed (primary key (id)) for values in (null);
+
+comment on table bugle.jobs_failed_by_hand is 'Always empty: refuses final states that are inserted by hand.';
 
 -- One row for each day's leaf of jobs_ended and jobs_failed. A completion looks here for the newest day that exists, so
 -- that it never fails for want of a partition.
@@ -10,6 +38,13 @@ create table bugle.history_days (
   primary key (kind, day),
   constraint kind_is_known check (kind in ('ended', 'failed'))
 );
+
+comment on table bugle.history_days is
+  'The days of history that exist. A job that ends when its day is missing is kept with the newest one.';
+comment on column bugle.history_days.kind is 'ended or failed.';
+comment on column bugle.history_days.day is 'The day, in UTC.';
+comment on column bugle.history_days.leaf is 'The table that holds its jobs.';
+comment on column bugle.history_days.retired_at is 'When it was emptied, to be dropped when nobody reads it.';
 
 create table bugle.attempts (
   job bigint not null,
@@ -23,4 +58,14 @@ create table bugle.attempts (
   primary key (job, claim)
 );
 
-create index attempts_ended_at on bugle.attempts using brin (ended_at) with (pages_per_range = 32, autosummarize = on);
+comment on table bugle.attempts is 'One row for each attempt that failed, as long as its job is kept.';
+comment on column bugle.attempts.job is 'bugle.jobs.id.';
+comment on column bugle.attempts.claim is 'The claim under which it ran.';
+comment on column bugle.attempts.attempt is '1 for the first attempt.';
+comment on column bugle.attempts.worker is 'bugle.workers.id.';
+comment on column bugle.attempts.started_at is 'When it began.';
+comment on column bugle.attempts.ended_at is 'When its failure was reported, or its worker given up for lost.';
+comment on column bugle.attempts.code is 'A short code, where there is one: timeout, panic, worker_lost …';
+comment on column bugle.attempts.error is 'What went wrong, with its causes; at most 10,000 characters.';
+
+create index attempts_by_end on bugle.attempts (ended_at);

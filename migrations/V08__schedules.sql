@@ -1,4 +1,4 @@
--- Recurring jobs: what is enqueued again and again, and which of its times have been dealt with.
+-- Schedules: recurring jobs, and which of their times have been dealt with.
 
 create table bugle.schedules (
   name text primary key,
@@ -13,6 +13,7 @@ create table bugle.schedules (
   max_attempts integer,
   retry_policy text,
   headers jsonb,
+  steps text[],
   misfire text not null default 'run_once',
   catch_up_limit integer not null default 10,
   overlap text not null default 'allow',
@@ -32,10 +33,40 @@ create table bugle.schedules (
   constraint a_schedule_ends_after_it_starts check (ends_at >= starts_at)
 ) with (fillfactor = 70);
 
+comment on table bugle.schedules is
+  'Recurring jobs: by a cron expression in a time zone, or by an interval. Inserted by people.';
+comment on column bugle.schedules.name is 'Names it in every verb, and in the header "schedule" of its jobs.';
+comment on column bugle.schedules.cron is
+  'When: 5 fields (minute hour day-of-month month day-of-week), 6 with the second first, or @daily and the like.';
+comment on column bugle.schedules.every is
+  'When: the interval between slots, counted from starts_at or created_at without drift. Either this or cron.';
+comment on column bugle.schedules.timezone is 'The time zone of cron.';
+comment on column bugle.schedules.command is 'What its jobs do.';
+comment on column bugle.schedules.payload is 'The data of its jobs.';
+comment on column bugle.schedules.queue is 'The queue its jobs wait in.';
+comment on column bugle.schedules.priority is 'Of its jobs: smaller runs sooner.';
+comment on column bugle.schedules.timeout is 'How long one attempt of a job may take.';
+comment on column bugle.schedules.max_attempts is 'How often a job is attempted: retries plus one.';
+comment on column bugle.schedules.retry_policy is 'How a job is retried: bugle.retry_policies.name.';
+comment on column bugle.schedules.headers is 'Names and values that travel with its jobs, besides schedule and slot.';
+comment on column bugle.schedules.steps is 'Makes its jobs chains: the commands of their steps, in order.';
+comment on column bugle.schedules.misfire is
+  'Of slots that were missed: skip them, run_once for all of them, or catch_up one by one.';
+comment on column bugle.schedules.catch_up_limit is 'With catch_up: how many at most, the newest.';
+comment on column bugle.schedules.overlap is 'While an earlier job has not ended: allow another one, or skip the slot.';
+comment on column bugle.schedules.starts_at is 'No slot lies before this.';
+comment on column bugle.schedules.ends_at is 'No slot lies after this.';
+comment on column bugle.schedules.paused_at is 'Since when it fires nothing; null if it is not paused.';
+comment on column bugle.schedules.next_at is 'When it fires next; null if never again.';
+comment on column bugle.schedules.last_at is 'The slot that fired last.';
+comment on column bugle.schedules.last_job is 'The job that was enqueued last: bugle.jobs.id.';
+comment on column bugle.schedules.last_error is 'Why its last slot could not be fired; null once one could.';
+comment on column bugle.schedules.created_at is 'When it was added.';
+
 create index schedules_due on bugle.schedules (next_at) where paused_at is null;
 
--- One row for each slot that was dealt with. Its primary key is what makes a slot fire once, however many workers believe
--- that it is their turn. Not tied to bugle.schedules: a schedule that is removed and added again does not repeat a slot.
+-- The primary key is what makes a slot fire once, however many workers believe that it is due. Not tied to
+-- bugle.schedules: a schedule that is removed and added again does not repeat a slot.
 create table bugle.schedule_runs (
   schedule text not null,
   slot timestamptz not null,
@@ -47,20 +78,14 @@ create table bugle.schedule_runs (
   constraint skipped_is_known check (skipped in ('late', 'overlap', 'error'))
 );
 
-create index schedule_runs_enqueued_at on bugle.schedule_runs using brin (enqueued_at) with (pages_per_range = 32, autosummarize = on);
+comment on table bugle.schedule_runs is
+  'Which slots of schedules were dealt with: at most one job for each. Kept as long as history.';
+comment on column bugle.schedule_runs.schedule is 'bugle.schedules.name.';
+comment on column bugle.schedule_runs.slot is 'The scheduled time.';
+comment on column bugle.schedule_runs.job is 'The job that was enqueued for it: bugle.jobs.id.';
+comment on column bugle.schedule_runs.skipped is
+  'Why there is no job: late (misfire = skip), overlap (overlap = skip) or error.';
+comment on column bugle.schedule_runs.enqueued_at is 'When it was dealt with.';
 
--- A cron expression as the engine reads it: the values each field allows, in order.
-create type bugle.cron as (
-  seconds integer[],
-  minutes integer[],
-  hours integer[],
-  days integer[],
-  months integer[],
-  weekdays integer[],
-  either_day boolean,
-  every_hour boolean
-);
-
-alter table bugle.changes add column schedule text;
-alter table bugle.changes drop constraint a_change_is_about_something;
-alter table bugle.changes add constraint a_change_is_about_something check (num_nonnulls(job, queue, worker, schedule) = 1);
+create index schedule_runs_enqueued_at on bugle.schedule_runs
+  using brin (enqueued_at) with (pages_per_range = 32, autosummarize = on);

@@ -68,17 +68,12 @@ as $$
 $$;
 comment on function bugle.advisory_locks is 'The advisory locks held in this database, and by which sessions.';
 
-drop function if exists bugle.holds(bigint);
 create or replace function bugle.holds(p_key bigint, p_pid integer default pg_backend_pid()) returns boolean
 language sql
 as $$
   select exists (select from bugle.advisory_locks() l where l.pid = p_pid and l.key = p_key)
 $$;
 comment on function bugle.holds is 'Whether a session, by default this one, holds an advisory lock.';
-
--- of an earlier revision
-drop function if exists bugle.keeper_key(), bugle.deputy_key(), bugle.hold_once(bigint), bugle.chains_key(),
-  bugle.limits_key(text), bugle.exact_key(text), bugle.command_key(text);
 
 -- Hashed, because a queue's name may be longer than a channel's.
 create or replace function bugle.bell_channel(p_queue text) returns text

@@ -128,12 +128,6 @@ end
 $$;
 comment on function bugle.on_duplicate is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
 
--- As they were called before they had more arguments.
-drop function if exists bugle.enqueue(
-  text, jsonb, text, integer, timestamptz, timestamptz, interval, integer, text, jsonb, text, text, text, interval);
-drop function if exists bugle.enqueue_once(
-  text, jsonb, text, integer, timestamptz, timestamptz, interval, integer, text, jsonb, text, text, text, interval);
-
 -- A job that ended between our INSERT and our look leaves the key free: then we try again.
 create or replace function bugle.enqueue_once(
   p_command text,

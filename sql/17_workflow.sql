@@ -439,5 +439,3 @@ begin
 end
 $$;
 comment on function bugle.insert_jobs is 'Store new jobs, by name or in an array, each waiting for those it comes after; as children of a job, if one is given.';
-
-drop function if exists bugle.take_keys(bugle.jobs_live[]);

@@ -224,7 +224,7 @@ comment on function bugle.scout is 'How many ready jobs of a queue this worker c
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
 create or replace function bugle.arm(
-  p_worker bigint, p_queues text[], p_after_priorities integer[], p_after_ids bigint[])
+  p_worker bigint, p_queues text[], p_after_priorities integer[] default null, p_after_ids bigint[] default null)
 returns table (queue text, mode text, has_work boolean)
 language plpgsql
 security definer
@@ -257,7 +257,9 @@ begin
   from unnest(p_queues, v_modes) u (queue, mode);
 end
 $$;
-comment on function bugle.arm(bigint, text[], integer[], bigint[]) is 'Go to sleep on these queues: take the bell of each, or follow the worker that has it, and look once more, behind these cursors.';
+comment on function bugle.arm is
+  'Go to sleep on these queues: take the bell of each, or follow the worker that has it, and scan once more, behind these '
+  'cursors if they are given.';
 
 -- The place of a worker that could not have the bell. It follows if another worker looks into the queue: the sentinel, or the
 -- watcher that polls. Whether there is one is asked again once this session is seen as a follower: the other may have left the
@@ -343,19 +345,6 @@ begin
 end
 $$;
 comment on function bugle.stop_watching is 'Nobody, or no longer this worker, polls a queue for all others.';
-
-create or replace function bugle.arm(p_worker bigint, p_queues text[])
-returns table (queue text, mode text, has_work boolean)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-as $$
-begin
-  return query
-  select a.queue, a.mode, a.has_work from bugle.arm(p_worker, p_queues, null, null) a;
-end
-$$;
-comment on function bugle.arm(bigint, text[]) is 'Go to sleep on these queues: take the bell of each, or follow whoever has it, and look once more.';
 
 -- Live workers that follow in a queue.
 create or replace function bugle.followers(p_queue text) returns setof bugle.registrations

@@ -264,21 +264,4 @@ begin
     and j.state = 'running';
 end
 $$;
-comment on function bugle.payloads(bigint, uuid, bigint[]) is 'The payloads of jobs this worker has claimed, where bugle.claim left them out for their size.';
-
--- As workers of earlier releases call it: without a nonce, so it answers only the session that claims for this worker.
-create or replace function bugle.payloads(p_worker bigint, p_ids bigint[])
-returns table (id bigint, claim bigint, payload jsonb)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-as $$
-  select j.id, j.claim, j.payload
-  from bugle.jobs_live j
-  where j.id = any (p_ids)
-    and j.worker = p_worker
-    and j.state = 'running'
-    and exists (
-      select from bugle.registrations r where r.id = p_worker and r.backend_pid = pg_backend_pid() and r.stopped_at is null)
-$$;
-comment on function bugle.payloads(bigint, bigint[]) is 'The same without a nonce, for the session that claims for this worker: workers of earlier releases call it.';
+comment on function bugle.payloads is 'The payloads of jobs this worker has claimed, where bugle.claim left them out for their size.';

@@ -285,7 +285,6 @@ comment on function bugle.command_rooms is 'How many jobs may start now of each 
 
 -- Called after the jobs were stamped: what is noted here is not earlier than their started_at, so the period holds between those.
 -- p_keys has the limit key of each of them, or null.
-drop function if exists bugle.note_starts(text, bigint[]);
 create or replace function bugle.note_starts(p_queue text, p_keys text[]) returns void
 language plpgsql
 as $$
@@ -404,10 +403,10 @@ declare
   v_queues text[];
 begin
   with due as (
-    update bugle.turns t
-    set look_at = null
+    update bugle.claim_positions t
+    set recheck_at = null
     where t.queue = any (array(
-      select d.queue from bugle.turns d where d.look_at <= clock_timestamp() for update skip locked))
+      select d.queue from bugle.claim_positions d where d.recheck_at <= clock_timestamp() for update skip locked))
     returning t.queue
   )
   select array_agg(d.queue) into v_queues from due d;

@@ -6,7 +6,7 @@
 -- p_reach bounds how many keys are looked at. If nothing is found within it, the next claim goes on behind it.
 create or replace function bugle.next_starts(
   p_queue text, p_slots integer, p_served text[], p_reach integer,
-  out addresses tid[], out room integer, out look_at timestamptz, out is_fair boolean, out turn bugle.turns)
+  out addresses tid[], out room integer, out recheck_at timestamptz, out is_fair boolean, out turn bugle.claim_positions)
 language plpgsql stable
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -37,7 +37,7 @@ begin
   addresses := '{}';
   is_fair := false;
   select q.* into v_limits from bugle.queues q where q.name = p_queue;
-  select r.room, r.busy, r.free_at into room, v_busy, look_at from bugle.queue_room(v_limits, p_queue, p_slots) r;
+  select r.room, r.busy, r.free_at into room, v_busy, recheck_at from bugle.queue_room(v_limits, p_queue, p_slots) r;
   if room <= 0 then
     return;
   end if;
@@ -62,7 +62,7 @@ begin
       and j.fair_key is not null
       and hashtextextended(j.queue, 0) = hashtextextended(p_queue, 0)
       and j.queue = p_queue);
-  select t.* into turn from bugle.turns t where t.queue = p_queue;
+  select t.* into turn from bugle.claim_positions t where t.queue = p_queue;
 
   v_most := room + 8;
   v_must_choose := v_has_keys or v_command_rooms is not null;
@@ -112,7 +112,7 @@ begin
     -- where next to nothing can start it is better to hop than to walk
     exit when cardinality(addresses) >= room or v_is_all or (3 * cardinality(addresses) < room and (v_has_order or v_has_keys));
   end loop;
-  look_at := least(look_at, v_free_at);
+  recheck_at := least(recheck_at, v_free_at);
 
   if cardinality(addresses) < room and cardinality(v_commands) > 1 then
     v_commands := array(
@@ -122,11 +122,11 @@ begin
     select h.addresses, h.order_key into addresses, turn.order_key
     from bugle.hop_orders(p_queue, v_limits, v_busy, v_commands, p_served, v_blocks, coalesce(turn.order_key, ''), addresses, room, p_reach) h;
     if v_must_choose then
-      select c.addresses, least(look_at, c.free_at) into addresses, look_at from bugle.cut_to_room(v_limits, v_busy, v_command_rooms, addresses) c;
+      select c.addresses, least(recheck_at, c.free_at) into addresses, recheck_at from bugle.cut_to_room(v_limits, v_busy, v_command_rooms, addresses) c;
     end if;
   end if;
   if cardinality(addresses) < room and v_has_keys then
-    select h.addresses, h.limit_key, least(look_at, h.free_at) into addresses, turn.limit_key, look_at
+    select h.addresses, h.limit_key, least(recheck_at, h.free_at) into addresses, turn.limit_key, recheck_at
     from bugle.hop_limits(v_limits, v_busy, v_commands, p_served, coalesce(turn.limit_key, ''), addresses, room, p_reach) h;
     if v_command_rooms is not null then
       select c.addresses into addresses from bugle.cut_to_room(v_limits, v_busy, v_command_rooms, addresses) c;
@@ -142,15 +142,14 @@ comment on function bugle.next_starts is 'Which jobs of a queue with limits or k
 -- The cursor of a request says nothing here about where to begin. But a worker that has one asks often, be it that it finds enough
 -- or that a look from the beginning is dear, and does look from the beginning before it believes that there is nothing: fewer keys
 -- will do.
-drop function if exists bugle.pick_exactly(bugle.queue_request, text[]);
 create or replace function bugle.pick_exactly(
   p_request bugle.queue_request, p_commands text[], out ids bigint[], out places tid[], out limit_keys text[])
 language plpgsql
 as $$
 declare
   v_found record;
-  v_before bugle.turns;
-  v_after bugle.turns;
+  v_before bugle.claim_positions;
+  v_after bugle.claim_positions;
 begin
   select s.* into v_found
   from bugle.next_starts(p_request.queue, p_request.slots, p_commands,
@@ -170,9 +169,9 @@ begin
     order by u.place
     limit v_found.room) l;
 
-  select t.* into v_before from bugle.turns t where t.queue = p_request.queue;
+  select t.* into v_before from bugle.claim_positions t where t.queue = p_request.queue;
   v_before := (p_request.queue, coalesce(v_before.fair_key, ''), coalesce(v_before.order_key, ''), coalesce(v_before.limit_key, ''),
-    v_before.look_at)::bugle.turns;
+    v_before.recheck_at)::bugle.claim_positions;
   v_after := v_before;
   v_after.order_key := coalesce((v_found.turn).order_key, v_before.order_key);
   v_after.limit_key := coalesce((v_found.turn).limit_key, v_before.limit_key);
@@ -180,19 +179,19 @@ begin
     v_after.fair_key := (select coalesce(j.fair_key, '') from bugle.jobs_live j where j.id = ids[cardinality(ids)]);
   end if;
   -- whoever got all it asked for will find out later
-  if v_found.look_at is not null and cardinality(ids) < p_request.slots then
-    v_after.look_at := v_found.look_at;
+  if v_found.recheck_at is not null and cardinality(ids) < p_request.slots then
+    v_after.recheck_at := v_found.recheck_at;
   end if;
   if v_after is distinct from v_before then
-    insert into bugle.turns as t (queue, fair_key, order_key, limit_key, look_at)
-    values (v_after.queue, v_after.fair_key, v_after.order_key, v_after.limit_key, v_after.look_at)
+    insert into bugle.claim_positions as t (queue, fair_key, order_key, limit_key, recheck_at)
+    values (v_after.queue, v_after.fair_key, v_after.order_key, v_after.limit_key, v_after.recheck_at)
     on conflict (queue) do update
     set fair_key = excluded.fair_key,
       order_key = excluded.order_key,
       limit_key = excluded.limit_key,
-      look_at = excluded.look_at;
-    if v_after.look_at is distinct from v_before.look_at then
-      perform bugle.expect(v_after.look_at);
+      recheck_at = excluded.recheck_at;
+    if v_after.recheck_at is distinct from v_before.recheck_at then
+      perform bugle.expect(v_after.recheck_at);
     end if;
   end if;
   if not v_found.is_fair then
@@ -211,8 +210,8 @@ declare
 begin
   select s.* into v_found from bugle.next_starts(p_queue, 1, p_commands, 20000) s;
   return cardinality(v_found.addresses) > 0
-    or (v_found.look_at is not null and not exists (
-      select from bugle.turns t where t.queue = p_queue and t.look_at is not null) and bugle.has_ready(p_queue, bugle.with_chains(p_commands)));
+    or (v_found.recheck_at is not null and not exists (
+      select from bugle.claim_positions t where t.queue = p_queue and t.recheck_at is not null) and bugle.has_ready(p_queue, bugle.with_chains(p_commands)));
 end
 $$;
 comment on function bugle.can_start is 'Whether a queue with limits or keys has a job that may start now.';
@@ -249,12 +248,3 @@ begin
 end
 $$;
 comment on function bugle.has_ready is 'Whether a queue has a ready job of one of these commands, whatever holds it back.';
-
--- of an earlier revision
-drop function if exists bugle.next_order_keys(text, text, integer);
-drop function if exists bugle.next_limit_keys(text, text[], text, integer);
-drop function if exists bugle.next_fair_keys(text, text[], text, integer);
-drop function if exists bugle.rotated(text, text[], text, integer);
-
--- Of the revision before, for claims that are under way while this one comes: bugle.startable, in_line, by_turns, capped, fair_heads, heads_by_turn,
--- hop_order_keys, hop_limit_keys. The next revision drops them.

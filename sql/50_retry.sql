@@ -228,7 +228,7 @@ as $$
     (select j.deadline from bugle.jobs_live j where j.deadline is not null and j.state <> 'running' order by j.deadline limit 1),
     (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1),
     (select s.next_at from bugle.schedules s where s.paused_at is null and s.next_at is not null order by s.next_at limit 1),
-    (select t.look_at from bugle.turns t where t.look_at is not null order by t.look_at limit 1)) as at) d
+    (select t.recheck_at from bugle.claim_positions t where t.recheck_at is not null order by t.recheck_at limit 1)) as at) d
 $$;
 comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline, an answer, a schedule or a limit. Null if nothing is.';
 

@@ -113,10 +113,10 @@ begin
     delete from bugle.starts s where s.started_at > clock_timestamp();
   end;
   -- look at once: claims note anew when there is room
-  update bugle.turns t
-  set look_at = clock_timestamp()
+  update bugle.claim_positions t
+  set recheck_at = clock_timestamp()
   where t.queue = any (array(
-    select d.queue from bugle.turns d where d.look_at is not null order by d.queue for update skip locked));
+    select d.queue from bugle.claim_positions d where d.recheck_at is not null order by d.queue for update skip locked));
 end
 $$;
 comment on function bugle.move_starts is 'Move what started lately back by a step of the clock, and look into limited queues again.';

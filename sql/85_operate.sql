@@ -5,7 +5,6 @@
 -- Jobs are locked one after another in id order, as everywhere.
 
 -- as it was before schedules: another list of arguments is another function
-drop function if exists bugle.record_change(text, bigint, text, text, text, text, bigint);
 create or replace function bugle.record_change(
   p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null, p_worker bigint default null,
   p_schedule text default null)
@@ -61,7 +60,6 @@ $$;
 comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';
 
 -- as it was before chains could go on where they failed
-drop function if exists bugle.operate(text, bigint[], text, timestamptz, integer, text);
 create or replace function bugle.operate(
   p_verb text, p_ids bigint[], p_note text, p_run_at timestamptz default null, p_priority integer default null,
   p_state text default null, p_from_failed_step boolean default false)
@@ -185,7 +183,6 @@ $$;
 comment on function bugle.operate is 'Apply an operator''s verb to jobs. Answers for each: done, its state now, or why not.';
 
 -- One job: refused means an error.
-drop function if exists bugle.operate_one(text, bigint, text, timestamptz, integer, text);
 create or replace function bugle.operate_one(
   p_verb text, p_id bigint, p_note text, p_run_at timestamptz default null, p_priority integer default null,
   p_state text default null, p_from_failed_step boolean default false)

@@ -126,9 +126,6 @@ $$;
 comment on function bugle.resume_where is 'Let a paused job go on from where it was. For all that match; returns how many.';
 
 -- as they were before chains could go on where they failed
-drop function if exists bugle.restart(bigint, text);
-drop function if exists bugle.restart(bigint[], text);
-drop function if exists bugle.restart_where(text, text, text, interval, text, integer, text);
 create or replace function bugle.restart(p_id bigint, p_note text default null, p_from_failed_step boolean default false)
 returns text
 language plpgsql

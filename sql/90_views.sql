@@ -67,6 +67,22 @@ select
 from bugle.registrations r
   cross join bugle.keeping k;
 comment on view bugle.workers is 'Worker processes: alive ones, and those that left in the last days.';
+comment on column bugle.workers.id is 'The worker''s number: bugle.jobs.worker.';
+comment on column bugle.workers.name is 'The name it registered with.';
+comment on column bugle.workers.host is 'The node it runs on.';
+comment on column bugle.workers.process_id is 'Its process on that node.';
+comment on column bugle.workers.version is 'The version of its library.';
+comment on column bugle.workers.state is
+  'alive, lost (its connection or its heartbeat is gone) or stopped (it signed off).';
+comment on column bugle.workers.queues is 'The queues it serves.';
+comment on column bugle.workers.slots is 'How many jobs it runs at once, for each of its queues.';
+comment on column bugle.workers.commands is 'The commands it has executors for.';
+comment on column bugle.workers.running is 'How many jobs it ran when it was last seen.';
+comment on column bugle.workers.is_keeper is 'Whether it runs maintenance: rescuing, promoting, looking after history.';
+comment on column bugle.workers.started_at is 'When it registered.';
+comment on column bugle.workers.seen_at is 'When it last gave a sign of life.';
+comment on column bugle.workers.lost_at is 'Since when it is missing.';
+comment on column bugle.workers.stopped_at is 'When it signed off.';
 
 -- Which ready jobs no worker would claim now. Computed when asked, from the fleet and the heads of the queues.
 create or replace view bugle.unserved as
@@ -81,7 +97,16 @@ from bugle.ready_needs() h
       and h.queue = any (r.queues)
       and coalesce(h.steps, array[h.command]) <@ r.commands) w
 where w.claiming = 0;
-comment on view bugle.unserved is 'Queues and commands with ready jobs that no live worker serves, or only paused ones; of a chain, the remaining steps. They start as soon as a worker serves them.';
+comment on view bugle.unserved is
+  'Queues and commands with ready jobs that no live worker serves, or only paused ones; of a chain, the remaining '
+  'steps. They start as soon as a worker serves them.';
+comment on column bugle.unserved.queue is 'The queue.';
+comment on column bugle.unserved.command is 'The command that no live worker serves in it.';
+comment on column bugle.unserved.first_job is 'The first of the jobs that wait for one.';
+comment on column bugle.unserved.since is 'Since when that job has been ready.';
+comment on column bugle.unserved.steps is 'Of a chain: the steps that are left. A worker must serve all of them.';
+comment on column bugle.unserved.paused_workers is
+  'Live workers that would serve it if they were not paused: see bugle.resume_worker. Null if there are none.';
 
 create or replace view bugle.running_jobs as
 select
@@ -92,6 +117,20 @@ from bugle.jobs_live j
   left join bugle.registrations r on r.id = j.worker
 where j.state like 'running';
 comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
+comment on column bugle.running_jobs.id is 'bugle.jobs.id.';
+comment on column bugle.running_jobs.command is 'What it does.';
+comment on column bugle.running_jobs.queue is 'The queue it waited in.';
+comment on column bugle.running_jobs.attempt is '1 for the first attempt.';
+comment on column bugle.running_jobs.claim is 'The claim it is held under.';
+comment on column bugle.running_jobs.worker is 'The worker that runs it: bugle.workers.id.';
+comment on column bugle.running_jobs.worker_name is 'The name of that worker.';
+comment on column bugle.running_jobs.host is 'The node it runs on.';
+comment on column bugle.running_jobs.started_at is 'When this attempt began.';
+comment on column bugle.running_jobs.running_for is 'How long ago that is.';
+comment on column bugle.running_jobs.timeout is 'How long it may take, if the job itself sets a time.';
+comment on column bugle.running_jobs.progress is 'How far it is, as its executor reports it.';
+comment on column bugle.running_jobs.progress_note is 'What it is doing at the moment.';
+comment on column bugle.running_jobs.step is 'Of a chain: the step that runs.';
 
 create or replace view bugle.dead_letters as
 select
@@ -108,6 +147,24 @@ from bugle.jobs j
   left join bugle.registrations r on r.id = j.worker
 where j.state = 'failed';
 comment on view bugle.dead_letters is 'Jobs that failed for good: why, in which step, when, and on which node.';
+comment on column bugle.dead_letters.id is 'bugle.jobs.id.';
+comment on column bugle.dead_letters.command is 'What was to be done.';
+comment on column bugle.dead_letters.queue is 'The queue it waited in.';
+comment on column bugle.dead_letters.payload is 'Its data.';
+comment on column bugle.dead_letters.reason is
+  'Why it was given up: attempts_exhausted, not_retryable, deadline, timeout, crash_loop, answer_overdue, rejected …';
+comment on column bugle.dead_letters.last_error is 'What went wrong last. All errors are in bugle.attempts.';
+comment on column bugle.dead_letters.last_error_code is 'The same as a short code, where there is one.';
+comment on column bugle.dead_letters.attempt is 'How often it was tried.';
+comment on column bugle.dead_letters.crashes is 'How often its worker was lost while it ran.';
+comment on column bugle.dead_letters.worker is 'The worker that ran it last: bugle.workers.id.';
+comment on column bugle.dead_letters.worker_name is 'The name of that worker.';
+comment on column bugle.dead_letters.host is 'The node it ran on.';
+comment on column bugle.dead_letters.created_at is 'When it was enqueued.';
+comment on column bugle.dead_letters.started_at is 'When its last attempt began.';
+comment on column bugle.dead_letters.finished_at is 'When it failed for good.';
+comment on column bugle.dead_letters.failed_step is
+  'The step in which it failed: of the chain, or made by its executor.';
 
 -- A step of a chain that was not begun has no record; one that runs in a job that does not was interrupted, or waits with it.
 create or replace view bugle.steps as
@@ -135,4 +192,24 @@ from (
       join bugle.jobs j on j.id = r.job
     where r.within is not null) s
   left join bugle.registrations w on w.id = s.worker;
-comment on view bugle.steps is 'The steps of jobs: those of chains, also if they were not begun yet, and those that executors made. State, tries, first and last time, error, output, and on which node.';
+comment on view bugle.steps is
+  'The steps of jobs: those of chains, also if they were not begun yet, and those that executors made. State, '
+  'tries, first and last time, error, output, and on which node.';
+comment on column bugle.steps.job is 'bugle.jobs.id.';
+comment on column bugle.steps.position is
+  'Its place in the chain, from 1. Steps that an executor makes come behind those of the chain.';
+comment on column bugle.steps.name is 'The command of the step, or the name its executor gave it.';
+comment on column bugle.steps.state is
+  'pending, running, retrying (in the same worker), waiting, interrupted, done, skipped or failed.';
+comment on column bugle.steps.attempts is 'How often it was attempted, in all attempts of the job.';
+comment on column bugle.steps.first_started_at is 'When it was first begun.';
+comment on column bugle.steps.last_started_at is 'When it was last begun.';
+comment on column bugle.steps.last_ended_at is 'When its last attempt ended.';
+comment on column bugle.steps.code is 'The kind of its latest failure.';
+comment on column bugle.steps.error is 'What its latest failure said.';
+comment on column bugle.steps.output is 'Its output.';
+comment on column bugle.steps.worker is 'The worker that last began it.';
+comment on column bugle.steps.worker_name is 'That worker''s name.';
+comment on column bugle.steps.host is 'Where that worker runs.';
+comment on column bugle.steps.within is
+  'Of a step that an executor made: in which step of the chain; 0 if the job is no chain.';

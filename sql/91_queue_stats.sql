@@ -319,7 +319,27 @@ from bugle.live_counts() l
   full join served s using (queue)
   full join bugle.held_queues() h using (queue)
   left join unserved u using (queue);
-comment on view bugle.queue_stats is 'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who serves it, what holds it back.';
+comment on view bugle.queue_stats is
+  'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who '
+  'serves it, what holds it back.';
+comment on column bugle.queue_stats.queue is 'The queue.';
+comment on column bugle.queue_stats.ready is 'Jobs that could start now: the depth of the queue.';
+comment on column bugle.queue_stats.running is 'Jobs that run now.';
+comment on column bugle.queue_stats.scheduled is 'Jobs for later.';
+comment on column bugle.queue_stats.retrying is 'Jobs that failed and wait for their next attempt.';
+comment on column bugle.queue_stats.waiting is 'Jobs that wait for other jobs, or for an answer.';
+comment on column bugle.queue_stats.paused is 'Jobs held back by an operator.';
+comment on column bugle.queue_stats.oldest_ready_age is 'How long the oldest ready job could have been running.';
+comment on column bugle.queue_stats.due_next is 'When the next scheduled or retrying job is due.';
+comment on column bugle.queue_stats.completed_last_minute is 'Jobs completed in the last minute.';
+comment on column bugle.queue_stats.failed_last_minute is 'Jobs failed for good in the last minute.';
+comment on column bugle.queue_stats.workers is 'Live workers that serve it.';
+comment on column bugle.queue_stats.slots is 'How many of its jobs they can run at once.';
+comment on column bugle.queue_stats.unserved_commands is 'Commands of its ready jobs that none of them serves.';
+comment on column bugle.queue_stats.is_estimate is
+  'Whether the queue is so long that some of the counts are estimates.';
+comment on column bugle.queue_stats.paused_since is 'Since when nothing is claimed from it. Null: it is not paused.';
+comment on column bugle.queue_stats.limits is 'Its limits, in one line. Null: it has none.';
 
 -- For the metrics of whoever is keeper: one worker tells them, so that they can be summed up.
 create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)

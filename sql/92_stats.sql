@@ -178,7 +178,22 @@ from (
     sum(n.run_seconds) as run_seconds, bugle.sum_counts(array_agg(n.run)) as run, bugle.sum_counts(array_agg(n.wait)) as wait
   from bugle.minutes n
   group by n.minute, n.queue, n.command) m;
-comment on view bugle.minute_stats is 'Each minute by queue and command: attempts that completed, failed or ended otherwise, waits and run times. Kept for settings.stats_days.';
+comment on view bugle.minute_stats is
+  'Each minute by queue and command: attempts that completed, failed or ended otherwise, waits and run times. Kept '
+  'for settings.stats_days.';
+comment on column bugle.minute_stats.minute is 'The beginning of the minute.';
+comment on column bugle.minute_stats.queue is 'The queue.';
+comment on column bugle.minute_stats.command is 'The command.';
+comment on column bugle.minute_stats.completed is 'Attempts that completed.';
+comment on column bugle.minute_stats.failed is 'Attempts that failed, whether they are retried or not.';
+comment on column bugle.minute_stats.others is 'Attempts that ended otherwise: snoozed, given up, given back, waiting.';
+comment on column bugle.minute_stats.failure_rate is 'The share of those that failed, from 0 to 1.';
+comment on column bugle.minute_stats.wait_p50_seconds is
+  'Half of them waited less, from when they were due to when they were started.';
+comment on column bugle.minute_stats.wait_p95_seconds is '95 of 100 waited less.';
+comment on column bugle.minute_stats.run_p50_seconds is 'Half of them ran for less.';
+comment on column bugle.minute_stats.run_p95_seconds is '95 of 100 ran for less.';
+comment on column bugle.minute_stats.run_seconds is 'How long they all ran together.';
 
 create or replace view bugle.command_stats as
 select
@@ -201,7 +216,20 @@ from (
   from bugle.minutes n
   where n.minute > now() - interval '1 hour'
   group by n.queue, n.command) m;
-comment on view bugle.command_stats is 'The last hour by queue and command: how many attempts, how they ended, how long they waited and ran.';
+comment on view bugle.command_stats is
+  'The last hour by queue and command: how many attempts, how they ended, how long they waited and ran.';
+comment on column bugle.command_stats.queue is 'The queue.';
+comment on column bugle.command_stats.command is 'The command.';
+comment on column bugle.command_stats.completed is 'Attempts that completed.';
+comment on column bugle.command_stats.failed is 'Attempts that failed, whether they are retried or not.';
+comment on column bugle.command_stats.failure_rate is 'The share of those that failed, from 0 to 1.';
+comment on column bugle.command_stats.completed_per_minute is 'Completed attempts in a minute, on average.';
+comment on column bugle.command_stats.wait_p50_seconds is
+  'Half of them waited less, from when they were due to when they were started.';
+comment on column bugle.command_stats.wait_p95_seconds is '95 of 100 waited less.';
+comment on column bugle.command_stats.run_p50_seconds is 'Half of them ran for less.';
+comment on column bugle.command_stats.run_p95_seconds is '95 of 100 ran for less.';
+comment on column bugle.command_stats.run_mean_seconds is 'How long one ran, on average.';
 
 -- The parts of a message that differ from one failure to the next are what it is about, not what it is.
 create or replace function bugle.fingerprint(p_error text) returns text
@@ -252,46 +280,8 @@ comment on function bugle.group_errors is 'Failed attempts of this long, at most
 
 create or replace view bugle.error_groups as
 select g.* from bugle.group_errors() g;
-comment on view bugle.error_groups is 'The failed attempts of the last hour, at most the newest 10,000, grouped by what their errors have in common.';
-
-comment on table bugle.minutes is 'What workers did, by minute, queue and command. People read bugle.minute_stats.';
-comment on column bugle.minutes.minute is 'The beginning of the minute in which it was reported.';
-comment on column bugle.minutes.queue is 'The queue.';
-comment on column bugle.minutes.command is 'The command.';
-comment on column bugle.minutes.worker is 'Who reported it; 0 for all of them, once the minute is over.';
-comment on column bugle.minutes.completed is 'Attempts that completed.';
-comment on column bugle.minutes.failed is 'Attempts that failed, whether they are tried again or not.';
-comment on column bugle.minutes.others is 'Attempts that ended otherwise: snoozed, given up, given back, waiting.';
-comment on column bugle.minutes.run_seconds is 'How long they all ran together.';
-comment on column bugle.minutes.wait_seconds is 'How long they all waited together, from when they were due.';
-comment on column bugle.minutes.run is 'How many ran for how long, by the spans of bugle.bounds().';
-comment on column bugle.minutes.wait is 'How many waited for how long, by the spans of bugle.bounds().';
-comment on type bugle.minute_report is 'What a worker reports of one queue and command.';
-
-comment on column bugle.queue_stats.is_estimate is 'Whether there are so many that some of the counts are estimates.';
-comment on column bugle.minute_stats.minute is 'The beginning of the minute.';
-comment on column bugle.minute_stats.others is 'Attempts that ended otherwise: snoozed, given up, given back, waiting.';
-comment on column bugle.minute_stats.run_seconds is 'How long they all ran together.';
-comment on column bugle.minute_stats.queue is 'The queue.';
-comment on column bugle.minute_stats.command is 'The command.';
-comment on column bugle.minute_stats.completed is 'Attempts that completed.';
-comment on column bugle.minute_stats.failed is 'Attempts that failed, whether they are tried again or not.';
-comment on column bugle.minute_stats.failure_rate is 'The share of those that failed, from 0 to 1.';
-comment on column bugle.minute_stats.wait_p50_seconds is 'Half of them waited less, from when they were due to when they were started.';
-comment on column bugle.minute_stats.wait_p95_seconds is '95 of 100 waited less.';
-comment on column bugle.minute_stats.run_p50_seconds is 'Half of them ran for less.';
-comment on column bugle.minute_stats.run_p95_seconds is '95 of 100 ran for less.';
-comment on column bugle.command_stats.completed_per_minute is 'Completed attempts in a minute, on average.';
-comment on column bugle.command_stats.run_mean_seconds is 'How long one ran, on average.';
-comment on column bugle.command_stats.queue is 'The queue.';
-comment on column bugle.command_stats.command is 'The command.';
-comment on column bugle.command_stats.completed is 'Attempts that completed.';
-comment on column bugle.command_stats.failed is 'Attempts that failed, whether they are tried again or not.';
-comment on column bugle.command_stats.failure_rate is 'The share of those that failed, from 0 to 1.';
-comment on column bugle.command_stats.wait_p50_seconds is 'Half of them waited less, from when they were due to when they were started.';
-comment on column bugle.command_stats.wait_p95_seconds is '95 of 100 waited less.';
-comment on column bugle.command_stats.run_p50_seconds is 'Half of them ran for less.';
-comment on column bugle.command_stats.run_p95_seconds is '95 of 100 ran for less.';
+comment on view bugle.error_groups is
+  'The failed attempts of the last hour, at most the newest 10,000, grouped by what their errors have in common.';
 comment on column bugle.error_groups.command is 'The command of the latest.';
 comment on column bugle.error_groups.code is 'What kind of failure the executors called it.';
 comment on column bugle.error_groups.fingerprint is 'What the errors have in common.';
@@ -301,13 +291,5 @@ comment on column bugle.error_groups.first_at is 'The first of them.';
 comment on column bugle.error_groups.last_at is 'The latest of them.';
 comment on column bugle.error_groups.last_job is 'The job of the latest.';
 comment on column bugle.error_groups.last_error is 'What the latest said.';
-comment on column bugle.error_groups.is_complete is 'False if there were more than are looked at: the counts are those of the newest.';
-comment on column bugle.minute_report.queue is 'The queue.';
-comment on column bugle.minute_report.command is 'The command.';
-comment on column bugle.minute_report.completed is 'Attempts that completed since the last report.';
-comment on column bugle.minute_report.failed is 'Attempts that failed.';
-comment on column bugle.minute_report.others is 'Attempts that ended otherwise.';
-comment on column bugle.minute_report.run_seconds is 'How long they all ran together.';
-comment on column bugle.minute_report.wait_seconds is 'How long they all waited together.';
-comment on column bugle.minute_report.run is 'How many ran for how long, by the spans of bugle.bounds(), and one more.';
-comment on column bugle.minute_report.wait is 'How many waited for how long, likewise.';
+comment on column bugle.error_groups.is_complete is
+  'False if there were more than are looked at: the counts are those of the newest.';

@@ -27,7 +27,8 @@ do $$
 begin
   if exists (select from pg_roles r where r.rolname = 'bugle_enqueuer') then
     grant usage on schema bugle to bugle_enqueuer;
-    grant select on sequence bugle.templates to bugle_enqueuer;
+    -- job_ids for currval and lastval, by which some drivers learn the id
+    grant select on sequence bugle.job_ids, bugle.templates to bugle_enqueuer;
     grant select (id) on bugle.jobs to bugle_enqueuer;
     grant insert (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
       unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure)
@@ -47,8 +48,8 @@ begin
     grant usage on schema bugle to bugle_worker;
     grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.unnamed,
       bugle.not_held(bigint, uuid, bugle.held_job[]), bugle.detach, bugle.heartbeat, bugle.is_sent_home,
-      bugle.arm(bigint, text[]), bugle.arm(bigint, text[], integer[], bigint[]), bugle.scout, bugle.stand_down, bugle.claim,
-      bugle.payloads(bigint, uuid, bigint[]), bugle.payloads(bigint, bigint[]), bugle.complete, bugle.complete_at,
+      bugle.arm, bugle.scout, bugle.stand_down, bugle.claim,
+      bugle.payloads, bugle.complete, bugle.complete_at,
       bugle.fail, bugle.give_back, bugle.snooze,
       bugle.cancel_held, bugle.wait, bugle.report_progress, bugle.endings, bugle.promote, bugle.expire, bugle.upkeep,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel to bugle_worker;
@@ -135,8 +136,3 @@ begin
   end if;
 end
 $$;
-
--- Of the revision before. Last, because it keeps everybody from the live jobs until this transaction ends.
-drop index if exists bugle.jobs_live_ordered_by_name;
-drop index if exists bugle.jobs_live_limited_by_name;
-drop index if exists bugle.jobs_live_fair_by_name;

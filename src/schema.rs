@@ -19,7 +19,7 @@ mod embedded {
 include!(concat!(env!("OUT_DIR"), "/sql.rs"));
 
 /// Rises with every release that changes `sql/` or `migrations/`. An older `migrate` refuses a newer schema by it.
-pub const REVISION: i32 = 6;
+pub const REVISION: i32 = 1;
 
 /// Which migrations were applied, as refinery notes it.
 const HISTORY: &str = "bugle.migrations";
@@ -31,9 +31,6 @@ const NAME: &str = "bugle migrate";
 
 /// Whoever waits for a lock on the jobs makes everyone else wait behind it: not for long.
 const SOON: &str = "set local lock_timeout = '500ms'";
-
-/// What may be removed only once the transaction that made it useless has been committed.
-const AFTERWARDS: &str = "drop sequence if exists bugle.job_ids_before;";
 
 /// What a database has, compared with what this binary brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +63,6 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
     if before == Status::UpToDate {
         return Ok(before);
     }
-    insist(&mut client, async |client| {
-        let transaction = connect::own_transaction(client).await?;
-        transaction.batch_execute(SOON).await?;
-        transaction.batch_execute(AFTERWARDS).await?;
-        Ok(transaction.commit().await?)
-    })
-    .await?;
     while let Some(done) = upkeep(&client).await? {
         tracing::debug!(event = "upkeep", done);
     }
@@ -150,7 +140,7 @@ pub fn script() -> String {
         script.push_str(&format!("\n-- sql/{name}\n{sql}"));
     }
     script.push_str(&format!(
-        "\n{}\ncommit;\n{AFTERWARDS}\nselect bugle.upkeep() from generate_series(1, 6);\n",
+        "\n{}\ncommit;\nselect bugle.upkeep() from generate_series(1, 6);\n",
         note_version()
     ));
     script

@@ -52,7 +52,7 @@ async fn no_advisory_lock_of_a_stranger_holds_up_a_migration() {
     let login = format!("{}_viewer", database.name);
     let create = format!("create role {login} login; grant {login} to current_user; set role {login}");
     stranger.batch_execute(&create).await.expect("a login without rights");
-    // what earlier releases locked, and every key of theirs
+    // a stranger holds every advisory lock near those of the schema
     let hold = "select count(pg_advisory_lock(7126490900 + n)) from generate_series(0, 200) n";
     stranger.batch_execute(hold).await.expect("locks");
 
@@ -195,41 +195,6 @@ async fn migrating_waits_for_a_lock_only_in_short_turns() {
             .await
             .unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ids_of_an_earlier_release_go_on_and_can_no_longer_be_given() {
-    let database = Database::new().await;
-    let (owner, before) = (database.owner().await, catalog(&database).await);
-    let worker = database.worker(&[("default", 1)], common::noop());
-    let done = common::enqueue(&owner, "noop").await;
-    common::wait_for_state(&owner, done, "completed").await;
-    worker.stop().await;
-    owner
-        .batch_execute(
-            "alter table bugle.jobs alter column id drop identity;
-             create sequence bugle.job_ids as bigint;
-             alter table bugle.jobs alter column id set default nextval('bugle.job_ids');
-             select setval('bugle.job_ids', 41);
-             insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
-             update bugle.schema_version set revision = revision - 1, checksum = 'of an earlier release'",
-        )
-        .await
-        .expect("as it was");
-
-    assert_eq!(
-        schema::migrate(&database.config("owner")).await.unwrap(),
-        Status::Behind
-    );
-
-    assert_same(&before, &catalog(&database).await);
-    let kept = "select array_agg(id order by id) from bugle.jobs";
-    let kept: Vec<i64> = owner.query_one(kept, &[]).await.unwrap().get(0);
-    assert_eq!(kept, [done, 42]);
-    assert!(common::enqueue(&owner, "noop").await > 42);
-    let given = "insert into bugle.jobs (id, command) values (42, 'noop')";
-    let refused = owner.batch_execute(given).await.expect_err("an id by hand");
-    assert_eq!(refused.code().map(|code| code.code()), Some("428C9"));
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub(super) async fn installed(client: &impl GenericClient) -> Result<(i32, i32)>
     Ok((row.get(0), row.get(1)))
 }
 
-/// All that is there by name, and whether it has the history of a migration: then an earlier release has begun it.
+/// All that is there by name, and whether it has the history of a migration: then it is ours.
 const CONTENT: &str = "
     select
       (select count(*) from pg_catalog.pg_attribute a
@@ -85,8 +85,8 @@ async fn refuse_others(client: &impl GenericClient) -> Result<()> {
     }
     Err(
         Error::new("the schema \"bugle\" has no rows and does not say its revision").hint(
-            "It comes from a dump without data that an earlier release made. Migrate the original and dump it again. Or, if nothing \
-             in it is needed: drop schema bugle cascade; and run: bugle migrate",
+            "A part of it is missing. Restore it as a whole; or, if nothing in it is needed: drop schema bugle cascade; and run: \
+             bugle migrate",
         ),
     )
 }

@@ -265,7 +265,7 @@ static BUGS: [Bug; 39] = [
     Bug {
         name: "the key that must be unique is not",
         patches: &[(
-            "../migrations/V09__uniqueness",
+            "../migrations/V01__jobs",
             "create unique index jobs_live_unique_key",
             "drop index bugle.jobs_live_unique_key;\ncreate index jobs_live_unique_key",
         )],

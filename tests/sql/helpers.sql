@@ -269,7 +269,7 @@ begin
     updated_at = updated_at + p_by, first_started_at = first_started_at + p_by, started_at = started_at + p_by;
   update bugle.changes set changed_at = changed_at + p_by;
   update bugle.starts set started_at = started_at + p_by;
-  update bugle.turns set look_at = look_at + p_by;
+  update bugle.claim_positions set recheck_at = recheck_at + p_by;
   update bugle.schedules set created_at = created_at + p_by, next_at = next_at + p_by, last_at = last_at + p_by;
   update bugle.schedule_runs set slot = slot + p_by, enqueued_at = enqueued_at + p_by;
 end

@@ -118,7 +118,7 @@ const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.w
 /// Dead rows are left behind by this; now and then they are got rid of, which takes longer.
 const RESET: &str = "delete from bugle.jobs; delete from bugle.idempotency_keys; delete from bugle.attempts; \
     delete from bugle.schedule_runs; delete from bugle.schedules; delete from bugle.queues; \
-    delete from bugle.dependencies; delete from bugle.step_records; delete from bugle.turns; delete from bugle.starts; \
+    delete from bugle.dependencies; delete from bugle.step_records; delete from bugle.claim_positions; delete from bugle.starts; \
     update bugle.registrations set lost_at = null, stopped_at = null, paused_at = null; \
     insert into bugle.schedules (name, every, command, misfire, catch_up_limit, retry_policy) \
     values ('hourly', '1 hour', 'noop', 'catch_up', 3, 'modelled')";

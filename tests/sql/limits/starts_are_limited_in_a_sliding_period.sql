@@ -10,7 +10,7 @@ begin
   perform test.equal((select count(*) from test.claim(v_worker, 2, 'paced')), 2::bigint, 'two of three');
   perform test.equal((select count(*) from test.claim(v_worker, 2, 'paced')), 1::bigint, 'one is left');
   perform test.equal((select count(*) from test.claim(v_worker, 2, 'paced')), 0::bigint, 'none is left');
-  perform test.equal((select t.look_at between now() + interval '59 minutes' and now() + interval '61 minutes' from bugle.turns t where t.queue = 'paced'), true,
+  perform test.equal((select t.recheck_at between now() + interval '59 minutes' and now() + interval '61 minutes' from bugle.claim_positions t where t.queue = 'paced'), true,
     'it is noted when to look again');
   perform test.equal(bugle.next_due_seconds() between 3500 and 3600, true, 'the keeper knows');
   perform test.equal((select count(*) from bugle.look(v_worker, '{paced}')), 0::bigint, 'until then nothing is there');
@@ -18,9 +18,9 @@ begin
   -- the first claim leaves the period, the second does not
   update bugle.starts s set started_at = s.started_at - interval '1 hour' where s.queue = 'paced' and s.total = 2;
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 2::bigint, 'as many as have left it');
-  update bugle.turns t set look_at = clock_timestamp() where t.queue = 'paced';
+  update bugle.claim_positions t set recheck_at = clock_timestamp() where t.queue = 'paced';
   perform bugle.promote();
-  perform test.equal((select t.look_at from bugle.turns t where t.queue = 'paced'), null::timestamptz, 'the keeper rang');
+  perform test.equal((select t.recheck_at from bugle.claim_positions t where t.queue = 'paced'), null::timestamptz, 'the keeper rang');
   perform test.equal((select count(*) from bugle.look(v_worker, '{paced}')), 1::bigint,
     'whoever looks now must claim, or nobody notes when to look again');
 

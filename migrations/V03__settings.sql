@@ -1,0 +1,201 @@
+-- Settings: how failed jobs are retried, and what is set once for a command, a queue or everything instead of in each
+-- job. The rows that a new database has are in sql/98_rows.sql.
+
+create table bugle.retry_policies (
+  name text primary key,
+  kind text not null default 'exponential',
+  retries integer default 15,
+  delay interval not null default '5 seconds',
+  factor double precision not null default 2,
+  max_delay interval not null default '1 hour',
+  jitter double precision not null default 0.1,
+  per_day integer,
+  days integer,
+  constraint name_is_short check (length(name) between 1 and 100),
+  constraint kind_is_known check (kind in ('fixed', 'exponential', 'fixed_then_exponential', 'endless', 'daily')),
+  constraint retries_are_counted_unless_endless_or_daily check (
+    (kind in ('endless', 'daily')) = (retries is null)),
+  constraint retries_are_not_negative check (retries >= 0),
+  constraint delay_is_not_negative check (delay between '0' and '10 years'),
+  constraint max_delay_is_not_negative check (max_delay between '0' and '10 years'),
+  constraint factor_grows check (factor between 1 and 1000),
+  constraint jitter_is_a_share check (jitter between 0 and 1),
+  constraint daily_policies_count_days check (
+    case kind when 'daily' then per_day is not null and days is not null else per_day is null and days is null end),
+  constraint daily_counts_are_sane check (per_day between 1 and 10000 and days between 1 and 3650)
+);
+
+comment on table bugle.retry_policies is
+  'How often and when a failed job is retried. Insert rows of your own; the row "default" applies to jobs that '
+  'name none.';
+comment on column bugle.retry_policies.name is 'What jobs and commands call it.';
+comment on column bugle.retry_policies.kind is
+  'fixed, exponential, fixed_then_exponential (after three fixed ones), endless (exponential) or daily.';
+comment on column bugle.retry_policies.retries is 'How often after the first attempt. Null for endless and daily ones.';
+comment on column bugle.retry_policies.delay is 'The first delay; for fixed and daily ones, each delay.';
+comment on column bugle.retry_policies.factor is 'By how much an exponential delay grows each time.';
+comment on column bugle.retry_policies.max_delay is 'Where an exponential delay stops growing.';
+comment on column bugle.retry_policies.jitter is
+  'Each delay is spread by this share to both sides, after max_delay was applied. 0.1 is ten per cent.';
+comment on column bugle.retry_policies.per_day is 'Daily ones: how many attempts a day.';
+comment on column bugle.retry_policies.days is 'Daily ones: on how many days. A day counts from the first attempt.';
+
+create table bugle.commands (
+  name text primary key,
+  queue text,
+  priority integer,
+  delay interval,
+  unique_payload boolean not null default false,
+  unique_mode text,
+  required_keys text[],
+  on_success text,
+  on_failure text,
+  steps text[],
+  timeout interval,
+  retry_policy text references bugle.retry_policies (name),
+  max_attempts integer,
+  step_retry_policy text references bugle.retry_policies (name),
+  max_running integer,
+  -- whether there is anything to do when a job is inserted; the rest is looked up when it is claimed, or when it fails
+  is_template boolean not null generated always as (
+    queue is not null or priority is not null or delay is not null or unique_payload or required_keys is not null
+    or on_success is not null or on_failure is not null) stored,
+  constraint name_is_short check (length(name) between 1 and 200),
+  constraint queue_is_short check (length(queue) between 1 and 100 and btrim(queue, e' \t\n\r') <> ''),
+  constraint delay_is_not_negative check (delay between '0' and '10 years'),
+  constraint unique_mode_is_known check (unique_mode in ('keep', 'replace', 'move')),
+  constraint required_keys_are_named check (
+    cardinality(required_keys) > 0 and array_position(required_keys, null) is null),
+  constraint on_success_is_short check (length(on_success) between 1 and 200),
+  constraint on_failure_is_short check (length(on_failure) between 1 and 200),
+  -- a command that follows its own failure would never come to rest
+  constraint on_failure_is_another_command check (on_failure <> name),
+  constraint steps_are_named check (
+    cardinality(steps) between 1 and 100 and array_ndims(steps) = 1 and array_position(steps, null) is null),
+  constraint timeout_is_positive check (timeout > '0'),
+  constraint max_attempts_is_positive check (max_attempts > 0),
+  constraint max_running_is_positive check (max_running > 0)
+);
+
+comment on table bugle.commands is
+  'Set once for a command what each job would otherwise have to set. A command works without a row here.';
+comment on column bugle.commands.name is 'bugle.jobs.command.';
+comment on column bugle.commands.queue is 'For jobs that leave it out, or give default.';
+comment on column bugle.commands.priority is 'For jobs that leave it out, or give 0.';
+comment on column bugle.commands.delay is 'Jobs that give no run_at are due this long after they were enqueued.';
+comment on column bugle.commands.unique_payload is
+  'True: at most one live job has the same payload. Its hash is the unique_key of jobs that have none.';
+comment on column bugle.commands.unique_mode is
+  'What bugle.enqueue does to a live job with the same unique_key: keep, replace (its payload) or move (its '
+  'run_at). Null: keep.';
+comment on column bugle.commands.required_keys is 'The payload must be an object with these keys.';
+comment on column bugle.commands.on_success is
+  'The command that is enqueued when a job of this one is completed, unless the job names another.';
+comment on column bugle.commands.on_failure is
+  'The command that is enqueued when a job of this one has failed, unless the job names another.';
+comment on column bugle.commands.steps is 'Makes jobs of this command chains that have no steps of their own.';
+comment on column bugle.commands.timeout is 'For jobs that have none.';
+comment on column bugle.commands.retry_policy is 'For jobs that name none.';
+comment on column bugle.commands.max_attempts is 'For jobs that give no number; comes before the policy''s.';
+comment on column bugle.commands.step_retry_policy is
+  'How it is retried in the same worker when it is a step of a chain. Null: the policy named step.';
+comment on column bugle.commands.max_running is
+  'How many of its jobs may run at once, in all queues together. Null: no limit.';
+comment on column bugle.commands.is_template is
+  'Whether the row says something about new jobs, not only about running ones.';
+
+create index commands_templates on bugle.commands (name) where is_template;
+
+-- Called once there has been a template.
+create sequence bugle.templates;
+
+comment on sequence bugle.templates is
+  'Called once there has been a template in bugle.commands: only then is it worth looking for one.';
+
+create table bugle.queues (
+  name text primary key,
+  synchronous_claims boolean not null default false,
+  paused_at timestamptz,
+  max_running integer,
+  max_running_per_key integer,
+  max_starts integer,
+  starts_period interval,
+  max_starts_per_key integer,
+  starts_per_key_period interval,
+  order_on_retry text not null default 'block',
+  is_limited boolean not null generated always as (
+    max_running is not null or max_running_per_key is not null
+    or max_starts is not null or max_starts_per_key is not null) stored,
+  constraint name_is_short check (length(name) between 1 and 100),
+  constraint max_running_is_positive check (max_running > 0),
+  constraint max_running_per_key_is_positive check (max_running_per_key > 0),
+  constraint max_starts_is_positive check (max_starts > 0),
+  constraint max_starts_per_key_is_positive check (max_starts_per_key > 0),
+  constraint starts_are_counted_in_a_period check ((max_starts is null) = (starts_period is null)),
+  constraint starts_per_key_are_counted_in_a_period check (
+    (max_starts_per_key is null) = (starts_per_key_period is null)),
+  constraint starts_period_is_sane check (starts_period between '10 milliseconds' and '366 days'),
+  constraint starts_per_key_period_is_sane check (starts_per_key_period between '10 milliseconds' and '366 days'),
+  constraint order_on_retry_is_known check (order_on_retry in ('block', 'pass'))
+);
+
+comment on table bugle.queues is 'Settings of a queue. A queue works without a row here.';
+comment on column bugle.queues.name is 'bugle.jobs.queue.';
+comment on column bugle.queues.synchronous_claims is
+  'Wait for the disk at each claim. Otherwise a crash of the server may lose the last claims, and their jobs start '
+  'again.';
+comment on column bugle.queues.paused_at is 'Since when nothing is claimed from this queue; null if it is not paused.';
+comment on column bugle.queues.max_running is 'How many of its jobs may run at once, over all workers. Null: no limit.';
+comment on column bugle.queues.max_running_per_key is
+  'How many jobs of each limit_key may run at once. Null: no limit.';
+comment on column bugle.queues.max_starts is 'How many of its jobs may start in any starts_period. Null: no limit.';
+comment on column bugle.queues.starts_period is 'The period of max_starts; it slides.';
+comment on column bugle.queues.max_starts_per_key is
+  'How many jobs of each limit_key may start in any starts_per_key_period. Null: no limit.';
+comment on column bugle.queues.starts_per_key_period is 'The period of max_starts_per_key; it slides.';
+comment on column bugle.queues.order_on_retry is
+  'What the other jobs of an order_key do behind one that is retried, paused or waiting: block (they wait) or pass.';
+comment on column bugle.queues.is_limited is 'Whether anything is to be counted when its jobs are claimed.';
+
+-- One row; typed columns instead of names and values, so that a wrong setting is rejected when it is written.
+create table bugle.settings (
+  only_row boolean primary key default true,
+  max_payload_bytes integer not null default 1048576,
+  keep_completed boolean not null default true,
+  ended_days integer not null default 3,
+  failed_days integer not null default 30,
+  stats_days integer not null default 7,
+  crash_limit integer not null default 3,
+  lost_grace interval not null default '1200 milliseconds',
+  lease interval not null default '30 seconds',
+  step_timeout interval not null default '5 minutes',
+  chain_timeout interval not null default '30 minutes',
+  constraint there_is_one_row check (only_row),
+  constraint payload_limit_is_sane check (max_payload_bytes between 8192 and 134217728),
+  constraint ended_days_are_sane check (ended_days between 0 and 3650),
+  constraint failed_days_are_sane check (failed_days between 0 and 3650),
+  constraint stats_days_are_sane check (stats_days between 0 and 3650),
+  constraint crash_limit_is_positive check (crash_limit > 0),
+  constraint lost_grace_is_sane check (lost_grace between '0' and '1 hour'),
+  constraint lease_is_sane check (lease between '2 seconds' and '1 day'),
+  constraint step_timeout_is_positive check (step_timeout > '0' and step_timeout <= '10 years'),
+  constraint chain_timeout_is_positive check (chain_timeout > '0' and chain_timeout <= '10 years')
+);
+
+comment on table bugle.settings is 'Settings of the whole schema: one row. Change it with UPDATE.';
+comment on column bugle.settings.only_row is 'Always true: there is one row.';
+comment on column bugle.settings.max_payload_bytes is 'A larger payload is rejected.';
+comment on column bugle.settings.keep_completed is
+  'False: completed jobs are deleted at once instead of kept in history.';
+comment on column bugle.settings.ended_days is 'How many full days completed and cancelled jobs are kept.';
+comment on column bugle.settings.failed_days is 'How many full days failed jobs are kept.';
+comment on column bugle.settings.stats_days is 'How many full days bugle.minutes are kept.';
+comment on column bugle.settings.crash_limit is
+  'A job whose worker was lost this many times fails: it may be what kills them.';
+comment on column bugle.settings.lost_grace is
+  'How long a worker whose connection broke may take to come back before its jobs are rescued.';
+comment on column bugle.settings.lease is 'How long a connected worker may be silent before it is given up as frozen.';
+comment on column bugle.settings.step_timeout is
+  'How long one attempt of a step may take, if neither its command nor its executor sets a time.';
+comment on column bugle.settings.chain_timeout is
+  'How long a chain may run in one worker, if neither the job nor its command sets a time.';

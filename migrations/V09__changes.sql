@@ -1,0 +1,41 @@
+-- Changes: what people did by hand to jobs, queues, commands, workers and schedules.
+
+create table bugle.changes (
+  id bigint generated always as identity primary key,
+  changed_at timestamptz not null default now(),
+  verb text not null,
+  job bigint,
+  step integer,
+  queue text,
+  command text,
+  worker bigint,
+  schedule text,
+  from_state text,
+  to_state text,
+  who text not null default session_user,
+  application text default current_setting('application_name', true),
+  note text,
+  constraint a_change_is_about_something check (num_nonnulls(job, queue, worker, schedule, command) = 1)
+);
+
+comment on table bugle.changes is 'What people did by hand to jobs, queues, commands, workers and schedules.';
+comment on column bugle.changes.id is 'Rises with time.';
+comment on column bugle.changes.changed_at is 'When.';
+comment on column bugle.changes.verb is
+  'What was done: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state, pause_queue, …';
+comment on column bugle.changes.job is 'The job, if it was one.';
+comment on column bugle.changes.step is 'The position of the step, if it was one.';
+comment on column bugle.changes.queue is 'The queue, if it was one.';
+comment on column bugle.changes.command is 'The command, if it was one.';
+comment on column bugle.changes.worker is 'The worker, if it was one.';
+comment on column bugle.changes.schedule is 'The schedule, if it was one.';
+comment on column bugle.changes.from_state is 'The job''s state before; of limits, those before.';
+comment on column bugle.changes.to_state is 'The job''s state after, or removed; of limits, those after.';
+comment on column bugle.changes.who is 'The role that logged in.';
+comment on column bugle.changes.application is 'The application_name of its session.';
+comment on column bugle.changes.note is 'Why, as given by the operator.';
+comment on sequence bugle.changes_id_seq is 'Gives bugle.changes.id.';
+
+create index changes_job on bugle.changes (job) where job is not null;
+create index changes_changed_at on bugle.changes
+  using brin (changed_at) with (pages_per_range = 32, autosummarize = on);

@@ -1,0 +1,216 @@
+-- Types: what workers, operators and the engine's own functions pass to each other. Functions depend on them, so they
+-- are here and not replaced with the functions.
+
+create type bugle.queue_request as (
+  queue text,
+  slots integer,
+  after_priority integer,
+  after_id bigint,
+  mode text
+);
+
+comment on type bugle.queue_request is
+  'What a worker asks of a queue: how many jobs, and behind which one to start the scan.';
+comment on column bugle.queue_request.queue is 'The queue.';
+comment on column bugle.queue_request.slots is 'How many jobs at most.';
+comment on column bugle.queue_request.after_priority is 'Start behind this priority …';
+comment on column bugle.queue_request.after_id is '… and this id. Null: from the start.';
+comment on column bugle.queue_request.mode is
+  'What the worker holds on the queue and gives up by claiming: sentinel, follower or awake.';
+
+create type bugle.claimed_job as (
+  id bigint,
+  claim bigint,
+  command text,
+  queue text,
+  priority integer,
+  attempt integer,
+  max_attempts integer,
+  timeout_seconds double precision,
+  created_at timestamptz,
+  run_at timestamptz,
+  headers jsonb,
+  payload jsonb,
+  steps text[],
+  step integer,
+  context jsonb,
+  answer jsonb,
+  address tid,
+  turn integer
+);
+
+comment on type bugle.claimed_job is 'A job as its worker receives it.';
+comment on column bugle.claimed_job.id is 'bugle.jobs.id.';
+comment on column bugle.claimed_job.claim is 'The number that goes with every call about it.';
+comment on column bugle.claimed_job.command is 'What to do.';
+comment on column bugle.claimed_job.queue is 'The queue it waited in.';
+comment on column bugle.claimed_job.priority is 'Smaller runs sooner.';
+comment on column bugle.claimed_job.attempt is '1 for the first attempt.';
+comment on column bugle.claimed_job.max_attempts is 'The job''s own number of attempts, if it has one.';
+comment on column bugle.claimed_job.timeout_seconds is
+  'How long this attempt may take: the job''s own limit, or its command''s.';
+comment on column bugle.claimed_job.created_at is 'When it was enqueued.';
+comment on column bugle.claimed_job.run_at is 'When it was due.';
+comment on column bugle.claimed_job.headers is 'Names and values that travel with it.';
+comment on column bugle.claimed_job.payload is 'Its data. Null: too large to come along, fetch it with bugle.payloads.';
+comment on column bugle.claimed_job.steps is 'The steps of a chain; its command is then only a name.';
+comment on column bugle.claimed_job.step is 'How many of them are done. Null: none.';
+comment on column bugle.claimed_job.context is
+  'Their merged output. Null also if it is too large to come along: bugle.start_step returns it.';
+comment on column bugle.claimed_job.answer is 'The answer its executor waited for, if it was resumed with one.';
+comment on column bugle.claimed_job.address is
+  'Where its row is stored, for bugle.complete_at. Null: to be completed by bugle.complete.';
+comment on column bugle.claimed_job.turn is
+  'Where limits or keys decide what may start: its place in their order, 0 if they have none.';
+
+create type bugle.held_job as (
+  id bigint,
+  claim bigint
+);
+
+comment on type bugle.held_job is 'A job and the claim under which a worker holds it.';
+comment on column bugle.held_job.id is 'bugle.jobs.id.';
+comment on column bugle.held_job.claim is 'The claim.';
+
+create type bugle.finished_job as (
+  id bigint,
+  claim bigint,
+  result jsonb
+);
+
+comment on type bugle.finished_job is 'A job whose executor has succeeded.';
+comment on column bugle.finished_job.id is 'bugle.jobs.id.';
+comment on column bugle.finished_job.claim is 'The claim it was held under.';
+comment on column bugle.finished_job.result is 'Its result, if it has one.';
+
+create type bugle.failed_job as (
+  id bigint,
+  claim bigint,
+  error text,
+  code text,
+  retryable boolean,
+  retry_after_seconds double precision
+);
+
+comment on type bugle.failed_job is 'A failed attempt.';
+comment on column bugle.failed_job.id is 'bugle.jobs.id.';
+comment on column bugle.failed_job.claim is 'The claim it was held under.';
+comment on column bugle.failed_job.error is 'What went wrong, with its causes.';
+comment on column bugle.failed_job.code is 'A short code, if there is one; timeout has a meaning.';
+comment on column bugle.failed_job.retryable is 'False: another attempt would fail as well. Null: true.';
+comment on column bugle.failed_job.retry_after_seconds is
+  'When to retry, if the executor knows better than the policy.';
+
+create type bugle.verdict as (
+  id bigint,
+  claim bigint,
+  verdict text
+);
+
+comment on type bugle.verdict is 'What became of a call about a job. Calls that succeeded are not reported.';
+comment on column bugle.verdict.id is 'bugle.jobs.id.';
+comment on column bugle.verdict.claim is 'The claim of the call.';
+comment on column bugle.verdict.verdict is
+  'repeated (the same call was made before), fenced (it is not held under this claim) or gone (there is no such job).';
+
+create type bugle.minute_report as (
+  queue text,
+  command text,
+  completed bigint,
+  failed bigint,
+  others bigint,
+  run_seconds double precision,
+  wait_seconds double precision,
+  run bigint[],
+  wait bigint[]
+);
+
+comment on type bugle.minute_report is 'What a worker reports of one queue and command.';
+comment on column bugle.minute_report.queue is 'The queue.';
+comment on column bugle.minute_report.command is 'The command.';
+comment on column bugle.minute_report.completed is 'Attempts that completed since the last report.';
+comment on column bugle.minute_report.failed is 'Attempts that failed.';
+comment on column bugle.minute_report.others is 'Attempts that ended otherwise.';
+comment on column bugle.minute_report.run_seconds is 'How long they all ran together.';
+comment on column bugle.minute_report.wait_seconds is 'How long they all waited together.';
+comment on column bugle.minute_report.run is 'How many ran for how long, by the spans of bugle.bounds(), and one more.';
+comment on column bugle.minute_report.wait is 'How many waited for how long, likewise.';
+
+create type bugle.operated as (
+  id bigint,
+  done boolean,
+  state text,
+  why text
+);
+
+comment on type bugle.operated is 'What became of an operator''s verb for one job: done, its state now, or why not.';
+comment on column bugle.operated.id is 'The job.';
+comment on column bugle.operated.done is 'Whether the verb was applied.';
+comment on column bugle.operated.state is 'The job''s state now; null if there is no such job.';
+comment on column bugle.operated.why is 'Why it was refused; null if it was done.';
+
+create type bugle.ending as (
+  id bigint,
+  state text,
+  reason text,
+  result jsonb,
+  error text,
+  code text
+);
+
+comment on type bugle.ending is 'How a job is to end; inside the engine.';
+comment on column bugle.ending.id is 'bugle.jobs.id.';
+comment on column bugle.ending.state is 'Its final state.';
+comment on column bugle.ending.reason is 'Why.';
+comment on column bugle.ending.result is 'Its result.';
+comment on column bugle.ending.error is 'Its last error. Null: as it was.';
+comment on column bugle.ending.code is 'The same as a short code.';
+
+-- Passed on, not looked up: the row of the job may be gone already.
+create type bugle.followed as (
+  id bigint,
+  state text,
+  reason text,
+  command text,
+  queue text,
+  headers jsonb,
+  watched boolean,
+  on_success text,
+  on_failure text,
+  result jsonb,
+  error text
+);
+
+comment on type bugle.followed is 'What has to be known about a job that has just ended.';
+comment on column bugle.followed.id is 'bugle.jobs.id.';
+comment on column bugle.followed.state is 'completed, failed or cancelled.';
+comment on column bugle.followed.reason is 'Why, if it did not complete.';
+comment on column bugle.followed.command is 'Its command.';
+comment on column bugle.followed.queue is 'Its queue.';
+comment on column bugle.followed.headers is 'Its headers, which a follow-up gets too.';
+comment on column bugle.followed.watched is 'Whether something is to be done; otherwise only subscribers are told.';
+comment on column bugle.followed.on_success is 'The command that follows its completion.';
+comment on column bugle.followed.on_failure is 'The command that follows its failure.';
+comment on column bugle.followed.result is 'What it returned.';
+comment on column bugle.followed.error is 'What went wrong.';
+
+create type bugle.cron as (
+  seconds integer[],
+  minutes integer[],
+  hours integer[],
+  days integer[],
+  months integer[],
+  weekdays integer[],
+  either_day boolean,
+  every_hour boolean
+);
+
+comment on type bugle.cron is 'A cron expression as the engine reads it.';
+comment on column bugle.cron.seconds is 'The seconds it allows, in order.';
+comment on column bugle.cron.minutes is 'The minutes.';
+comment on column bugle.cron.hours is 'The hours.';
+comment on column bugle.cron.days is 'The days of the month.';
+comment on column bugle.cron.months is 'The months.';
+comment on column bugle.cron.weekdays is 'The days of the week: 0 is Sunday.';
+comment on column bugle.cron.either_day is 'Both day fields are restricted: a day that matches one of them is enough.';
+comment on column bugle.cron.every_hour is 'All 24 hours are listed: real hours count, not those of the clock.';
