@@ -458,7 +458,7 @@ async fn what_lies_before_the_cursor_is_found_while_an_old_snapshot_is_held_open
     }
     let scouts: i64 = owner
         .query_one(
-            "select count(*) from pg_stat_activity where datname = current_database() and application_name like '% (scout)'",
+            "select count(*) from pg_stat_activity where datname = current_database() and application_name like '% (scan)'",
             &[],
         )
         .await

@@ -1,61 +1,61 @@
-//! Scouts: where a look from the beginning of a queue is dear, it is made on a connection of its own, and nobody waits for it.
+//! Scans from the start of a queue, where they are expensive: on a connection of their own, so that no claim waits for
+//! them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::db::calls;
+use crate::db::calls::{self, Found};
 use crate::db::connect::Link;
 use crate::worker::Identity;
-use crate::worker::lane::Scouted;
 
-/// What a scout has to say about a queue.
-pub struct Report {
+/// A scan that has ended.
+pub struct BackgroundScan {
     pub queue: String,
-    /// None: it could not look, or a look from there would be of no use.
-    pub scouted: Option<Scouted>,
+    /// None: it failed, or a cursor is of no use in this queue.
+    pub found: Option<Found>,
     pub took: Duration,
 }
 
-/// Sends scouts, and hears from them. The connection is opened for the first of them.
-pub struct Scouts {
+/// Starts scans, and tells when they have ended. The connection is opened for the first of them.
+pub struct BackgroundScans {
     link: Arc<Link>,
-    reports: mpsc::UnboundedSender<Report>,
-    back: mpsc::UnboundedReceiver<Report>,
+    ends: mpsc::UnboundedSender<BackgroundScan>,
+    ended: mpsc::UnboundedReceiver<BackgroundScan>,
 }
 
-impl Scouts {
+impl BackgroundScans {
     pub fn new(link: Link) -> Self {
-        let (reports, back) = mpsc::unbounded_channel();
-        Scouts {
+        let (ends, ended) = mpsc::unbounded_channel();
+        BackgroundScans {
             link: Arc::new(link),
-            reports,
-            back,
+            ends,
+            ended,
         }
     }
 
-    /// Look into a queue for up to so many jobs.
-    pub fn send(&self, me: Identity, queue: &str, most: i32) {
-        let (link, reports, queue) = (self.link.clone(), self.reports.clone(), queue.to_string());
+    /// Scan a queue for at most this many jobs.
+    pub fn start(&self, me: Identity, queue: &str, most: i32) {
+        let (link, ends, queue) = (self.link.clone(), self.ends.clone(), queue.to_string());
         tokio::spawn(async move {
             let mut started = Instant::now();
-            let scouted = async {
+            let scan = async {
                 let session = link.session().await?;
                 started = Instant::now();
                 calls::scout(&session, me, &queue, most).await
             };
-            let scouted = scouted.await.unwrap_or_else(|error| {
-                tracing::debug!(event = "scout", queue, %error);
+            let found = scan.await.unwrap_or_else(|error| {
+                tracing::debug!(event = "background_scan", queue, %error);
                 None
             });
             let took = started.elapsed();
-            let _ = reports.send(Report { queue, scouted, took });
+            let _ = ends.send(BackgroundScan { queue, found, took });
         });
     }
 
-    /// The next one that is back.
-    pub async fn back(&mut self) -> Option<Report> {
-        self.back.recv().await
+    /// The next one that has ended.
+    pub async fn ended(&mut self) -> Option<BackgroundScan> {
+        self.ended.recv().await
     }
 }

@@ -1,4 +1,5 @@
-//! The claimer: takes jobs for free slots, on the one connection that proves the worker's life, listens and holds bells.
+//! The claimer: takes jobs for free slots, on the one connection that proves the worker's life, listens and holds
+//! bells.
 
 mod catch;
 mod orders;
@@ -18,7 +19,7 @@ use crate::error::Result;
 use crate::job::HeldJob;
 use crate::observe;
 use crate::worker::Identity;
-use crate::worker::background_scan::Scouts;
+use crate::worker::background_scan::BackgroundScans;
 use crate::worker::crew::Crew;
 use crate::worker::lane::{Lane, Mode};
 use crate::worker::reconcile::Claims;
@@ -59,7 +60,7 @@ pub struct Claimer {
     pub keeper_called: Arc<Notify>,
     /// Counted, so that whoever looks for forgotten jobs knows what may still come.
     pub claims: Arc<Claims>,
-    pub scouts: Scouts,
+    pub background_scans: BackgroundScans,
     pub hears_due: bool,
     pub until_empty: bool,
     /// What was claimed while others were started.
@@ -109,12 +110,12 @@ impl Claimer {
             if !self.until_empty && self.fall_asleep(session, me).await? {
                 continue;
             }
-            let next_scout = self.send_scouts(me);
+            let next_background = self.start_background_scans(me);
             // without room there is nothing to look for until some is made
             let now = Instant::now();
             let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
             let next_room = self.crew.observed.health.throttle.changes_at(now);
-            let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_look).min();
+            let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_poll).min();
             tokio::select! {
                 notification = notifications.recv() => match notification {
                     Some(notification) => self.heard(&notification),
@@ -124,11 +125,11 @@ impl Claimer {
                 () = self.crew.freed() => {}
                 () = sleep_until(next_look) => {}
                 () = sleep_until(next_room) => {}
-                () = sleep_until(next_scout) => {}
+                () = sleep_until(next_background) => {}
                 () = sleep_until(self.orders.next_check()) => {}
-                Some(report) = self.scouts.back() => {
+                Some(report) = self.background_scans.ended() => {
                     let lane = self.lane_mut(&report.queue);
-                    lane.scout_returned(report.scouted, report.took, Instant::now());
+                    lane.background_scan_ended(report.found, report.took, Instant::now());
                 }
                 () = shutdown.cancelled() => {}
             }
@@ -182,8 +183,8 @@ impl Claimer {
 
     /// Claim for every lane whose time it is, and start what came. False if there was none.
     ///
-    /// While jobs are started the next claim is under way, if there is room for more: else the database would wait for us, and then
-    /// we for it.
+    /// While jobs are started the next claim is under way, if there is room for more: else the database would wait for
+    /// us, and then we for it.
     async fn look(&mut self, session: &Session, me: Identity) -> Result<bool> {
         let catch = match self.ahead.take() {
             Some(catch) => catch,
@@ -339,14 +340,14 @@ impl Claimer {
     }
 
     /// For every lane whose time it is. Returns when the next is due.
-    fn send_scouts(&mut self, me: Identity) -> Option<Instant> {
+    fn start_background_scans(&mut self, me: Identity) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;
         for lane in &mut self.lanes {
-            match lane.next_scout() {
+            match lane.next_background_scan() {
                 Some((due, most)) if due <= now => {
-                    self.scouts.send(me, &lane.queue, most);
-                    lane.scout_left();
+                    self.background_scans.start(me, &lane.queue, most);
+                    lane.background_scan_started();
                 }
                 Some((due, _)) => next = Some(next.map_or(due, |next: Instant| next.min(due))),
                 None => {}
@@ -361,16 +362,16 @@ impl Claimer {
             .lanes
             .iter()
             .filter(|lane| lane.wants_to_sleep())
-            .map(|lane| (lane.queue.clone(), lane.cursor()))
+            .map(|lane| (lane.queue.clone(), lane.cursor_for_sleep()))
             .unzip();
         if queues.is_empty() {
             return Ok(false);
         }
         // Listen first: a bell rung before anyone listens is not heard.
         for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
-            if !lane.listening {
-                calls::listen(session, &lane.channel).await?;
-                lane.listening = true;
+            if !lane.bell.is_heard {
+                calls::listen(session, &lane.bell.channel).await?;
+                lane.bell.is_heard = true;
             }
         }
         for answer in calls::arm(session, me, &queues, &cursors).await? {
@@ -380,15 +381,15 @@ impl Claimer {
             tracing::trace!(event = "arm", queue = lane.queue, mode = answer.mode, answer.has_work);
             // a follower that listened to the bell would start with all the others for one job
             if lane.mode() == Mode::Follower {
-                lane.listening = false;
-                calls::unlisten(session, &lane.channel.clone()).await?;
+                lane.bell.is_heard = false;
+                calls::unlisten(session, &lane.bell.channel.clone()).await?;
             }
         }
         Ok(true)
     }
 
-    /// A notification is a hint: any login of the database can send one. Looking for work finds out whether there is any; what
-    /// an operator ordered is looked up before it is done.
+    /// A notification is a hint: any login of the database can send one. Looking for work finds out whether there is
+    /// any; what an operator ordered is looked up before it is done.
     fn heard(&mut self, notification: &Notification) {
         let now = Instant::now();
         let message = notification.payload();
@@ -397,7 +398,7 @@ impl Claimer {
         } else if let Some(lane) = self
             .lanes
             .iter_mut()
-            .find(|lane| lane.channel == notification.channel())
+            .find(|lane| lane.bell.channel == notification.channel())
         {
             lane.wake(now);
         } else if let Some(job) = message.strip_prefix("cancel ") {
@@ -415,8 +416,8 @@ impl Claimer {
         }
     }
 
-    /// Look up what was heard, and stop what was cancelled: it is in history already, only its executor is left. True if this
-    /// worker is to drain.
+    /// Look up what was heard, and stop what was cancelled: it is in history already, only its executor is left. True
+    /// if this worker is to drain.
     async fn obey(&mut self, session: &Session, me: Identity) -> Result<bool> {
         let Some((jobs, drain)) = self.orders.take(Instant::now()) else {
             return Ok(false);
@@ -435,7 +436,7 @@ impl Claimer {
     }
 
     fn is_empty(&self) -> bool {
-        self.lanes.iter().all(Lane::found_nothing) && self.crew.is_idle()
+        self.lanes.iter().all(Lane::is_exhausted) && self.crew.is_idle()
     }
 
     fn lane_mut(&mut self, queue: &str) -> &mut Lane {

@@ -1,6 +1,7 @@
 //! The completer: tells the database how jobs ended, in natural batches.
 //!
-//! There is no timer. What has ended is flushed at once when no flush is under way; what ends meanwhile is the next batch.
+//! There is no timer. What has ended is flushed at once when no flush is under way; what ends meanwhile is the next
+//! batch.
 
 use std::collections::HashSet;
 use std::slice;
@@ -129,8 +130,9 @@ enum Call {
 
 /// Deliver ends until all senders are gone.
 ///
-/// Every call is safe to repeat, so one whose reply was lost is simply made again. What the database does not accept for reasons that
-/// are not the job's (a partition of history was dropped by hand) is repeated too, beside the others: its work was done.
+/// Every call is safe to repeat, so one whose reply was lost is simply made again. What the database does not accept
+/// for reasons that are not the job's (a partition of history was dropped by hand) is repeated too, beside the others:
+/// its work was done.
 pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::UnboundedReceiver<End>) {
     let mut batch = Vec::new();
     let mut refused: Vec<End> = Vec::new();
@@ -173,8 +175,8 @@ async fn flush(crew: &Crew, link: &Link, ends: &[End], left: &mut HashSet<HeldJo
     tell(&session, crew.identity(), ends, left).await
 }
 
-/// Tell the database of ends that take the same call, and log what it answered. Only a lost connection is an error; what is not accepted
-/// now and may be later is left.
+/// Tell the database of ends that take the same call, and log what it answered. Only a lost connection is an error;
+/// what is not accepted now and may be later is left.
 async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<HeldJob>) -> Result<()> {
     let mut answer = call(session, me, ends).await;
     if answer.as_ref().is_err_and(Error::lacks_partition) {

@@ -26,12 +26,12 @@ use crate::observe::{Ending, Observed};
 use crate::worker::Identity;
 use crate::worker::completer::{self, End, How};
 
-/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough for a
-/// flush under way and the next two; more would only be more to repeat after a crash.
+/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough
+/// for a flush under way and the next two; more would only be more to repeat after a crash.
 const MOST_UNDELIVERED: usize = 3_000;
 
-/// How long a flush may take before no more is claimed. Its worker may be about to be given up, and whatever ends until then would be
-/// run again elsewhere.
+/// How long a flush may take before no more is claimed. Its worker may be about to be given up, and whatever ends until
+/// then would be run again elsewhere.
 const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 
 /// How long an executor may take to stop by itself when its time is over.
@@ -133,8 +133,8 @@ impl Crew {
         self.held.lock().unwrap().is_empty()
     }
 
-    /// Whether its executor runs right now, and has not told the database the end of the job itself: then it is not held there any
-    /// more, and not lost either.
+    /// Whether its executor runs right now, and has not told the database the end of the job itself: then it is not
+    /// held there any more, and not lost either.
     pub fn is_running(&self, held: HeldJob) -> bool {
         let jobs = self.held.lock().unwrap();
         let Some(Hold {

@@ -29,7 +29,8 @@ pub struct Keeper {
     pub called: Arc<Notify>,
     /// What the claimer has under way.
     pub claims: Arc<Claims>,
-    /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend on it.
+    /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend
+    /// on it.
     pub safety_poll: Duration,
 }
 
@@ -114,7 +115,8 @@ impl Keeper {
         }
     }
 
-    /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are stopped.
+    /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are
+    /// stopped.
     fn fence_if_still_held(&self, held: crate::job::HeldJob) {
         if self.crew.is_running(held) {
             self.crew.fence(held, FENCE_GRACE);

@@ -7,6 +7,7 @@ pub mod crew;
 pub mod keeper;
 pub mod lane;
 pub mod reconcile;
+pub mod scan;
 pub mod shutdown;
 mod systemd;
 
@@ -17,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::background_scan::Scouts;
+use self::background_scan::BackgroundScans;
 use self::claimer::{Claimer, Orders, Stopped};
 use self::crew::Crew;
 use self::keeper::Keeper;
@@ -36,8 +37,8 @@ use crate::schema;
 
 /// How long executors may take to stop by themselves once they are told that the worker stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
-/// The longest wait between two tries to connect. Spread by a half, it is still well below the grace time after which the
-/// jobs of a worker that did not come back are given to others (`bugle.settings.lost_grace`).
+/// The longest wait between two tries to connect. Spread by a half, it is still well below the grace time after which
+/// the jobs of a worker that did not come back are given to others (`bugle.settings.lost_grace`).
 const LONGEST_RECONNECT: Duration = Duration::from_millis(400);
 /// How many connections words about steps share. They are opened when there are steps.
 const STEP_CONNECTIONS: usize = 4;
@@ -86,8 +87,9 @@ impl Worker {
     /// Serve until `shutdown`.
     ///
     /// # Errors
-    /// If a command was registered twice, or if the database cannot be reached at the start, is not migrated, or refuses
-    /// this worker. Once it runs, a worker outlives its database: it keeps its executors running and comes back.
+    /// If a command was registered twice, or if the database cannot be reached at the start, is not migrated, or
+    /// refuses this worker. Once it runs, a worker outlives its database: it keeps its executors running and comes
+    /// back.
     pub async fn run(self, shutdown: Shutdown) -> Result<Drained> {
         self.registry.check()?;
         let database = connect::parse_given_by(&self.settings.database_url_from, &self.settings.database_url)?;
@@ -110,7 +112,8 @@ impl Worker {
             queues,
             commands: self.registry.commands(),
         };
-        // what can fail comes before registering: a worker that was registered and never served would be given up as lost
+        // what can fail comes before registering: a worker that was registered and never served would be given up as
+        // lost
         let listener = match self.settings.listen {
             None => None,
             Some(address) => Some(observe::bind(address, self.settings.token.is_some()).await?),
@@ -175,9 +178,9 @@ impl Worker {
             hints: hinted,
             keeper_called,
             claims,
-            scouts: Scouts::new(Link::new(
+            background_scans: BackgroundScans::new(Link::new(
                 post.database.clone(),
-                &format!("bugle {} (scout)", post.name),
+                &format!("bugle {} (scan)", post.name),
             )),
             hears_due: false,
             until_empty: self.settings.until_empty,

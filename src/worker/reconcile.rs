@@ -1,8 +1,9 @@
 //! Jobs that the database says this worker runs, and that it does not know of: found, and given back.
 //!
-//! There are few ways to such a job. A claim was committed by the server after the worker had lost that connection and come back
-//! by another; the end of a job was refused, because its claim had been undone by a crash, just before that claim was taken up again
-//! by `bugle.attach`; an answer could not be read. The worker is alive, so nobody would rescue them.
+//! There are few ways to such a job. A claim was committed by the server after the worker had lost that connection and
+//! come back by another; the end of a job was refused, because its claim had been undone by a crash, just before that
+//! claim was taken up again by `bugle.attach`; an answer could not be read. The worker is alive, so nobody would rescue
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +21,8 @@ const AFTER_CLAIMS: Duration = Duration::from_secs(5);
 /// How often to compare anyway.
 const WHEN_IDLE: Duration = Duration::from_secs(60);
 
-/// How many claims were asked for, and how many of those are settled: what they brought is among the jobs the crew answers for, or
-/// will never be.
+/// How many claims were asked for, and how many of those are settled: what they brought is among the jobs the crew
+/// answers for, or will never be.
 #[derive(Default)]
 pub struct Claims {
     asked: AtomicU64,

@@ -26,7 +26,7 @@ pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workf
 pub use keep::{Pulse, heartbeat, is_sent_home, not_held, promote, unnamed, upkeep};
 pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
-pub use wake::{arm, scout};
+pub use wake::{Found, arm, scout};
 
 /// The version of the worker protocol this library speaks: `bugle.protocol()`.
 pub const PROTOCOL: i32 = 1;
@@ -130,6 +130,23 @@ pub async fn unlisten(session: &Session, channel: &str) -> Result<()> {
     Ok(session.client().batch_execute(&format!("unlisten {channel}")).await?)
 }
 
+/// Where a job stands in its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub priority: i32,
+    pub id: JobId,
+}
+
+impl Position {
+    /// Nothing lies between this and the job.
+    pub fn just_before(self) -> Position {
+        Position {
+            id: self.id - 1,
+            ..self
+        }
+    }
+}
+
 /// How many jobs a worker wants from a queue, and behind which one to start.
 #[derive(Debug, Clone, ToSql)]
 #[postgres(name = "queue_request")]
@@ -211,9 +228,9 @@ pub struct Answer(Vec<Row>);
 pub struct Share {
     pub count: usize,
     /// The last of them.
-    pub last: Option<(i32, JobId)>,
-    /// Whether limits or keys decided what may start.
-    pub is_exact: bool,
+    pub last: Option<Position>,
+    /// Whether claims of this queue are serialized, because of limits or keys.
+    pub is_serial: bool,
 }
 
 impl Answer {
@@ -227,8 +244,8 @@ impl Answer {
                 last = last.max(Some((row.try_get(15)?, row.try_get(4)?, row.try_get(0)?)));
             }
         }
-        share.last = last.map(|(_, priority, id)| (priority, id));
-        share.is_exact = last.is_some_and(|(turn, ..)| turn.is_some());
+        share.last = last.map(|(_, priority, id)| Position { priority, id });
+        share.is_serial = last.is_some_and(|(turn, ..)| turn.is_some());
         Ok(share)
     }
 

@@ -2,12 +2,16 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
+fn at(priority: i32, id: i64) -> Position {
+    Position { priority, id }
+}
+
 /// So many jobs, of a queue without limits or keys, the last of them here.
-fn share(count: usize, last: (i32, i64)) -> Share {
+fn share(count: usize, last: Position) -> Share {
     Share {
         count,
         last: (count > 0).then_some(last),
-        is_exact: false,
+        is_serial: false,
     }
 }
 
@@ -16,7 +20,7 @@ fn look(lane: &mut Lane, now: &mut Instant, cost: Duration, got: usize, id: i64)
     let asked_at = *now;
     let request = lane.request(asked_at).expect("it is time to look");
     *now += cost;
-    lane.claimed(&request, share(got, (0, id)), asked_at, *now);
+    lane.claimed(&request, share(got, Position { priority: 0, id }), asked_at, *now);
     request
 }
 
@@ -28,7 +32,7 @@ fn an_idle_lane_asks_to_sleep_after_one_look_in_vain() {
 
     look(&mut lane, &mut now, MS, 0, 0);
 
-    assert!(lane.wants_to_sleep() && lane.found_nothing());
+    assert!(lane.wants_to_sleep() && lane.is_exhausted());
     lane.armed("sentinel", false, now);
     assert!(
         lane.request(now + Duration::from_secs(60)).is_none(),
@@ -53,7 +57,7 @@ fn a_lane_that_could_not_fall_asleep_looks_more_often_before_it_tries_again() {
     look(&mut lane, &mut now, MS, 1, 2);
 
     assert!(!lane.wants_to_sleep(), "work comes fast enough to poll for it");
-    now = lane.next_look().unwrap();
+    now = lane.next_poll().unwrap();
     look(&mut lane, &mut now, MS, 0, 0);
     assert!(lane.wants_to_sleep());
 }
@@ -64,7 +68,7 @@ fn a_long_look_is_followed_by_a_longer_pause() {
         let mut now = Instant::now();
         let mut lane = Lane::new("default", 400, now);
         look(&mut lane, &mut now, cost, 150, 150);
-        lane.next_look().unwrap() - now
+        lane.next_poll().unwrap() - now
     };
 
     assert_eq!(
@@ -77,16 +81,16 @@ fn a_long_look_is_followed_by_a_longer_pause() {
 fn where_limits_or_keys_decide_a_long_look_is_followed_by_a_short_pause() {
     let mut now = Instant::now();
     let mut lane = Lane::new("default", 40, now);
-    let mut pause_after = |got, is_exact| {
+    let mut pause_after = |got, is_serial| {
         let request = lane.request(now).unwrap();
         let asked_at = now;
         now += 9 * MS;
         let share = Share {
-            is_exact,
-            ..share(got, (0, 20))
+            is_serial,
+            ..share(got, at(0, 20))
         };
         lane.claimed(&request, share, asked_at, now);
-        let pause = lane.next_look().unwrap() - now;
+        let pause = lane.next_poll().unwrap() - now;
         now += pause;
         pause
     };
@@ -145,9 +149,9 @@ fn a_look_that_takes_longer_than_what_it_found_explains_is_dear_too() {
         let mut now = Instant::now();
         let mut lane = Lane::new("default", 400, now);
         look(&mut lane, &mut now, cost, 100, 70);
-        now = lane.next_look().unwrap();
+        now = lane.next_poll().unwrap();
         look(&mut lane, &mut now, MS, 3, 73);
-        lane.next_scout().is_some()
+        lane.next_background_scan().is_some()
     };
 
     assert!(!is_dear_after(20 * MS), "a hundred jobs take their time");
@@ -159,8 +163,8 @@ fn where_every_look_takes_long_it_is_the_machine() {
     let mut now = Instant::now();
     let lane = lane_after_a_long_look(&mut now, 60 * MS);
 
-    assert!(lane.wants_to_sleep() && lane.cursor().is_none());
-    assert_eq!(lane.next_scout(), None);
+    assert!(lane.wants_to_sleep() && lane.cursor_for_sleep().is_none());
+    assert_eq!(lane.next_background_scan(), None);
 }
 
 #[test]
@@ -169,15 +173,19 @@ fn a_lane_whose_beginning_is_dear_sleeps_behind_its_cursor_and_sends_scouts() {
     let mut lane = dear_lane(&mut now);
 
     assert!(lane.wants_to_sleep());
-    assert_eq!(lane.cursor(), Some((0, 70)));
+    assert_eq!(lane.cursor_for_sleep(), Some(at(0, 70)));
     lane.armed("sentinel", false, now);
-    assert_eq!(lane.next_scout(), Some((now - MS + 20 * 80 * MS, 4)), "seldom");
+    assert_eq!(
+        lane.next_background_scan(),
+        Some((now - MS + 20 * 80 * MS, 4)),
+        "seldom"
+    );
     lane.wake(now);
     assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
-    let (due, _) = lane.next_scout().unwrap();
+    let (due, _) = lane.next_background_scan().unwrap();
     assert!(due <= now + 2 * 80 * MS, "sooner if it was rung for in vain");
-    lane.scout_left();
-    assert_eq!(lane.next_scout(), None, "one at a time");
+    lane.background_scan_started();
+    assert_eq!(lane.next_background_scan(), None, "one at a time");
 }
 
 #[test]
@@ -185,14 +193,14 @@ fn what_a_scout_found_is_claimed_and_the_cursor_stays() {
     let mut now = Instant::now();
     let mut lane = dear_lane(&mut now);
     lane.armed("sentinel", false, now);
-    lane.scout_left();
+    lane.background_scan_started();
 
     now += 80 * MS;
-    let scouted = Scouted {
-        found: 2,
-        first: (0, 7),
+    let scouted = Found {
+        count: 2,
+        first: at(0, 7),
     };
-    lane.scout_returned(Some(scouted), 80 * MS, now);
+    lane.background_scan_ended(Some(scouted), 80 * MS, now);
     let request = look(&mut lane, &mut now, MS, 2, 9);
 
     assert_eq!(
@@ -200,7 +208,7 @@ fn what_a_scout_found_is_claimed_and_the_cursor_stays() {
         (Some(6), 2, "sentinel")
     );
     assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
-    let (due, _) = lane.next_scout().unwrap();
+    let (due, _) = lane.next_background_scan().unwrap();
     assert!(due <= now + 50 * MS, "there may be more");
 }
 
@@ -208,18 +216,18 @@ fn what_a_scout_found_is_claimed_and_the_cursor_stays() {
 fn a_lane_follows_what_is_more_urgent_than_its_cursor() {
     let mut now = Instant::now();
     let mut lane = dear_lane(&mut now);
-    lane.scout_left();
-    let scouted = Scouted {
-        found: 1,
-        first: (-5, 90),
+    lane.background_scan_started();
+    let scouted = Found {
+        count: 1,
+        first: at(-5, 90),
     };
-    lane.scout_returned(Some(scouted), 80 * MS, now);
+    lane.background_scan_ended(Some(scouted), 80 * MS, now);
 
     let asked_at = now;
     let request = lane.request(now).unwrap();
-    lane.claimed(&request, share(1, (-5, 90)), asked_at, now);
+    lane.claimed(&request, share(1, at(-5, 90)), asked_at, now);
 
-    assert_eq!(lane.cursor(), Some((-5, 90)));
+    assert_eq!(lane.cursor_for_sleep(), Some(at(-5, 90)));
 }
 
 #[test]
@@ -227,18 +235,18 @@ fn a_scout_that_is_back_soon_ends_it_all() {
     let mut now = Instant::now();
     let mut lane = dear_lane(&mut now);
     lane.armed("sentinel", false, now);
-    lane.scout_left();
+    lane.background_scan_started();
 
-    let nothing = Scouted {
-        found: 0,
-        first: (0, 0),
+    let nothing = Found {
+        count: 0,
+        first: at(0, 0),
     };
-    lane.scout_returned(Some(nothing), MS, now);
+    lane.background_scan_ended(Some(nothing), MS, now);
 
-    assert_eq!(lane.next_scout(), None);
+    assert_eq!(lane.next_background_scan(), None);
     let request = look(&mut lane, &mut now, MS, 0, 0);
     assert_eq!(request.after_id, None, "from the beginning, as ever");
-    assert!(lane.wants_to_sleep() && lane.cursor().is_none());
+    assert!(lane.wants_to_sleep() && lane.cursor_for_sleep().is_none());
 }
 
 #[test]
@@ -248,7 +256,7 @@ fn the_cursor_of_a_dear_lane_moves_on_a_while_behind_what_it_claims() {
     let mut behind = Vec::new();
 
     for id in 71..=120 {
-        now = now.max(lane.next_look().unwrap()) + 97 * MS;
+        now = now.max(lane.next_poll().unwrap()) + 97 * MS;
         let request = look(&mut lane, &mut now, MS, 1, id);
         behind.push(id - request.after_id.expect("from its cursor"));
     }
@@ -264,14 +272,14 @@ fn the_cursor_of_a_dear_lane_moves_on_a_while_behind_what_it_claims() {
 fn where_scouts_are_of_no_use_a_dear_lane_polls_from_its_cursor_and_rescans_seldom() {
     let mut now = Instant::now();
     let mut lane = dear_lane(&mut now);
-    lane.scout_left();
-    lane.scout_returned(None, 80 * MS, now);
+    lane.background_scan_started();
+    lane.background_scan_ended(None, 80 * MS, now);
 
     assert!(!lane.wants_to_sleep());
     let (mut looks, mut rescans) = (0, 0);
     let until = now + Duration::from_secs(4);
     while now < until {
-        now = now.max(lane.next_look().unwrap());
+        now = now.max(lane.next_poll().unwrap());
         let request = look(&mut lane, &mut now, MS, 0, 0);
         looks += 1;
         rescans += u32::from(request.after_id.is_none());
@@ -293,5 +301,5 @@ fn a_lane_that_never_claimed_anything_sleeps_even_if_its_looks_are_dear() {
 
     look(&mut lane, &mut now, 80 * MS, 0, 0);
 
-    assert!(lane.wants_to_sleep() && lane.cursor().is_none());
+    assert!(lane.wants_to_sleep() && lane.cursor_for_sleep().is_none());
 }
