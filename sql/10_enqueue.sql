@@ -229,6 +229,7 @@ begin
   -- remembering the queue if this transaction has written nothing yet
   if v_is_plain and coalesce(pg_catalog.current_setting('bugle.bell', true), '') operator(pg_catalog.=) ''
     and pg_catalog.pg_sequence_last_value('bugle.templates') is null
+    -- seed: bell_is_kept_after_commit
     and pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(new.queue, 7126490981))
     and (pg_catalog.pg_current_xact_id_if_assigned() is null or pg_catalog.set_config('bugle.bell', new.queue, true) is not null)
   then

@@ -22,6 +22,7 @@ begin
   on conflict (command, key) do update
   set job = excluded.job,
     expires_at = excluded.expires_at
+  -- seed: idempotency_key_is_taken_twice
   where k.expires_at <= now();
   return found;
 end

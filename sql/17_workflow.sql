@@ -390,6 +390,7 @@ begin
       v_job.parent := p_parent;
       v_job.watched := nullif(v_watched[v_number] or coalesce(v_job.watched, false), false);
       if v_waits[v_number] > 0 then
+        -- seed: dependants_do_not_wait
         v_job.state := 'waiting';
         v_job.outstanding := v_waits[v_number];
       end if;

@@ -23,6 +23,7 @@ return p_queue is not distinct from current_setting('bugle.bell', true)
       or (
         length(coalesce(current_setting('bugle.bells', true), '')) < 15
         and set_config('bugle.bells', coalesce(current_setting('bugle.bells', true), '') || '.', true) is not null))
+    -- seed: enqueue_never_rings, bell_is_kept_after_commit
     and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))
     and set_config('bugle.bell', p_queue, true) is not null);
 comment on function bugle.bell_is_free is 'Whether this transaction may enqueue into a queue silently, because nobody sleeps there.';
@@ -247,6 +248,7 @@ begin
       when pg_try_advisory_lock(bugle.bell_key(v_queue)) then 'sentinel'
       else bugle.stand_by(p_worker, v_queue) end;
   end loop;
+  -- seed: arm_does_not_look_again
   v_work := array(select l.queue from bugle.look(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
   perform bugle.hand_on(p_worker, u.queue)
   from unnest(p_queues, v_modes) u (queue, mode)

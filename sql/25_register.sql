@@ -111,6 +111,7 @@ begin
     updated_at = now()
   from unnest(p_running) h
   where j.id = h.id
+    -- seed: attach_takes_what_it_never_had
     and j.claim = h.claim - 1
     and j.state = 'ready';
 

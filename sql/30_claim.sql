@@ -96,7 +96,9 @@ begin
     return query
     update bugle.jobs_live j
     set state = 'running',
+      -- seed: claim_counts_no_attempt
       attempt = j.attempt + 1,
+      -- seed: claim_number_is_reused
       claim = j.claim + 1,
       worker = p_worker,
       progress = null,
@@ -104,6 +106,7 @@ begin
       first_started_at = coalesce(j.first_started_at, v_now),
       started_at = v_now,
       updated_at = now()
+    -- seed: claim_takes_no_row_locks
     where j.ctid = any (v_places)
     returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts,
       extract(epoch from coalesce(j.timeout, case when v_commands_limit_time then (
@@ -192,6 +195,7 @@ begin
               and i.queue = p_request.queue
               and i.command = c.command
               and (i.priority, i.id) > (v_after_priority, v_after_id)
+              -- seed: claim_ignores_the_deadline
               and (i.deadline is null or i.deadline > now())
             order by i.priority, i.id
             limit p_request.slots) first
@@ -213,9 +217,12 @@ begin
           and i.queue = p_request.queue
           and i.command = w.command
           and (i.priority, i.id) > (v_after_priority, v_after_id)
+          -- seed: claim_ignores_the_deadline
           and (i.deadline is null or i.deadline > now())
+        -- seed: the_last_are_claimed_first
         order by i.priority, i.id
         limit w.share
+        -- seed: claim_takes_no_row_locks
         for update skip locked) locked);
 end
 $$;

@@ -206,6 +206,7 @@ begin
   room := p_slots;
   if p_limits.max_running is not null or p_limits.max_running_per_key is not null then
     select r.running, r.keys into v_running, busy from bugle.running_by_key(p_queue) r;
+    -- seed: running_jobs_are_not_counted
     room := least(room, p_limits.max_running - v_running);
   end if;
   if room > 0 and p_limits.max_starts is not null then
@@ -239,6 +240,7 @@ begin
       from bugle.starts_left(p_limits.name, r.key, p_limits.max_starts_per_key, p_limits.starts_per_key_period) s) end
   from (
     select k.key, n.room <= 0 as lacks_starts,
+      -- seed: running_jobs_of_a_key_are_not_counted
       least(n.room, p_limits.max_running_per_key - coalesce((p_busy ->> k.key)::integer, 0))::integer as room
     from unnest(p_keys) k (key)
       left join lateral (
@@ -294,6 +296,7 @@ declare
   v_keys text[];
 begin
   select q.* into v_limits from bugle.queues q where q.name = p_queue;
+  -- seed: starts_are_not_noted
   if cardinality(p_keys) = 0 or num_nonnulls(v_limits.max_starts, v_limits.max_starts_per_key) = 0 then
     return;
   end if;

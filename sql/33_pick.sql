@@ -46,6 +46,7 @@ begin
     v_commands := array(
       select c.command from unnest(v_commands) c (command) where coalesce((v_command_rooms ->> c.command)::integer, 1) > 0);
   end if;
+  -- seed: retry_lets_others_pass
   v_blocks := v_limits.order_on_retry is distinct from 'pass';
   v_has_keys := num_nonnulls(v_limits.max_running_per_key, v_limits.max_starts_per_key) > 0;
   v_has_order := exists (

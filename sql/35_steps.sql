@@ -85,6 +85,7 @@ begin
     where r.job = p_job.id
       and r.position = v_step + 1
       and r.within is null
+      -- seed: rescue_forgets_steps
       and r.state in ('done', 'skipped'))
     and v_step < cardinality(p_job.steps)
   loop
@@ -181,6 +182,7 @@ begin
   v_context := bugle.merged(v_job.context, v_job.steps[p_position], case when not p_skipped then p_output end);
   perform bugle.record_end(v_job, p_position, p_try, case when p_skipped then 'skipped' else 'done' end, p_output);
   update bugle.jobs_live j
+  -- seed: a_step_is_skipped
   set step = p_position,
     context = v_context,
     progress = 100.0 * p_position / cardinality(j.steps),

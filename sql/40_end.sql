@@ -58,6 +58,7 @@ begin
       else 'fenced'
     end
   from unnest(p_jobs) h
+  -- seed: a_stale_call_is_accepted
   where h.id <> all (p_done);
 end
 $$;
@@ -90,11 +91,13 @@ begin
   select coalesce(array_agg(f.id), '{}'), array_agg(held.ctid), array_agg(f.result), bool_or(held.watched)
   into v_ids, v_places, v_results, v_is_watched
   -- of two words about one job only the one under the newest claim can be current
+  -- seed: batch_is_locked_out_of_order
   from (select distinct on (d.id) d.id, d.claim, d.result from unnest(p_jobs) d order by d.id, d.claim desc) f
     cross join lateral (
       select j.ctid, j.watched
       from bugle.jobs_live j
       where j.id = f.id
+        -- seed: completion_ignores_the_claim
         and j.claim = f.claim
         and j.worker = p_worker
         and j.state = 'running'
@@ -113,6 +116,7 @@ begin
       where g.watched
         or v_is_heard);
   end if;
+  -- seed: completed_jobs_are_not_kept
   if (select s.keep_completed from bugle.settings s) then
     insert into bugle.jobs_ended (
       id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
@@ -203,6 +207,7 @@ begin
       g.created_at, now(), g.first_started_at, g.started_at, now(),
       bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)
     from gone g
+    -- seed: cancelled_jobs_are_not_kept
     where g.final_state <> 'completed'
       or (select s.keep_completed from bugle.settings s)
   )
@@ -224,6 +229,7 @@ as $$
     select j.id
     from unnest(p_jobs) h
       join bugle.jobs_live j on j.id = h.id
+    -- seed: give_back_ignores_the_claim
     where j.claim = h.claim
       and j.worker = p_worker
       and j.state = 'running'
@@ -246,6 +252,7 @@ begin
   v_held := bugle.lock_held(p_worker, p_jobs);
   update bugle.jobs_live j
   set state = 'ready',
+    -- seed: give_back_costs_an_attempt
     attempt = j.attempt - 1,
     updated_at = now()
   where j.id = any (v_held);

@@ -96,6 +96,7 @@ set jit = off
 as $$
 declare
   v_ids constant bigint[] := array(select e.id from unnest(p_ended) e);
+  -- seed: failure_counts_as_success
   v_failed constant bigint[] := array(select e.id from unnest(p_ended) e where e.state <> 'completed');
   v_failing bigint[] := '{}';
   v_touched bigint[] := '{}';
@@ -159,6 +160,7 @@ begin
 
   with counted as (
     update bugle.jobs_live j
+    -- seed: first_completion_releases_all
     set outstanding = nullif(j.outstanding - s.count, 0),
       state = case
         when j.outstanding > s.count or j.state = 'paused' then j.state

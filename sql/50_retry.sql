@@ -90,6 +90,7 @@ language sql
 as $$
   insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, code, error)
   values (p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), left(p_code, 100), bugle.bounded(p_error))
+  -- seed: failed_attempts_leave_no_trace
   on conflict (job, claim) do nothing
 $$;
 comment on function bugle.record_attempt is 'Keep a row about an attempt that failed.';
@@ -117,6 +118,7 @@ begin
     select j.* into v_job
     from bugle.jobs_live j
     where j.id = v_failed.id
+      -- seed: failure_ignores_the_claim
       and j.claim = v_failed.claim
       and j.worker = p_worker
       and j.state = 'running'
@@ -201,6 +203,7 @@ begin
     where j.id = any (array(
       select i.id
       from bugle.jobs_live i
+      -- seed: retries_never_become_ready
       where i.state in ('scheduled', 'retrying')
         and i.run_at <= now()
       order by i.run_at
@@ -209,6 +212,7 @@ begin
     returning j.queue
   )
   select count(*), array_agg(distinct d.queue) into v_promoted, v_queues from due d;
+  -- seed: promote_never_rings
   perform bugle.ring(q.queue) from unnest(v_queues) q (queue);
   return query
   select v_promoted, bugle.next_due_seconds();
@@ -260,6 +264,7 @@ begin
     select (j.id, 'failed', 'deadline', null, format('not started before its deadline, %s', j.deadline), 'deadline')::bugle.ending
     from bugle.jobs_live j
     where j.deadline is not null
+      -- seed: deadline_ends_running_jobs
       and j.state <> 'running'
       and j.deadline <= now()
     order by j.deadline

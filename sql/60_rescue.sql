@@ -86,6 +86,7 @@ begin
     limit p_limit
     for update skip locked
   loop
+    -- seed: rescue_does_nothing
     v_rescued := v_rescued + 1;
     v_policy := bugle.policy_of(v_job.retry_policy, v_job.command);
     v_error := format('worker %s was lost while it ran this job', v_job.worker);
@@ -96,10 +97,12 @@ begin
     perform bugle.record_attempt(v_job, v_error, 'worker_lost');
     update bugle.jobs_live j
     set state = 'ready',
+      -- seed: rescue_counts_no_crash
       crashes = j.crashes + 1,
       -- nobody's: a word of the lost worker, should it wake up, is not a repeated one but fenced
       worker = case when v_reason is not null then j.worker end,
       last_error = v_error,
+      -- seed: rescue_forgets_steps
       last_error_code = 'worker_lost',
       updated_at = now()
     where j.id = v_job.id;
@@ -112,6 +115,7 @@ begin
   if cardinality(v_endings) > 0 then
     perform bugle.end_jobs(v_endings);
   end if;
+  -- seed: rescue_never_rings
   perform bugle.ring(q.queue) from (select distinct unnest(v_queues) as queue) q;
   return v_rescued;
 end
@@ -148,6 +152,7 @@ as $$
         cross join bugle.settings s
       where r.id = h.worker
         and r.stopped_at is null
+        -- seed: rescue_has_no_grace
         and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace))
 $$;
 comment on function bugle.lost_workers is 'Workers that hold running jobs and are gone for good.';

@@ -242,6 +242,7 @@ begin
   insert into bugle.schedule_runs (schedule, slot, job, skipped)
   values (p_schedule.name, p_slot, v_job, p_skipped)
   on conflict (schedule, slot) do nothing;
+  -- seed: slot_fires_twice
   if not found or v_job is null then
     return null;
   end if;
@@ -285,6 +286,7 @@ begin
     v_fired := v_fired + (v_job is not null)::integer;
   end loop;
   update bugle.schedules s
+  -- seed: slot_fires_twice
   set next_at = bugle.free_slot_after(p_schedule, p_now),
     last_at = case when v_fired > 0 then v_slot else s.last_at end,
     last_job = coalesce(v_last, s.last_job),

@@ -23,6 +23,7 @@ return case p_verb
   when 'cancel' then array['scheduled', 'ready', 'running', 'retrying', 'paused', 'waiting']
   when 'pause' then array['scheduled', 'ready', 'retrying', 'waiting']
   when 'resume' then array['paused']
+  -- seed: completed_jobs_can_be_restarted
   when 'restart' then array['failed', 'cancelled']
   when 'remove' then array['scheduled', 'ready', 'retrying', 'paused', 'waiting', 'completed', 'failed', 'cancelled']
   when 'reschedule' then array['scheduled', 'ready', 'retrying', 'paused']
@@ -40,6 +41,7 @@ begin
   with gone as (
     delete from bugle.jobs j
     where j.id = p_id
+      -- seed: completed_jobs_can_be_restarted
       and j.state in ('failed', 'cancelled')
     returning j.*
   )
@@ -138,6 +140,7 @@ begin
         if p_verb = 'restart' then
           v_to := coalesce(bugle.wait_again(v_id), v_to);
         end if;
+      -- seed: cancel_leaves_running_jobs
       when v_to in ('completed', 'failed', 'cancelled') then
         v_endings := v_endings || (v_id, v_to, case when v_to <> 'completed' then 'operator' end, null, null, null)::bugle.ending;
         if v_job.state = 'running' then
