@@ -1,7 +1,7 @@
 -- limits, for operators: set them while everything runs. They hold from the commit on; what runs already goes on.
 
 -- A limit as people read it.
-create or replace function bugle.limits_in_words(p_limits bugle.queues) returns text
+create or replace function bugle.describe_limits(p_limits bugle.queues) returns text
 language sql stable
 return nullif(concat_ws(', ',
   'max_running ' || p_limits.max_running,
@@ -9,7 +9,7 @@ return nullif(concat_ws(', ',
   'max_starts ' || p_limits.max_starts || ' per ' || p_limits.starts_period::text,
   'max_starts_per_key ' || p_limits.max_starts_per_key || ' per ' || p_limits.starts_per_key_period::text,
   'order_on_retry ' || nullif(p_limits.order_on_retry, 'block')), '');
-comment on function bugle.limits_in_words is 'The limits of a queue in one line.';
+comment on function bugle.describe_limits is 'The limits of a queue in one line.';
 
 -- Whoever writes bugle.queues, by a function or by hand: the first limit waits for claims under way that have not seen it, and
 -- somebody looks, because there may be more room now.
@@ -131,9 +131,9 @@ begin
     starts_per_key_period = v_after.starts_per_key_period,
     order_on_retry = v_after.order_on_retry
   where q.name = p_queue;
-  perform bugle.record_change('set_limits', null, bugle.limits_in_words(v_before), bugle.limits_in_words(v_after), p_note,
+  perform bugle.record_change('set_limits', null, bugle.describe_limits(v_before), bugle.describe_limits(v_after), p_note,
     p_queue => p_queue);
-  return bugle.limits_in_words(v_after);
+  return bugle.describe_limits(v_after);
 end
 $$;
 comment on function bugle.set_limits is 'Set limits of a queue: what is left out stays, 0 takes a limit away. They hold at once. Returns what holds now.';

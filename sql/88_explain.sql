@@ -34,7 +34,7 @@ $$;
 comment on function bugle.explain is 'Why a job is not running, or what became of it: in words, with what would change it, and as JSON.';
 
 -- A span of time as people say it.
-create or replace function bugle.in_words(p_span interval) returns text
+create or replace function bugle.describe_interval(p_span interval) returns text
 language sql immutable parallel safe
 return case
   when p_span < interval '1 second' then format('%s ms', round(extract(epoch from p_span) * 1000))
@@ -43,15 +43,15 @@ return case
   when p_span < interval '2 days' then format('%s h', round(extract(epoch from p_span) / 3600))
   else format('%s days', round(extract(epoch from p_span) / 86400))
 end;
-comment on function bugle.in_words is 'A span of time as people say it: 3 min, 12 h.';
+comment on function bugle.describe_interval is 'A span of time as people say it: 3 min, 12 h.';
 
 -- Which step of a chain is, or was, the current one.
-create or replace function bugle.step_in_words(p_job bugle.jobs) returns text
+create or replace function bugle.describe_step(p_job bugle.jobs) returns text
 language sql immutable parallel safe
 return case when p_job.steps is not null and p_job.attempt > 0 then
   format('step %s of %s (%s)', coalesce(p_job.step, 0) + 1, cardinality(p_job.steps), p_job.steps[coalesce(p_job.step, 0) + 1])
 end;
-comment on function bugle.step_in_words is 'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
+comment on function bugle.describe_step is 'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
 
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -60,10 +60,10 @@ as $$
   select
     case p_job.state when 'failed' then p_job.reason else p_job.state end,
     case p_job.state
-      when 'completed' then format('It was completed %s ago, in attempt %s.', bugle.in_words(now() - p_job.finished_at), p_job.attempt)
-      when 'cancelled' then format('It was cancelled %s ago (%s)%s.', bugle.in_words(now() - p_job.finished_at), p_job.reason,
+      when 'completed' then format('It was completed %s ago, in attempt %s.', bugle.describe_interval(now() - p_job.finished_at), p_job.attempt)
+      when 'cancelled' then format('It was cancelled %s ago (%s)%s.', bugle.describe_interval(now() - p_job.finished_at), p_job.reason,
         (select format(' by %s', c.who) from bugle.changes c where c.job = p_job.id and c.to_state = 'cancelled' order by c.id desc limit 1))
-      else format('It failed %s ago after %s attempts: %s%s.', bugle.in_words(now() - p_job.finished_at), p_job.attempt,
+      else format('It failed %s ago after %s attempts: %s%s.', bugle.describe_interval(now() - p_job.finished_at), p_job.attempt,
         case p_job.reason
           when 'attempts_exhausted' then 'no attempt is left'
           when 'not_retryable' then 'its executor said not to try again'
@@ -75,7 +75,7 @@ as $$
           when 'dependency_failed' then 'a job it needed did not complete'
           when 'step_failed' then 'a step failed, and the tries of the step are used up'
           else p_job.reason end,
-        concat('; in ' || bugle.step_in_words(p_job), '; the last error: ' || left(p_job.last_error, 200)))
+        concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || left(p_job.last_error, 200)))
     end,
     case p_job.state
       when 'completed' then 'Nothing: completed work is never run again. Enqueue a new job.'
@@ -95,18 +95,18 @@ as $$
   select
     p_job.state,
     case p_job.state
-      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.', bugle.in_words(now() - p_job.started_at), p_job.worker,
+      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.', bugle.describe_interval(now() - p_job.started_at), p_job.worker,
         (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker), p_job.attempt,
-        ', in ' || bugle.step_in_words(p_job), case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
-      when 'scheduled' then format('It is scheduled to run in %s.', bugle.in_words(greatest(p_job.run_at - now(), '0')))
-      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.', p_job.attempt, ' in ' || bugle.step_in_words(p_job),
-        left(coalesce(p_job.last_error, p_job.last_error_code), 200), bugle.in_words(greatest(p_job.run_at - now(), '0')))
+        ', in ' || bugle.describe_step(p_job), case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
+      when 'scheduled' then format('It is scheduled to run in %s.', bugle.describe_interval(greatest(p_job.run_at - now(), '0')))
+      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.', p_job.attempt, ' in ' || bugle.describe_step(p_job),
+        left(coalesce(p_job.last_error, p_job.last_error_code), 200), bugle.describe_interval(greatest(p_job.run_at - now(), '0')))
       when 'paused' then format('It is paused%s.',
-        (select format(' by %s since %s', c.who, bugle.in_words(now() - c.changed_at))
+        (select format(' by %s since %s', c.who, bugle.describe_interval(now() - c.changed_at))
          from bugle.changes c where c.job = p_job.id and c.verb in ('pause', 'set_state') order by c.id desc limit 1))
-      when 'waiting' then format('It waits for an answer from outside%s%s.', ', in ' || bugle.step_in_words(p_job),
+      when 'waiting' then format('It waits for an answer from outside%s%s.', ', in ' || bugle.describe_step(p_job),
         case when p_job.answer_by is not null then
-          format(', at most for another %s', bugle.in_words(greatest(p_job.answer_by - now(), '0'))) end)
+          format(', at most for another %s', bugle.describe_interval(greatest(p_job.answer_by - now(), '0'))) end)
     end,
     case p_job.state
       when 'running' then format('select bugle.cancel(%s); stops it.', p_job.id)
@@ -137,14 +137,14 @@ declare
 begin
   if p_job.deadline <= now() then
     return query
-    select 'deadline', format('Its deadline passed %s ago: it will not be started any more.', bugle.in_words(now() - p_job.deadline)),
+    select 'deadline', format('Its deadline passed %s ago: it will not be started any more.', bugle.describe_interval(now() - p_job.deadline)),
       'Nothing: it fails within a second if a worker is alive.', jsonb_build_object('deadline', p_job.deadline);
     return;
   end if;
   if exists (select from bugle.queues q where q.name = p_job.queue and q.paused_at is not null) then
     v_found := true;
     return query
-    select 'queue_paused', format('Its queue %s is paused since %s.', bugle.quoted(q.name), bugle.in_words(now() - q.paused_at)),
+    select 'queue_paused', format('Its queue %s is paused since %s.', bugle.quoted(q.name), bugle.describe_interval(now() - q.paused_at)),
       format('select bugle.resume_queue(%L);', q.name), jsonb_build_object('queue', q.name, 'paused_at', q.paused_at)
     from bugle.queues q
     where q.name = p_job.queue;
@@ -162,7 +162,7 @@ begin
     return query
     select 'worker_paused',
       case cardinality(v_paused)
-        when 1 then format('The only live worker that can run it, %s (%s on %s), is paused since %s.', r.id, r.name, r.host, bugle.in_words(now() - r.paused_at))
+        when 1 then format('The only live worker that can run it, %s (%s on %s), is paused since %s.', r.id, r.name, r.host, bugle.describe_interval(now() - r.paused_at))
         else format('All %s live workers that can run it are paused: %s.', cardinality(v_paused), array_to_string(v_paused, ', '))
       end,
       format('select bugle.resume_worker(%s);', r.id), jsonb_build_object('queue', p_job.queue, 'paused_workers', v_paused)

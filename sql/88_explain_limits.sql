@@ -1,10 +1,10 @@
 -- explain, limits and order: what holds a ready job back that a worker with a free slot could run. One row for each reason.
 
 -- At most so many ids are told.
-create or replace function bugle.some_jobs(p_ids bigint[]) returns text
+create or replace function bugle.list_jobs(p_ids bigint[]) returns text
 language sql immutable parallel safe
 return array_to_string(p_ids[1:5], ', ') || case when cardinality(p_ids) > 5 then ' …' else '' end;
-comment on function bugle.some_jobs is 'The first ids of a list, for a sentence.';
+comment on function bugle.list_jobs is 'The first ids of a list, for a sentence.';
 
 -- The job that holds an order key before this one: the one that runs, else the first before it that is in the way.
 create or replace function bugle.order_holder(p_job bugle.jobs) returns bigint
@@ -37,8 +37,8 @@ as $$
       case h.state
         when 'running' then 'is running'
         when 'ready' then 'comes first'
-        when 'retrying' then format('is tried again in %s', bugle.in_words(greatest(h.run_at - now(), '0')))
-        when 'scheduled' then format('goes on in %s', bugle.in_words(greatest(h.run_at - now(), '0')))
+        when 'retrying' then format('is tried again in %s', bugle.describe_interval(greatest(h.run_at - now(), '0')))
+        when 'scheduled' then format('goes on in %s', bugle.describe_interval(greatest(h.run_at - now(), '0')))
         when 'paused' then 'is paused'
         else 'waits for an answer' end),
     case h.state
@@ -61,7 +61,7 @@ create or replace function bugle.explain_running(
 returns table (reason text, words text, cure text, facts jsonb)
 language sql stable
 as $$
-  select p_reason, format('The limit of %s is reached: %s of %s run (jobs %s).', p_what, cardinality(p_ids), p_limit, bugle.some_jobs(p_ids)),
+  select p_reason, format('The limit of %s is reached: %s of %s run (jobs %s).', p_what, cardinality(p_ids), p_limit, bugle.list_jobs(p_ids)),
     format('The end of one of them; or %s', p_cure),
     jsonb_build_object('limit', p_limit, 'running', cardinality(p_ids), 'jobs', to_jsonb(p_ids[1:100]))
   where cardinality(p_ids) >= p_limit
@@ -74,7 +74,7 @@ returns table (reason text, words text, cure text, facts jsonb)
 language sql stable
 as $$
   select p_reason, format('%s of %s starts of %s were in the last %s; the next may be in %s.', p_limit - s.room, p_limit, p_what,
-      bugle.in_words(p_period), bugle.in_words(greatest(s.free_at - clock_timestamp(), '0'))),
+      bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
     format('Time; or %s', p_cure),
     jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
   from bugle.starts_left(p_queue, p_key, p_limit, p_period) s

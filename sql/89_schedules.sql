@@ -11,12 +11,12 @@ comment on function bugle.unknown_schedule is 'Refuse a verb on a schedule that 
 
 -- Whoever changes the row by hand, with plain SQL, is recorded like whoever calls a verb. The verbs say what they are by a setting;
 -- one that is set by somebody else only gives the record another name.
-create or replace function bugle.say_why(p_verb text, p_note text) returns void
+create or replace function bugle.set_verb(p_verb text, p_note text) returns void
 language sql
 as $$
   select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
 $$;
-comment on function bugle.say_why is 'Say which verb changes a schedule now, and why, for the record.';
+comment on function bugle.set_verb is 'Say which verb changes a schedule now, and why, for the record.';
 
 create or replace function bugle.record_schedule() returns trigger
 language plpgsql
@@ -53,12 +53,12 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  perform bugle.say_why('pause_schedule', p_note);
+  perform bugle.set_verb('pause_schedule', p_note);
   update bugle.schedules s set paused_at = coalesce(s.paused_at, now()) where s.name = p_name;
   if not found then
     perform bugle.unknown_schedule(p_name);
   end if;
-  perform bugle.say_why('', '');
+  perform bugle.set_verb('', '');
 end
 $$;
 comment on function bugle.pause_schedule is 'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already go on.';
@@ -72,7 +72,7 @@ as $$
 declare
   v_next timestamptz;
 begin
-  perform bugle.say_why('resume_schedule', p_note);
+  perform bugle.set_verb('resume_schedule', p_note);
   update bugle.schedules s
   set paused_at = null
   where s.name = p_name
@@ -83,7 +83,7 @@ begin
     where not exists (select from bugle.schedules s where s.name = p_name);
     perform bugle.refuse('JB031', format('schedule %s is not paused', bugle.quoted(p_name)), 'See bugle.schedules.paused_at.');
   end if;
-  perform bugle.say_why('', '');
+  perform bugle.set_verb('', '');
   return v_next;
 end
 $$;

@@ -276,7 +276,7 @@ language sql stable
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
-  select q.name, q.paused_at, bugle.limits_in_words(q)
+  select q.name, q.paused_at, bugle.describe_limits(q)
   from bugle.queues q
   where q.is_limited
     or q.paused_at is not null

@@ -47,7 +47,7 @@ begin
   if exists (select from pg_roles r where r.rolname = 'bugle_worker') then
     grant usage on schema bugle to bugle_worker;
     grant execute on function bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.unnamed,
-      bugle.not_held(bigint, uuid, bugle.held_job[]), bugle.detach, bugle.heartbeat, bugle.is_sent_home,
+      bugle.not_held(bigint, uuid, bugle.held_job[]), bugle.detach, bugle.heartbeat, bugle.should_drain,
       bugle.arm, bugle.scout, bugle.stand_down, bugle.claim,
       bugle.payloads, bugle.complete, bugle.complete_at,
       bugle.fail, bugle.give_back, bugle.snooze,

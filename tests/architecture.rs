@@ -170,7 +170,7 @@ const WIDE: [&str; 39] = [
     "sql/85_operate.sql",
     "sql/86_set_step.sql",
     "sql/86_verbs.sql",
-    "sql/87_posts.sql",
+    "sql/87_fleet.sql",
     "sql/88_explain.sql",
     "sql/88_explain_limits.sql",
     "sql/88_explain_waiting.sql",

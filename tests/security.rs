@@ -83,7 +83,7 @@ async fn a_worker_login_cannot_speak_for_another_worker() {
         }
         let rest: String = types[2..].iter().map(|kind| format!(", null::{kind}")).collect();
         let sql = format!("select * from bugle.{name}({victim}, gen_random_uuid(){rest})");
-        if name == "is_sent_home" {
+        if name == "should_drain" {
             assert!(
                 !attacker.query_one(&sql, &[]).await.unwrap().get::<_, bool>(0),
                 "no answer but no"

@@ -38,7 +38,7 @@ class Worker:
             print(f"worker {self.me[0]} is ready", flush=True)
         self.bell, own = self.first.execute("select bugle.bell_channel(%s), bugle.worker_channel(%s)", (QUEUE, self.me[0])).fetchone()
         self.first.execute(f"listen {own}")
-        if self.first.execute("select bugle.is_sent_home(%s, %s)", self.me).fetchone()[0]:
+        if self.first.execute("select bugle.should_drain(%s, %s)", self.me).fetchone()[0]:
             self.stopping.set()
 
     def tell(self, call, *arguments):

@@ -84,7 +84,7 @@ impl Claimer {
     ) -> Result<Stopped> {
         self.take_up_posts(session, me).await?;
         // told before it listened
-        if calls::is_sent_home(session, me).await? {
+        if calls::should_drain(session, me).await? {
             shutdown.cancel();
         }
         loop {
@@ -429,10 +429,10 @@ impl Claimer {
         for verdict in &cancelled {
             self.crew.fence(verdict.held(), CANCEL_GRACE);
         }
-        let is_sent_home = drain && calls::is_sent_home(session, me).await?;
+        let should_drain = drain && calls::should_drain(session, me).await?;
         self.orders
-            .checked(is_sent_home || !cancelled.is_empty(), Instant::now());
-        Ok(is_sent_home)
+            .checked(should_drain || !cancelled.is_empty(), Instant::now());
+        Ok(should_drain)
     }
 
     fn is_empty(&self) -> bool {

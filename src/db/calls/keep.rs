@@ -71,9 +71,9 @@ pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
 }
 
 /// Whether an operator has told this worker to drain.
-pub async fn is_sent_home(session: &Session, me: Identity) -> Result<bool> {
+pub async fn should_drain(session: &Session, me: Identity) -> Result<bool> {
     let rows = session
-        .query("select bugle.is_sent_home($1, $2)", &[&me.worker, &me.nonce])
+        .query("select bugle.should_drain($1, $2)", &[&me.worker, &me.nonce])
         .await?;
     Ok(rows[0].get(0))
 }

@@ -23,7 +23,7 @@ use crate::worker::Identity;
 
 pub use complete::{FinishedJob, complete, complete_at, complete_in};
 pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workflow, spawn};
-pub use keep::{Pulse, heartbeat, is_sent_home, not_held, promote, unnamed, upkeep};
+pub use keep::{Pulse, heartbeat, not_held, promote, should_drain, unnamed, upkeep};
 pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
 pub use wake::{Found, arm, scout};

@@ -114,7 +114,7 @@ $$;
 comment on function bugle.drain_worker is 'A worker finishes what it runs and ends, as if it had got SIGTERM.';
 
 -- Asked by a worker when it has begun to listen: what was announced before was not heard.
-create or replace function bugle.is_sent_home(p_worker bigint, p_nonce uuid) returns boolean
+create or replace function bugle.should_drain(p_worker bigint, p_nonce uuid) returns boolean
 language plpgsql stable
 security definer
 set search_path = pg_catalog, bugle, pg_temp
@@ -124,4 +124,4 @@ begin
     select from bugle.registrations r where r.id = p_worker and r.nonce = p_nonce and r.drained_at is not null);
 end
 $$;
-comment on function bugle.is_sent_home is 'Whether an operator has told this worker to drain.';
+comment on function bugle.should_drain is 'Whether an operator has told this worker to drain.';
