@@ -343,3 +343,6 @@ impl CursorHistory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

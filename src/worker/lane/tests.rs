@@ -2,121 +2,217 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn at(priority: i32, id: i64) -> Position {
-    Position { priority, id }
+/// What happens to a lane.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// A poll, as soon as it is due, that takes this many milliseconds and finds this many jobs.
+    Poll(u32, usize),
+    /// The same of a queue where claims are serialized.
+    SerialPoll(u32, usize),
+    /// This many milliseconds pass.
+    Pass(u32),
+    /// `bugle.arm` answers with this mode, and whether there is work.
+    Arm(&'static str, bool),
+    /// The bell is rung.
+    Ring,
 }
+use Event::{Arm, Pass, Poll, Ring, SerialPoll};
 
-/// So many jobs, of a queue without limits or keys, the last of them here.
-fn share(count: usize, last: Position) -> Share {
-    Share {
-        count,
-        last: (count > 0).then_some(last),
-        is_serial: false,
+/// What it does then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    /// Poll again, in this many milliseconds.
+    PollIn(u128),
+    /// The same, if it does not get to sleep until then.
+    SleepOrPollIn(u128),
+    /// Nothing until it is woken.
+    Sleep,
+}
+use Does::{PollIn, Sleep, SleepOrPollIn};
+
+fn play(slots: u32, rows: &[(Event, Does)]) {
+    let mut now = Instant::now();
+    let mut lane = Lane::new("default", slots, now);
+    for (number, (event, does)) in rows.iter().enumerate() {
+        happen(&mut lane, &mut now, *event);
+        assert_eq!(does_next(&lane, now), *does, "row {number}: {event:?}");
     }
 }
 
-/// One look that takes `cost` and finds `got` jobs, the last of them at `id`.
-fn look(lane: &mut Lane, now: &mut Instant, cost: Duration, got: usize, id: i64) -> QueueRequest {
-    let asked_at = *now;
-    let request = lane.request(asked_at).expect("it is time to look");
-    *now += cost;
-    lane.claimed(&request, share(got, Position { priority: 0, id }), asked_at, *now);
-    request
+fn happen(lane: &mut Lane, now: &mut Instant, event: Event) {
+    match event {
+        Poll(ms, got) => poll(lane, now, ms, got, false),
+        SerialPoll(ms, got) => poll(lane, now, ms, got, true),
+        Pass(ms) => *now += ms * MS,
+        Arm(mode, has_work) => lane.armed(mode, has_work, *now),
+        Ring => lane.wake(*now),
+    }
 }
 
-#[test]
-fn an_idle_lane_asks_to_sleep_after_one_look_in_vain() {
-    let mut now = Instant::now();
-    let mut lane = Lane::new("default", 4, now);
-    assert!(!lane.wants_to_sleep());
-
-    look(&mut lane, &mut now, MS, 0, 0);
-
-    assert!(lane.wants_to_sleep() && lane.is_exhausted());
-    lane.armed("sentinel", false, now);
-    assert!(
-        lane.request(now + Duration::from_secs(60)).is_none(),
-        "it sleeps until it is rung"
-    );
-    lane.wake(now);
-    assert_eq!(
-        lane.request(now).unwrap().mode,
-        "sentinel",
-        "the claim lets go of the bell"
-    );
-}
-
-#[test]
-fn a_lane_that_could_not_fall_asleep_looks_more_often_before_it_tries_again() {
-    let mut now = Instant::now();
-    let mut lane = Lane::new("default", 4, now);
-    look(&mut lane, &mut now, MS, 1, 1);
-    assert!(lane.wants_to_sleep(), "a trickle: at once");
-
-    lane.armed("sentinel", true, now);
-    look(&mut lane, &mut now, MS, 1, 2);
-
-    assert!(!lane.wants_to_sleep(), "work comes fast enough to poll for it");
-    now = lane.next_poll().unwrap();
-    look(&mut lane, &mut now, MS, 0, 0);
-    assert!(lane.wants_to_sleep());
-}
-
-#[test]
-fn a_long_look_is_followed_by_a_longer_pause() {
-    let pause_after = |cost| {
-        let mut now = Instant::now();
-        let mut lane = Lane::new("default", 400, now);
-        look(&mut lane, &mut now, cost, 150, 150);
-        lane.next_poll().unwrap() - now
+fn poll(lane: &mut Lane, now: &mut Instant, ms: u32, count: usize, is_serial: bool) {
+    let asked_at = (*now).max(lane.next_poll().expect("there is room"));
+    let request = lane.request(asked_at).expect("it is time");
+    *now = asked_at + ms * MS;
+    let share = Share {
+        count,
+        last: (count > 0).then_some(Position { priority: 0, id: 70 }),
+        is_serial,
     };
+    lane.claimed(&request, share, asked_at, *now);
+}
 
-    assert_eq!(
-        [MS / 2, MS, 4 * MS, 9 * MS, 30 * MS].map(pause_after),
-        [2 * MS, 2 * MS, 8 * MS, 18 * MS, 25 * MS]
+fn does_next(lane: &Lane, now: Instant) -> Does {
+    let pause = lane.next_poll().expect("there is room").saturating_duration_since(now);
+    match lane.wants_to_sleep() {
+        _ if pause > Duration::from_secs(3600) => Sleep,
+        true => SleepOrPollIn(pause.as_millis()),
+        false => PollIn(pause.as_millis()),
+    }
+}
+
+#[test]
+fn an_idle_lane_asks_to_sleep_after_one_empty_poll_and_sleeps_until_it_is_rung() {
+    play(
+        4,
+        &[
+            (Poll(1, 0), SleepOrPollIn(2)),
+            (Arm("sentinel", false), Sleep),
+            (Pass(60_000), Sleep),
+            (Ring, PollIn(0)),
+            (Poll(1, 1), SleepOrPollIn(2)),
+            (Arm("follower", false), Sleep),
+            (Ring, PollIn(0)),
+        ],
     );
 }
 
 #[test]
-fn where_limits_or_keys_decide_a_long_look_is_followed_by_a_short_pause() {
-    let mut now = Instant::now();
-    let mut lane = Lane::new("default", 40, now);
-    let mut pause_after = |got, is_serial| {
-        let request = lane.request(now).unwrap();
-        let asked_at = now;
-        now += 9 * MS;
-        let share = Share {
-            is_serial,
-            ..share(got, at(0, 20))
-        };
-        lane.claimed(&request, share, asked_at, now);
-        let pause = lane.next_poll().unwrap() - now;
-        now += pause;
-        pause
-    };
-
-    assert_eq!(
-        pause_after(20, true),
-        2 * MS,
-        "there is more as soon as these have ended"
+fn a_lane_that_finds_as_much_as_it_asked_for_polls_at_once() {
+    play(
+        4,
+        &[
+            (Poll(9, 4), PollIn(0)),
+            (Poll(9, 4), PollIn(0)),
+            (Poll(1, 3), PollIn(0)), // from the start, before it rests
+            (Poll(1, 0), SleepOrPollIn(2)),
+        ],
     );
-    assert_eq!(pause_after(0, false), 2 * MS, "none came that would tell");
-    assert_eq!(pause_after(20, false), 18 * MS, "the limit is gone");
 }
 
 #[test]
-fn the_cursor_moves_on_under_load_and_starts_again_when_it_runs_dry() {
-    let mut now = Instant::now();
-    let mut lane = Lane::new("default", 4, now);
+fn a_lane_that_could_not_fall_asleep_polls_more_often_before_it_tries_again() {
+    play(
+        4,
+        &[
+            (Poll(1, 1), SleepOrPollIn(2)), // a trickle: at once
+            (Arm("sentinel", true), PollIn(0)),
+            (Poll(1, 1), PollIn(2)), // work comes fast enough to poll for it
+            (Poll(1, 0), SleepOrPollIn(2)),
+        ],
+    );
+}
 
-    look(&mut lane, &mut now, MS, 4, 10);
-    look(&mut lane, &mut now, MS, 4, 20);
-    let behind = look(&mut lane, &mut now, MS, 1, 21);
-    let again = look(&mut lane, &mut now, MS, 0, 0);
+#[test]
+fn while_a_transaction_that_has_enqueued_stays_open_a_lane_polls_in_longer_and_longer_steps() {
+    let refused = Arm("awake", false);
+    play(
+        4,
+        &[
+            (Poll(1, 0), SleepOrPollIn(2)),
+            (refused, PollIn(2)),
+            (Poll(1, 0), PollIn(4)),
+            (Poll(1, 0), SleepOrPollIn(4)),
+            (refused, PollIn(4)),
+            (refused, PollIn(8)),
+            (refused, PollIn(16)),
+            (refused, PollIn(25)),
+            (refused, PollIn(25)),
+        ],
+    );
+}
 
-    assert_eq!(behind.after_id, Some(20));
-    assert_eq!(again.after_id, None, "from the beginning before it sleeps");
-    assert!(lane.wants_to_sleep());
+#[test]
+fn a_lane_that_finds_no_place_among_the_followers_asks_again_after_a_second() {
+    play(
+        4,
+        &[
+            (Poll(1, 0), SleepOrPollIn(2)),
+            (Arm("unplaced", false), SleepOrPollIn(1000)),
+            (Arm("unplaced", true), PollIn(0)),
+        ],
+    );
+}
+
+#[test]
+fn after_short_sleeps_a_lane_stays_awake_longer_and_after_long_ones_it_does_not() {
+    let mut rows = vec![(Poll(1, 0), SleepOrPollIn(2))];
+    for (asleep, empty_polls) in [(4, 2), (4, 4), (4, 8), (4, 8), (5, 4), (5, 2), (5, 1), (5, 1)] {
+        rows.extend([
+            (Arm("sentinel", false), Sleep),
+            (Pass(asleep), Sleep),
+            (Ring, PollIn(0)),
+        ]);
+        rows.extend([(Poll(1, 1), PollIn(2))].repeat(usize::from(empty_polls > 1)));
+        rows.extend([(Poll(1, 0), PollIn(2))].repeat(empty_polls - usize::from(empty_polls > 1) - 1));
+        rows.push((Poll(1, 0), SleepOrPollIn(2)));
+    }
+    play(4, &rows);
+}
+
+#[test]
+fn rings_for_which_nothing_is_found_are_answered_after_a_pause() {
+    play(
+        4,
+        &[
+            (Poll(1, 0), SleepOrPollIn(2)),
+            (Arm("sentinel", false), Sleep),
+            (Pass(60_000), Sleep),
+            (Ring, PollIn(0)),
+            (Poll(1, 0), SleepOrPollIn(2)),
+            (Ring, PollIn(5)),
+            (Poll(1, 1), SleepOrPollIn(2)),
+            (Ring, PollIn(0)),
+        ],
+    );
+}
+
+#[test]
+fn a_long_poll_is_followed_by_a_longer_pause_unless_claims_are_serialized() {
+    let table = [
+        (Poll(0, 150), 2),
+        (Poll(1, 150), 2),
+        (Poll(4, 150), 8),
+        (Poll(9, 150), 18),
+        (Poll(30, 150), 25),
+        (SerialPoll(9, 150), 2), // there is more as soon as these have ended
+    ];
+    for (event, pause) in table {
+        play(400, &[(event, SleepOrPollIn(pause))]);
+    }
+    play(
+        400,
+        &[
+            (SerialPoll(9, 20), SleepOrPollIn(2)),
+            (Poll(9, 0), SleepOrPollIn(2)),   // none came that would tell
+            (Poll(9, 20), SleepOrPollIn(18)), // the limit is gone
+        ],
+    );
+}
+
+#[test]
+fn a_queue_whose_start_is_expensive_is_polled_less_and_less_often_until_the_lane_sleeps() {
+    play(
+        4,
+        &[
+            (Poll(1, 1), SleepOrPollIn(2)),
+            (Arm("sentinel", true), PollIn(0)),
+            (Poll(80, 0), PollIn(0)), // suspect: it compares
+            (Poll(1, 0), PollIn(4)),  // and only then
+            (Poll(1, 0), SleepOrPollIn(4)),
+            (Arm("awake", false), PollIn(8)),
+            (Poll(1, 0), PollIn(16)),
+        ],
+    );
 }
 
 #[test]
@@ -127,179 +223,52 @@ fn a_claim_leaves_half_the_slots_for_the_next_unless_they_are_few() {
     assert_eq!([1, 80, 150, 500, 5_000].map(asked), [1, 80, 100, 250, 1_000]);
 }
 
-/// A lane that has claimed a job, then looked in vain for 80 ms, and behind its cursor for this long.
-fn lane_after_a_long_look(now: &mut Instant, behind_cursor: Duration) -> Lane {
-    let mut lane = Lane::new("default", 4, *now);
-    look(&mut lane, now, MS, 1, 70);
-    *now += 3 * MS;
-    look(&mut lane, now, 80 * MS, 0, 0);
-    assert!(!lane.wants_to_sleep(), "it compares first");
-    let request = look(&mut lane, now, behind_cursor, 0, 0);
-    assert_eq!(request.after_id, Some(70));
-    lane
-}
-
-fn dear_lane(now: &mut Instant) -> Lane {
-    lane_after_a_long_look(now, MS)
-}
-
 #[test]
-fn a_look_that_takes_longer_than_what_it_found_explains_is_dear_too() {
-    let is_dear_after = |cost| {
-        let mut now = Instant::now();
-        let mut lane = Lane::new("default", 400, now);
-        look(&mut lane, &mut now, cost, 100, 70);
-        now = lane.next_poll().unwrap();
-        look(&mut lane, &mut now, MS, 3, 73);
-        lane.next_background_scan().is_some()
-    };
+fn a_lane_without_free_slots_neither_polls_nor_sleeps_nor_scans() {
+    let now = Instant::now();
+    let mut lane = Lane::new("default", 4, now);
+    poll(&mut lane, &mut now.clone(), 1, 0, false);
 
-    assert!(!is_dear_after(20 * MS), "a hundred jobs take their time");
-    assert!(is_dear_after(21 * MS));
-}
+    lane.running().fetch_add(4, Ordering::AcqRel);
 
-#[test]
-fn where_every_look_takes_long_it_is_the_machine() {
-    let mut now = Instant::now();
-    let lane = lane_after_a_long_look(&mut now, 60 * MS);
-
-    assert!(lane.wants_to_sleep() && lane.cursor_for_sleep().is_none());
+    assert!(lane.request(now + MS * 60_000).is_none());
+    assert_eq!((lane.next_poll(), lane.wants_to_sleep()), (None, false));
     assert_eq!(lane.next_background_scan(), None);
 }
 
 #[test]
-fn a_lane_whose_beginning_is_dear_sleeps_behind_its_cursor_and_sends_scouts() {
+fn a_claim_says_what_the_lane_holds_and_calls_others_now_and_then() {
     let mut now = Instant::now();
-    let mut lane = dear_lane(&mut now);
+    let mut lane = Lane::new("default", 4, now);
+    let mode = |lane: &mut Lane, now: Instant| lane.request(now).unwrap().mode;
 
-    assert!(lane.wants_to_sleep());
-    assert_eq!(lane.cursor_for_sleep(), Some(at(0, 70)));
+    assert_eq!(mode(&mut lane, now), "lookout");
+    assert_eq!(mode(&mut lane, now + HAND_ON - MS), "awake");
+    assert_eq!(mode(&mut lane, now + HAND_ON), "lookout");
+
+    now += HAND_ON;
     lane.armed("sentinel", false, now);
-    assert_eq!(
-        lane.next_background_scan(),
-        Some((now - MS + 20 * 80 * MS, 4)),
-        "seldom"
-    );
     lane.wake(now);
-    assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
-    let (due, _) = lane.next_background_scan().unwrap();
-    assert!(due <= now + 2 * 80 * MS, "sooner if it was rung for in vain");
-    lane.background_scan_started();
-    assert_eq!(lane.next_background_scan(), None, "one at a time");
+    assert_eq!(mode(&mut lane, now), "sentinel", "the claim lets go of the bell");
 }
 
 #[test]
-fn what_a_scout_found_is_claimed_and_the_cursor_stays() {
+fn what_a_background_scan_found_wakes_a_lane_that_sleeps() {
     let mut now = Instant::now();
-    let mut lane = dear_lane(&mut now);
-    lane.armed("sentinel", false, now);
+    let mut lane = Lane::new("default", 4, now);
+    for event in [Poll(1, 1), Poll(80, 0), Poll(1, 0), Arm("sentinel", false)] {
+        happen(&mut lane, &mut now, event);
+    }
+    assert_eq!(does_next(&lane, now), Sleep);
+    assert_eq!(lane.cursor_for_sleep(), Some(Position { priority: 0, id: 70 }));
+
     lane.background_scan_started();
+    let first = Position { priority: 0, id: 7 };
+    lane.background_scan_ended(Some(Found { count: 2, first }), 80 * MS, now);
 
-    now += 80 * MS;
-    let scouted = Found {
-        count: 2,
-        first: at(0, 7),
-    };
-    lane.background_scan_ended(Some(scouted), 80 * MS, now);
-    let request = look(&mut lane, &mut now, MS, 2, 9);
-
+    let request = lane.request(now).expect("it is awake");
     assert_eq!(
         (request.after_id, request.slots, request.mode),
         (Some(6), 2, "sentinel")
     );
-    assert_eq!(look(&mut lane, &mut now, MS, 0, 0).after_id, Some(70));
-    let (due, _) = lane.next_background_scan().unwrap();
-    assert!(due <= now + 50 * MS, "there may be more");
-}
-
-#[test]
-fn a_lane_follows_what_is_more_urgent_than_its_cursor() {
-    let mut now = Instant::now();
-    let mut lane = dear_lane(&mut now);
-    lane.background_scan_started();
-    let scouted = Found {
-        count: 1,
-        first: at(-5, 90),
-    };
-    lane.background_scan_ended(Some(scouted), 80 * MS, now);
-
-    let asked_at = now;
-    let request = lane.request(now).unwrap();
-    lane.claimed(&request, share(1, at(-5, 90)), asked_at, now);
-
-    assert_eq!(lane.cursor_for_sleep(), Some(at(-5, 90)));
-}
-
-#[test]
-fn a_scout_that_is_back_soon_ends_it_all() {
-    let mut now = Instant::now();
-    let mut lane = dear_lane(&mut now);
-    lane.armed("sentinel", false, now);
-    lane.background_scan_started();
-
-    let nothing = Found {
-        count: 0,
-        first: at(0, 0),
-    };
-    lane.background_scan_ended(Some(nothing), MS, now);
-
-    assert_eq!(lane.next_background_scan(), None);
-    let request = look(&mut lane, &mut now, MS, 0, 0);
-    assert_eq!(request.after_id, None, "from the beginning, as ever");
-    assert!(lane.wants_to_sleep() && lane.cursor_for_sleep().is_none());
-}
-
-#[test]
-fn the_cursor_of_a_dear_lane_moves_on_a_while_behind_what_it_claims() {
-    let mut now = Instant::now();
-    let mut lane = dear_lane(&mut now);
-    let mut behind = Vec::new();
-
-    for id in 71..=120 {
-        now = now.max(lane.next_poll().unwrap()) + 97 * MS;
-        let request = look(&mut lane, &mut now, MS, 1, id);
-        behind.push(id - request.after_id.expect("from its cursor"));
-    }
-
-    let most = behind[20..].iter().max().unwrap();
-    assert!(
-        (10..=25).contains(most),
-        "one to two seconds, ten jobs each: {behind:?}"
-    );
-}
-
-#[test]
-fn where_scouts_are_of_no_use_a_dear_lane_polls_from_its_cursor_and_rescans_seldom() {
-    let mut now = Instant::now();
-    let mut lane = dear_lane(&mut now);
-    lane.background_scan_started();
-    lane.background_scan_ended(None, 80 * MS, now);
-
-    assert!(!lane.wants_to_sleep());
-    let (mut looks, mut rescans) = (0, 0);
-    let until = now + Duration::from_secs(4);
-    while now < until {
-        now = now.max(lane.next_poll().unwrap());
-        let request = look(&mut lane, &mut now, MS, 0, 0);
-        looks += 1;
-        rescans += u32::from(request.after_id.is_none());
-        if request.after_id.is_none() {
-            break;
-        }
-        assert_eq!(request.after_id, Some(70));
-    }
-
-    assert!(looks > 40, "it keeps looking: {looks}");
-    assert_eq!(rescans, 1, "and from the beginning after a while");
-    assert!(lane.wants_to_sleep(), "which is cheap again");
-}
-
-#[test]
-fn a_lane_that_never_claimed_anything_sleeps_even_if_its_looks_are_dear() {
-    let mut now = Instant::now();
-    let mut lane = Lane::new("default", 4, now);
-
-    look(&mut lane, &mut now, 80 * MS, 0, 0);
-
-    assert!(lane.wants_to_sleep() && lane.cursor_for_sleep().is_none());
 }
