@@ -217,7 +217,7 @@ async fn floor_measures_every_shape() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_harness_can_drive_it_by_the_words_it_has_for_all_job_runners() {
+async fn a_harness_can_drive_it_by_terms_common_to_all_job_runners() {
     let database = common::Database::empty().await;
     let peer = |words: &[&str]| {
         let mut command = Command::new(BUGLE);

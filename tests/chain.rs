@@ -519,7 +519,7 @@ async fn an_output_that_cannot_be_kept_fails_the_step() {
 
 /// In both orders, however the first of the two ends, and however many of the kind were there before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_is_enqueued_while_old_ones_are_forgotten_is_found() {
+async fn a_chain_that_is_enqueued_while_old_ones_are_deleted_is_found() {
     const ENQUEUE: &str = "insert into bugle.jobs (command, steps) values ('chain', '{a,b}')";
     const FORGET: &str = "select bugle.prune_chains(0)";
     let database = Database::new().await;

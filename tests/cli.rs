@@ -376,7 +376,7 @@ async fn payloads_are_shown_of_one_job_only() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_serves_says_so_in_words_until_somebody_does() {
+async fn a_job_that_no_worker_serves_is_explained_until_one_does() {
     let database = Database::new().await;
     let client = database.owner().await;
     let id = bugle(&database, "owner", &["enqueue", "noop", "--queue=mail"])

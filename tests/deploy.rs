@@ -84,7 +84,7 @@ fn number(text: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn whoever_stops_a_worker_waits_longer_than_it_drains() {
+fn a_service_manager_waits_longer_than_a_worker_drains() {
     let drain = Settings::default().drain.as_secs();
 
     assert!(number(&read("systemd/bugle-worker@.service"), "TimeoutStopSec") > drain + 15);

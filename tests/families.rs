@@ -479,7 +479,7 @@ async fn ends_are_told_to_who_listens_and_to_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_begins_to_listen_waits_for_endings_that_were_silent() {
+async fn a_new_subscriber_waits_for_completions_that_were_not_announced() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let id: i64 = common::enqueue(&owner, "noop").await;
@@ -508,7 +508,7 @@ async fn whoever_begins_to_listen_waits_for_endings_that_were_silent() {
 /// Of two jobs that end one after the other, the first in silence, the second is told of first: the first one is found by the slow poll. That
 /// may come between the two, but not each time.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_told_of_an_end_and_does_not_have_to_poll() {
+async fn a_caller_that_waits_is_notified_of_the_outcome_and_does_not_poll() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let bugle = Bugle::connect(&database.url("owner")).unwrap();

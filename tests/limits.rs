@@ -186,7 +186,7 @@ fn without_safety_poll(database: &Database, queues: &[(&str, u32)], registry: Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_held_back_is_woken_when_it_may_start() {
+async fn a_job_held_back_by_a_limit_starts_as_soon_as_it_may() {
     let database = Database::new().await;
     let owner = database.owner().await;
     owner

@@ -44,7 +44,7 @@ async fn cancelling_a_running_job_stops_its_executor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_worker_leaves_its_post_to_another() {
+async fn a_paused_worker_leaves_its_queue_to_another() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let start = || {
@@ -89,7 +89,7 @@ async fn a_paused_worker_leaves_its_post_to_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_can_be_sent_home_by_sql() {
+async fn a_worker_can_be_drained_by_sql() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let worker = database.worker(&[("default", 2)], noop());

@@ -12,13 +12,13 @@ mod proof {
     mod fuzz;
     mod fuzz_cli;
     mod fuzz_http;
-    mod hand;
     mod hostile;
     mod interleave;
+    mod manual;
     mod model;
     mod notify;
+    mod random_seed;
     mod rights;
-    mod seed;
     mod seeded;
     mod upgrade;
 }

@@ -229,7 +229,7 @@ async fn the_script_makes_the_same_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_not_create_roles_can_migrate() {
+async fn a_login_that_may_not_create_roles_can_migrate() {
     let options = Options {
         bugle_bin: Some(BUGLE.into()),
         ..Options::default()

@@ -320,7 +320,7 @@ async fn what_a_step_put_out_before_must_fit_and_a_fenced_one_is_not_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chains_are_made_shown_and_mended_from_the_shell() {
+async fn chains_are_enqueued_shown_and_repaired_from_the_shell() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let bugle = |arguments: &[&str]| {

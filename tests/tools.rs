@@ -367,7 +367,7 @@ async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_what_is_wrong_and_says_what_mends_it() {
+async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let find = |report: &Value, check: &str, level: &str| {

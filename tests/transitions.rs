@@ -220,7 +220,7 @@ async fn every_verb_does_what_the_table_says_in_every_state_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_word_about_a_job_that_does_not_exist_is_answered_with_gone() {
+async fn a_call_about_a_job_that_does_not_exist_is_answered_with_gone() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let job = Job::in_state(&owner, State::Running).await;

@@ -10,7 +10,7 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::proxy::Proxy;
-use crate::judge::{Pen, What};
+use crate::judge::{Event, Recorder};
 
 /// What all enqueuers share.
 pub struct Load {
@@ -38,7 +38,7 @@ pub struct Enqueuer {
     pub name: String,
     pub proxy: Proxy,
     pub login: String,
-    pub pen: Pen,
+    pub recorder: Recorder,
     pub load: Arc<Load>,
     pub rng: Rng,
     pub share: usize,
@@ -225,7 +225,7 @@ impl Enqueuer {
         }
         self.ask(&tokens);
         for (job, needs, however) in edges {
-            self.pen.note(What::After {
+            self.recorder.record(Event::After {
                 token: format!("{token}-{job}"),
                 after: format!("{token}-{needs}"),
                 however,
@@ -253,7 +253,7 @@ impl Enqueuer {
         };
         let _ = done.await;
         let _ = client.batch_execute("rollback").await;
-        self.pen.note(What::Refused {
+        self.recorder.record(Event::Refused {
             token: token.to_owned(),
         });
         0
@@ -304,7 +304,7 @@ impl Enqueuer {
 
     fn ask(&self, tokens: &[String]) {
         for token in tokens {
-            self.pen.note(What::Asked { token: token.clone() });
+            self.recorder.record(Event::Asked { token: token.clone() });
         }
     }
 
@@ -312,7 +312,7 @@ impl Enqueuer {
         match made {
             Answer::Yes(made) => {
                 for (job, token) in &made {
-                    self.pen.note(What::Acknowledged {
+                    self.recorder.record(Event::Acknowledged {
                         token: token.clone(),
                         job: *job,
                     });
@@ -321,7 +321,7 @@ impl Enqueuer {
             }
             Answer::No => {
                 for token in tokens {
-                    self.pen.note(What::Refused { token: token.clone() });
+                    self.recorder.record(Event::Refused { token: token.clone() });
                 }
                 0
             }
@@ -369,7 +369,7 @@ pub async fn connect(url: &str) -> Option<Client> {
 }
 
 /// Somebody who cancels some jobs, and answers those that wait for it.
-pub async fn operate(url: String, pen: Pen, mut rng: Rng, done: Arc<AtomicBool>) {
+pub async fn operate(url: String, recorder: Recorder, mut rng: Rng, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Acquire) {
         let Some(client) = connect(&url).await else { continue };
         while !client.is_closed() && !done.load(Ordering::Acquire) {
@@ -393,7 +393,7 @@ pub async fn operate(url: String, pen: Pen, mut rng: Rng, done: Arc<AtomicBool>)
                 {
                     let job: i64 = row.get(0);
                     client.query_one("select bugle.cancel($1::bigint)", &[&job]).await?;
-                    pen.note(What::Cancelled { job });
+                    recorder.record(Event::Cancelled { job });
                 }
                 Ok::<(), Error>(())
             };

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use super::enqueuers::connect;
 use super::fleet::Place;
 use super::proxy::Link;
-use crate::judge::{Fault, Pen, What};
+use crate::judge::{Event, Fault, Recorder};
 use crate::poll::look_for;
 
 /// How long a worker that is still connected may be silent: see `bugle.settings.lease`.
@@ -79,7 +79,7 @@ pub struct Faults {
     pub server: Arc<Mutex<PrivatePostgres>>,
     /// The owner, past every proxy.
     pub direct: String,
-    pub pen: Pen,
+    pub recorder: Recorder,
     pub spared: usize,
 }
 
@@ -104,7 +104,7 @@ impl Faults {
             };
             if let Err(error) = self.calm_kill(&client, number, &mut rng).await {
                 let text = format!("nothing was broken, and the server said: {error}");
-                self.pen.note(What::Complaint { text });
+                self.recorder.record(Event::Complaint { text });
             }
         }
     }
@@ -119,7 +119,7 @@ impl Faults {
             .await?;
         let tokens: Vec<String> = (0..10).map(|n| format!("calm-{number}-{n}")).collect();
         for token in &tokens {
-            self.pen.note(What::Asked { token: token.clone() });
+            self.recorder.record(Event::Asked { token: token.clone() });
         }
         let insert = "insert into bugle.jobs (command, payload, retry_policy, priority) \
             select 'work', jsonb_build_object('token', t, 'ms', 1500), 'quick', -1 from unnest($1::text[]) t \
@@ -127,7 +127,7 @@ impl Faults {
         let mut jobs: Vec<i64> = Vec::new();
         for row in client.query(insert, &[&tokens]).await? {
             let (job, token) = (row.get(0), row.get(1));
-            self.pen.note(What::Acknowledged { token, job });
+            self.recorder.record(Event::Acknowledged { token, job });
             jobs.push(job);
         }
         let begun = "select count(*) from bugle.jobs where id = any ($1) and state <> 'ready'";
@@ -166,7 +166,7 @@ impl Faults {
         };
         look_for(ask).await.unwrap_or_else(|| {
             let text = format!("nothing else was broken, and it was never true: {question}");
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
             Ok(())
         })
     }
@@ -268,7 +268,7 @@ impl Faults {
         } else {
             Fault::ServerKill
         };
-        self.note(fault, "");
+        self.record(fault, "");
         if in_replies {
             for link in self.all_links() {
                 link.swallow_replies(Duration::from_millis(2000));
@@ -311,20 +311,20 @@ impl Faults {
         };
         match fault {
             Fault::Cut => {
-                self.note(fault, &whom);
+                self.record(fault, &whom);
                 link.cut_after(rng.i64(0..4000));
                 pause(rng, 100..800).await;
                 link.cut_after(-1);
                 self.over(fault, &whom);
             }
             Fault::HalfOpen => {
-                self.note(fault, &whom);
+                self.record(fault, &whom);
                 link.hold(Duration::from_millis(rng.u64(800..6000)));
                 pause(rng, 6000..6100).await;
                 self.over(fault, &whom);
             }
             Fault::Slow => {
-                self.note(fault, &whom);
+                self.record(fault, &whom);
                 let time = Duration::from_millis(rng.u64(500..3000));
                 link.slow_down(time);
                 // why: how long it lasts is chosen by the round's seed
@@ -332,7 +332,7 @@ impl Faults {
                 self.over(fault, &whom);
             }
             Fault::Muted => {
-                self.note(fault, &whom);
+                self.record(fault, &whom);
                 let time = Duration::from_millis(rng.u64(1000..4000));
                 link.mute(time);
                 // why: how long it lasts is chosen by the round's seed
@@ -341,18 +341,18 @@ impl Faults {
             }
             Fault::BackendKill => {
                 let life = place.life();
-                self.note(fault, &life);
+                self.record(fault, &life);
                 let sessions = format!("application_name like 'bugle {life}%'");
                 self.terminate(&sessions, "order by random() limit 1").await;
                 self.over(fault, &life);
             }
             Fault::TerminateAll => {
-                self.note(fault, "");
+                self.record(fault, "");
                 self.terminate("pid <> pg_backend_pid()", "").await;
                 self.over(fault, "");
             }
             Fault::LockHeld => {
-                self.note(fault, "");
+                self.record(fault, "");
                 let time = rng.f64() * 0.8;
                 self.run(&format!(
                     // why: how long the lock is held is chosen by the round's seed
@@ -367,13 +367,13 @@ impl Faults {
 
     /// One that pins the oldest snapshot, and one that enqueues and stays open, and is rolled back in the end or not.
     async fn long_transaction(&self, rng: &mut Rng) {
-        self.note(Fault::LongTransaction, "");
+        self.record(Fault::LongTransaction, "");
         let (one, two) = (connect(&self.direct).await, connect(&self.direct).await);
         let time = Duration::from_millis(rng.u64(1000..4000));
         let commits = rng.bool();
         let token = format!("open-{:x}", rng.u64(..));
         if let (Some(one), Some(two)) = (one, two) {
-            self.pen.note(What::Asked { token: token.clone() });
+            self.recorder.record(Event::Asked { token: token.clone() });
             let _ = one
                 .batch_execute("begin isolation level repeatable read; select count(*) from bugle.jobs_live")
                 .await;
@@ -389,12 +389,12 @@ impl Faults {
                     let asked = "select currval('bugle.job_ids')";
                     let job = two.query_one(asked, &[]).await.map(|row| row.get::<_, i64>(0));
                     if let (Ok(job), Ok(())) = (job, two.batch_execute("commit").await) {
-                        self.pen.note(What::Acknowledged { token, job });
+                        self.recorder.record(Event::Acknowledged { token, job });
                     }
                 }
                 (_, false) => {
                     let _ = two.batch_execute("rollback").await;
-                    self.pen.note(What::Refused { token });
+                    self.recorder.record(Event::Refused { token });
                 }
                 (Err(_), true) => {}
             }
@@ -424,14 +424,14 @@ impl Faults {
         look_for(look).await.expect("a place that nobody has a fault for")
     }
 
-    fn note(&self, fault: Fault, whom: &str) {
+    fn record(&self, fault: Fault, whom: &str) {
         let whom = whom.to_owned();
-        self.pen.note(What::Fault { fault, whom });
+        self.recorder.record(Event::Fault { fault, whom });
     }
 
     fn over(&self, fault: Fault, whom: &str) {
         let whom = whom.to_owned();
-        self.pen.note(What::Over { fault, whom });
+        self.recorder.record(Event::Over { fault, whom });
     }
 }
 

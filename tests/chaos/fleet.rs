@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::proxy::Proxy;
 use super::worker::{HISTORY, LIFE};
-use crate::judge::{Fault, Pen, What};
+use crate::judge::{Event, Fault, Recorder};
 use crate::poll::look_for;
 
 pub const SLOTS: usize = 6;
@@ -25,7 +25,7 @@ pub struct Place {
     inner: Mutex<Inner>,
     folder: PathBuf,
     url: String,
-    pen: Pen,
+    recorder: Recorder,
     /// A library that turns the wall clock of this worker.
     preload: Option<PathBuf>,
 }
@@ -38,7 +38,14 @@ struct Inner {
 }
 
 impl Place {
-    pub fn new(number: usize, proxy: Proxy, folder: PathBuf, login: &str, pen: Pen, preload: Option<PathBuf>) -> Place {
+    pub fn new(
+        number: usize,
+        proxy: Proxy,
+        folder: PathBuf,
+        login: &str,
+        recorder: Recorder,
+        preload: Option<PathBuf>,
+    ) -> Place {
         let url = format!("host=127.0.0.1 port={} {login}", proxy.port);
         let inner = Mutex::new(Inner {
             life: 0,
@@ -51,7 +58,7 @@ impl Place {
             inner,
             folder,
             url,
-            pen,
+            recorder,
             preload,
         }
     }
@@ -120,7 +127,7 @@ impl Place {
             .stderr(log.expect("a log"));
         if let Some(library) = &self.preload {
             command.env("LD_PRELOAD", library);
-            self.pen.note(What::Fault {
+            self.recorder.record(Event::Fault {
                 fault: Fault::ClockOff,
                 whom: name,
             });
@@ -138,7 +145,7 @@ impl Place {
     /// kill -9, and a new life after a moment.
     pub async fn kill(&self, pause: Duration) {
         let whom = self.life();
-        self.note(Fault::Kill, &whom);
+        self.record(Fault::Kill, &whom);
         self.signal(Signal::KILL);
         self.over(Fault::Kill, &whom);
         self.reap();
@@ -149,7 +156,7 @@ impl Place {
 
     pub async fn freeze(&self, time: Duration) {
         let whom = self.life();
-        self.note(Fault::Freeze, &whom);
+        self.record(Fault::Freeze, &whom);
         self.signal(Signal::STOP);
         // why: how long it is frozen is chosen by the round's seed
         tokio::time::sleep(time).await;
@@ -177,14 +184,14 @@ impl Place {
         }
     }
 
-    pub fn note(&self, fault: Fault, whom: &str) {
+    pub fn record(&self, fault: Fault, whom: &str) {
         let whom = whom.to_owned();
-        self.pen.note(What::Fault { fault, whom });
+        self.recorder.record(Event::Fault { fault, whom });
     }
 
     pub fn over(&self, fault: Fault, whom: &str) {
         let whom = whom.to_owned();
-        self.pen.note(What::Over { fault, whom });
+        self.recorder.record(Event::Over { fault, whom });
     }
 
     /// Ask it to stop, and see to it. False if it had to be killed.

@@ -17,7 +17,7 @@ use super::faults::{Faults, LEASE, Plan};
 use super::fleet::{EXACT_SLOTS, Place, SLOTS};
 use super::proxy::Proxy;
 use super::samples::{self, Samples};
-use crate::judge::{AUDIT, Bars, Evidence, Fault, History, Pen, Report, What, judge, now};
+use crate::judge::{AUDIT, Bars, Event, Evidence, Fault, History, Recorder, Report, judge, now};
 use crate::poll::look_for;
 
 const WORKERS: usize = 5;
@@ -33,7 +33,7 @@ struct Scene {
     server: Arc<Mutex<PrivatePostgres>>,
     direct: String,
     upstream: SocketAddr,
-    pen: Pen,
+    recorder: Recorder,
 }
 
 /// `bars`: figures are held against their bars too. They depend on the machine, so they are told only where it is not ours alone.
@@ -189,7 +189,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
     let done = Arc::new(AtomicBool::new(false));
     let operator = tokio::spawn(operate(
         scene.direct.clone(),
-        Pen::new(&folder.join("history"), "operator"),
+        Recorder::new(&folder.join("history"), "operator"),
         rng.fork(),
         done.clone(),
     ));
@@ -200,7 +200,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         links.push(proxy.link.clone());
         let name = format!("e{number}");
         let enqueuer = Enqueuer {
-            pen: Pen::new(&folder.join("history"), &name),
+            recorder: Recorder::new(&folder.join("history"), &name),
             login: "user=app password=app dbname=chaos sslmode=disable".into(),
             load: load.clone(),
             rng: rng.fork(),
@@ -211,7 +211,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         enqueuers.push(tokio::spawn(enqueuer.run()));
     }
     let nurse = tokio::spawn(nurse(places.clone(), done.clone()));
-    tokio::spawn(witness(scene.direct.clone(), scene.pen.clone(), done.clone()));
+    tokio::spawn(witness(scene.direct.clone(), scene.recorder.clone(), done.clone()));
     let spared = places[..plan.spared].to_vec();
     let samples = tokio::spawn(samples::take(scene.direct.clone(), spared, done.clone()));
 
@@ -220,7 +220,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         links: links.clone(),
         server: scene.server.clone(),
         direct: scene.direct.clone(),
-        pen: scene.pen.clone(),
+        recorder: scene.recorder.clone(),
         spared: plan.spared,
     };
     faults.calm(plan, rng.fork()).await;
@@ -253,7 +253,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
     for place in &places {
         if !place.stop().await {
             let text = format!("{} did not end when it was asked to", place.life());
-            scene.pen.note(What::Complaint { text });
+            scene.recorder.record(Event::Complaint { text });
         }
     }
     (scene.report().await, samples.await.unwrap_or_default())
@@ -261,12 +261,12 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
 
 /// Notes when the machine has no time for us, or the server none for a new session: what takes long then does not take long
 /// because of us.
-async fn witness(url: String, pen: Pen, done: Arc<AtomicBool>) {
+async fn witness(url: String, recorder: Recorder, done: Arc<AtomicBool>) {
     let starved = |since: u64| {
         let whom = String::new;
         let fault = Fault::Starved;
-        pen.note_since(since, What::Fault { fault, whom: whom() });
-        pen.note(What::Over { fault, whom: whom() });
+        recorder.record_since(since, Event::Fault { fault, whom: whom() });
+        recorder.record(Event::Over { fault, whom: whom() });
     };
     let timer = async {
         while !done.load(Ordering::Acquire) {
@@ -324,7 +324,7 @@ impl Scene {
         let scene = Scene {
             folder: folder.to_owned(),
             upstream: SocketAddr::from(([127, 0, 0, 1], port)),
-            pen: Pen::new(&folder.join("history"), "chaos"),
+            recorder: Recorder::new(&folder.join("history"), "chaos"),
             server: Arc::new(Mutex::new(server)),
             direct,
         };
@@ -388,7 +388,7 @@ impl Scene {
                 Proxy::start(self.upstream).await,
                 self.folder.clone(),
                 "user=app_worker password=app dbname=chaos sslmode=disable",
-                self.pen.clone(),
+                self.recorder.clone(),
                 preload.clone().filter(|_| number == 0),
             );
             place.start();
@@ -417,7 +417,7 @@ impl Scene {
 
     /// Jobs that write forty megabytes to each of their outputs.
     async fn flood(&self) {
-        self.pen.note(What::Fault {
+        self.recorder.record(Event::Fault {
             fault: Fault::Flood,
             whom: String::new(),
         });
@@ -459,7 +459,7 @@ impl Scene {
         let twice: i64 = owner.query_one(twice, &[]).await.expect("asks").get(0);
         if twice > 0 {
             let text = format!("{twice} jobs wrote twice in the transaction that completes them");
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
         }
         let unsaid = "select count(*) from app.effects e where case when e.step is null \
             then not exists (select from bugle.jobs j where j.id = e.job and j.state = 'completed' and j.claim = e.claim) \
@@ -467,14 +467,14 @@ impl Scene {
         let unsaid: i64 = owner.query_one(unsaid, &[]).await.expect("asks").get(0);
         if unsaid > 0 {
             let text = format!("{unsaid} jobs wrote in a transaction that did not complete them");
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
         }
         let incomplete = "select count(*) from bugle.jobs j where j.command = 'chain' and j.state = 'completed' \
             and j.result - 's2' is distinct from '{\"s1\": 1, \"s3\": 3}'";
         let incomplete: i64 = owner.query_one(incomplete, &[]).await.expect("asks").get(0);
         if incomplete > 0 {
             let text = format!("{incomplete} chains are completed without the outputs of their steps");
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
         }
         // sessions of workers that have just ended
         let others = "select count(*) from pg_stat_activity where datname = 'chaos' and usename = 'app_worker'";

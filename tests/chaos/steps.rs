@@ -7,13 +7,13 @@ use bugle::{Context, Failure, Outcome};
 use serde_json::{Value, json};
 
 use super::worker::Task;
-use crate::judge::{Pen, What};
+use crate::judge::{Event, Recorder};
 
 /// One step of a chain.
-pub async fn of_a_chain(pen: Pen, context: Context, task: Task) -> Outcome {
+pub async fn of_a_chain(recorder: Recorder, context: Context, task: Task) -> Outcome {
     let place = context.place().expect("a step of a chain");
     let (position, tries) = (place.position, place.attempt);
-    let mut execution = Step::new(&pen, &context, &position.to_string(), place.steps);
+    let mut execution = Step::new(&recorder, &context, &position.to_string(), place.steps);
     let payload: Value = context.payload_as().unwrap_or_default();
     for before in (1..position).filter(|before| task.act != "skip" || *before != 2) {
         if payload[format!("s{before}")] != json!(before) {
@@ -21,7 +21,7 @@ pub async fn of_a_chain(pen: Pen, context: Context, task: Task) -> Outcome {
                 "job {}: step {position} does not get the output of step {before}",
                 context.id()
             );
-            pen.note(What::Complaint { text });
+            recorder.record(Event::Complaint { text });
         }
     }
     // why: the work that a step asks for is to take this long
@@ -70,13 +70,13 @@ async fn settle(context: &Context, mut execution: Step, output: Value) -> Outcom
 }
 
 /// Two parts that are done once, with a failure of the job between them.
-pub async fn of_an_executor(pen: &Pen, context: &Context, task: &Task) -> Outcome {
+pub async fn of_an_executor(recorder: &Recorder, context: &Context, task: &Task) -> Outcome {
     for name in ["a", "b"] {
         if name == "b" && context.attempt() == 1 {
             return Outcome::Fail(Failure::new("once").retry_after(Duration::from_millis(200)));
         }
         let work = async {
-            let mut execution = Step::new(pen, context, name, 0);
+            let mut execution = Step::new(recorder, context, name, 0);
             // why: the work that a step asks for is to take this long
             tokio::time::sleep(Duration::from_millis(task.ms)).await;
             execution.finish("complete");
@@ -91,7 +91,7 @@ pub async fn of_an_executor(pen: &Pen, context: &Context, task: &Task) -> Outcom
 
 /// Says that the executor of a step was stopped, unless it came to its end.
 struct Step {
-    pen: Pen,
+    recorder: Recorder,
     job: i64,
     claim: i64,
     step: String,
@@ -100,17 +100,17 @@ struct Step {
 }
 
 impl Step {
-    fn new(pen: &Pen, context: &Context, step: &str, of: usize) -> Step {
+    fn new(recorder: &Recorder, context: &Context, step: &str, of: usize) -> Step {
         let held = context.job().held;
         let (job, claim, step) = (held.id, held.claim, step.to_owned());
-        pen.note(What::StepStarted {
+        recorder.record(Event::StepStarted {
             job,
             claim,
             step: step.clone(),
             of,
         });
         Step {
-            pen: pen.clone(),
+            recorder: recorder.clone(),
             job,
             claim,
             step,
@@ -121,7 +121,7 @@ impl Step {
 
     fn finish(&mut self, outcome: &str) {
         self.ended = true;
-        self.pen.note(What::StepFinished {
+        self.recorder.record(Event::StepFinished {
             job: self.job,
             claim: self.claim,
             step: self.step.clone(),
@@ -134,7 +134,7 @@ impl Step {
 impl Drop for Step {
     fn drop(&mut self) {
         if !self.ended {
-            self.pen.note(What::StepStopped {
+            self.recorder.record(Event::StepStopped {
                 job: self.job,
                 claim: self.claim,
                 step: self.step.clone(),

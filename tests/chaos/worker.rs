@@ -8,7 +8,7 @@ use bugle::{Context, Failure, Outcome, Registry};
 use serde::Deserialize;
 
 use super::steps;
-use crate::judge::{Fault, Pen, What};
+use crate::judge::{Event, Fault, Recorder};
 
 /// Set for worker processes: the folder of the history.
 pub const HISTORY: &str = "BUGLE_CHAOS_HISTORY";
@@ -29,25 +29,25 @@ pub struct Task {
 pub fn run(history: &Path) -> ExitCode {
     // whoever started us is gone: so are we
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    let pen = Pen::new(history, &std::env::var(LIFE).expect("a name"));
-    let of_steps = pen.clone();
+    let recorder = Recorder::new(history, &std::env::var(LIFE).expect("a name"));
+    let of_steps = recorder.clone();
     let registry = Registry::new()
         .on("work", move |context: Context, task: Task| {
-            let pen = pen.clone();
-            async move { Ok(work(pen, context, task).await) }
+            let recorder = recorder.clone();
+            async move { Ok(work(recorder, context, task).await) }
         })
         .on("step", move |context: Context, task: Task| {
-            let pen = of_steps.clone();
-            async move { Ok(steps::of_a_chain(pen, context, task).await) }
+            let recorder = of_steps.clone();
+            async move { Ok(steps::of_a_chain(recorder, context, task).await) }
         });
     bugle::worker_main(registry)
 }
 
-async fn work(pen: Pen, context: Context, task: Task) -> Outcome {
+async fn work(recorder: Recorder, context: Context, task: Task) -> Outcome {
     let (job, claim) = (context.job().held.id, context.job().held.claim);
-    pen.note(What::Started { job, claim });
+    recorder.record(Event::Started { job, claim });
     let mut execution = Running {
-        pen: pen.clone(),
+        recorder: recorder.clone(),
         job,
         claim,
         ended: false,
@@ -84,10 +84,10 @@ async fn work(pen: Pen, context: Context, task: Task) -> Outcome {
             Err(error) => Outcome::Fail(Failure::from(error)),
         },
         "settle" => return settle(&context, execution).await,
-        "steps" => steps::of_an_executor(&pen, &context, &task).await,
+        "steps" => steps::of_an_executor(&recorder, &context, &task).await,
         "spawn" => return spawn(&context, execution, &task).await,
         "suicide" if claim <= 2 => {
-            pen.note(What::Fault {
+            recorder.record(Event::Fault {
                 fault: Fault::Suicide,
                 whom: std::env::var(LIFE).expect("a name"),
             });
@@ -109,8 +109,8 @@ async fn spawn(context: &Context, mut execution: Running, task: &Task) -> Outcom
             let tokens: Vec<String> = (0..3).map(|n| format!("{}-c{n}", task.token)).collect();
             let job = execution.job;
             for token in tokens.iter().cloned() {
-                execution.pen.note(What::Asked { token: token.clone() });
-                execution.pen.note(What::Spawns { job, token });
+                execution.recorder.record(Event::Asked { token: token.clone() });
+                execution.recorder.record(Event::Spawns { job, token });
             }
             let child = |token: &String| {
                 let task = serde_json::json!({ "token": token, "ms": 20 });
@@ -133,7 +133,7 @@ async fn spawn(context: &Context, mut execution: Running, task: &Task) -> Outcom
                     "job {} goes on while its child {} is {}",
                     execution.job, child.id, child.state
                 );
-                execution.pen.note(What::Complaint { text });
+                execution.recorder.record(Event::Complaint { text });
             }
             Outcome::complete(children.len())
         }
@@ -175,7 +175,7 @@ async fn settle(context: &Context, mut execution: Running) -> Outcome {
 
 /// Says that an executor was stopped, unless it came to its end.
 struct Running {
-    pen: Pen,
+    recorder: Recorder,
     job: i64,
     claim: i64,
     ended: bool,
@@ -191,7 +191,7 @@ impl Running {
             Outcome::Wait { .. } => "wait",
             Outcome::Cancelled(_) => "cancelled",
         };
-        self.pen.note(What::Finished {
+        self.recorder.record(Event::Finished {
             job: self.job,
             claim: self.claim,
             outcome: outcome.into(),
@@ -202,7 +202,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.ended {
-            self.pen.note(What::Stopped {
+            self.recorder.record(Event::Stopped {
                 job: self.job,
                 claim: self.claim,
             });

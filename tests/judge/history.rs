@@ -23,12 +23,12 @@ pub struct Entry {
     /// Which enqueuer, which life of which worker.
     pub who: String,
     #[serde(flatten)]
-    pub what: What,
+    pub event: Event,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
-pub enum What {
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
     /// A job that carries this token is going to be enqueued.
     Asked { token: String },
     /// The database said that it is committed.
@@ -139,32 +139,32 @@ impl Fault {
 
 /// Writes one file of a history.
 #[derive(Clone)]
-pub struct Pen {
+pub struct Recorder {
     who: String,
     file: Arc<File>,
 }
 
-impl Pen {
+impl Recorder {
     /// Append to the file of `who` in this folder.
-    pub fn new(folder: &Path, who: &str) -> Pen {
+    pub fn new(folder: &Path, who: &str) -> Recorder {
         let path = folder.join(format!("{who}.history"));
         let file = File::options().create(true).append(true).open(&path);
-        Pen {
+        Recorder {
             who: who.to_owned(),
             file: Arc::new(file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))),
         }
     }
 
-    pub fn note(&self, what: What) {
-        self.note_since(now(), what);
+    pub fn record(&self, event: Event) {
+        self.record_since(now(), event);
     }
 
     /// Something that is known only now, and began then.
-    pub fn note_since(&self, at: u64, what: What) {
+    pub fn record_since(&self, at: u64, event: Event) {
         let entry = Entry {
             at,
             who: self.who.clone(),
-            what,
+            event,
         };
         let mut line = serde_json::to_string(&entry).expect("a line");
         line.push('\n');

@@ -2,14 +2,14 @@
 //! what the tables say and what they went through, and names every promise that was not kept.
 #![allow(dead_code)]
 
+mod dependencies;
 mod evidence;
 mod history;
-mod kin;
 mod transitions;
 mod verdict;
 
 pub use evidence::{AUDIT, Evidence};
 #[allow(unused_imports)]
-pub use history::{Entry, Fault, History, Pen, What, now};
+pub use history::{Entry, Event, Fault, History, Recorder, now};
 #[allow(unused_imports)]
 pub use verdict::{Bars, Kind, Report, Violation, illegal_steps, judge};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 
 use super::evidence::Evidence;
-use super::history::{Fault, History, What};
+use super::history::{Event, Fault, History};
 use super::transitions::{Transition, is_final, objection, transitions};
 
 /// Longer than anybody is kept from running.
@@ -194,11 +194,11 @@ impl Court<'_> {
     fn enqueued(&mut self) {
         let (mut asked, mut acknowledged, mut refused) = (HashSet::new(), HashMap::new(), HashSet::new());
         for entry in &self.history.entries {
-            match &entry.what {
-                What::Asked { token } => drop(asked.insert(token.as_str())),
-                What::Acknowledged { token, job } => drop(acknowledged.insert(token.as_str(), *job)),
-                What::Refused { token } => drop(refused.insert(token.as_str())),
-                What::Complaint { text } => self.report.violate(Kind::Complaint, format!("{}: {text}", entry.who)),
+            match &entry.event {
+                Event::Asked { token } => drop(asked.insert(token.as_str())),
+                Event::Acknowledged { token, job } => drop(acknowledged.insert(token.as_str(), *job)),
+                Event::Refused { token } => drop(refused.insert(token.as_str())),
+                Event::Complaint { text } => self.report.violate(Kind::Complaint, format!("{}: {text}", entry.who)),
                 _ => {}
             }
         }
@@ -368,8 +368,8 @@ impl Court<'_> {
     fn words_taken(&mut self) {
         let mut violations = Vec::new();
         for entry in &self.history.entries {
-            match &entry.what {
-                What::Accepted { job, claim, outcome } if !self.evidence.is_removed(*job) => {
+            match &entry.event {
+                Event::Accepted { job, claim, outcome } if !self.evidence.is_removed(*job) => {
                     let happened = match outcome.as_str() {
                         "complete" => self
                             .evidence
@@ -387,8 +387,8 @@ impl Court<'_> {
                         violations.push((Kind::Undone, what));
                     }
                 }
-                What::Fenced { .. } => self.report.fenced += 1,
-                What::Cancelled { job } if !self.restarted(*job) && !self.evidence.is_removed(*job) => {
+                Event::Fenced { .. } => self.report.fenced += 1,
+                Event::Cancelled { job } if !self.restarted(*job) && !self.evidence.is_removed(*job) => {
                     let found = self.evidence.jobs.get(job).map(|job| job.state.as_str());
                     if found != Some("cancelled") {
                         let what = format!("job {job} was cancelled and is {}", found.unwrap_or("gone"));
@@ -517,9 +517,9 @@ impl Court<'_> {
         let mut now: HashMap<&str, HashSet<(i64, i64)>> = HashMap::new();
         let mut over = Vec::new();
         for entry in self.history.entries.iter().filter(|_| bars.slots > 0) {
-            match entry.what {
-                What::Started { job, claim }
-                | What::StepStarted {
+            match entry.event {
+                Event::Started { job, claim }
+                | Event::StepStarted {
                     job, claim, of: 1.., ..
                 } => {
                     let running = now.entry(&entry.who).or_default();
@@ -533,12 +533,12 @@ impl Court<'_> {
                         ));
                     }
                 }
-                What::Finished { job, claim, .. }
-                | What::Stopped { job, claim }
-                | What::StepFinished {
+                Event::Finished { job, claim, .. }
+                | Event::Stopped { job, claim }
+                | Event::StepFinished {
                     job, claim, of: 1.., ..
                 }
-                | What::StepStopped {
+                | Event::StepStopped {
                     job, claim, of: 1.., ..
                 } => {
                     now.entry(&entry.who).or_default().remove(&(job, claim));
@@ -613,8 +613,8 @@ fn runs(history: &History) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut open: HashMap<(&str, i64, i64), usize> = HashMap::new();
     for entry in &history.entries {
-        match &entry.what {
-            What::Started { job, claim } => {
+        match &entry.event {
+            Event::Started { job, claim } => {
                 open.insert((&entry.who, *job, *claim), runs.len());
                 runs.push(Run {
                     who: entry.who.clone(),
@@ -625,19 +625,19 @@ fn runs(history: &History) -> Vec<Run> {
                     outcome: None,
                 });
             }
-            What::Finished { job, claim, outcome } => {
+            Event::Finished { job, claim, outcome } => {
                 if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
                     runs[*at].to = Some(entry.at);
                     runs[*at].outcome = Some(outcome.clone());
                 }
             }
-            What::Stopped { job, claim } => {
+            Event::Stopped { job, claim } => {
                 if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
                     runs[*at].to.get_or_insert(entry.at);
                 }
             }
             // a chain is one execution, from its first step to its last; between two of them it runs
-            What::StepStarted {
+            Event::StepStarted {
                 job, claim, of: 1.., ..
             } => {
                 let at = *open.entry((&entry.who, *job, *claim)).or_insert_with(|| {
@@ -653,7 +653,7 @@ fn runs(history: &History) -> Vec<Run> {
                 });
                 (runs[at].to, runs[at].outcome) = (None, None);
             }
-            What::StepFinished {
+            Event::StepFinished {
                 job,
                 claim,
                 step,
@@ -666,7 +666,7 @@ fn runs(history: &History) -> Vec<Run> {
                     runs[*at].outcome = Some(outcome.clone());
                 }
             }
-            What::StepStopped {
+            Event::StepStopped {
                 job, claim, of: 1.., ..
             } => {
                 if let Some(at) = open.get(&(entry.who.as_str(), *job, *claim)) {
@@ -684,14 +684,14 @@ fn spells(history: &History) -> Vec<Spell> {
     const TRACES: u64 = 3_000_000_000;
     let mut spells: Vec<Spell> = Vec::new();
     for entry in &history.entries {
-        match &entry.what {
-            What::Fault { fault, whom } => spells.push(Spell {
+        match &entry.event {
+            Event::Fault { fault, whom } => spells.push(Spell {
                 fault: *fault,
                 whom: whom.clone(),
                 from: entry.at,
                 to: u64::MAX,
             }),
-            What::Over { fault, whom } => {
+            Event::Over { fault, whom } => {
                 let open = spells
                     .iter_mut()
                     .rev()

@@ -17,8 +17,8 @@ fn history(lines: &[(f64, &str, Value)]) -> History {
     }
 }
 
-fn step(what: &str, claim: i64) -> Value {
-    json!({"what": what, "job": 1, "claim": claim, "step": "1", "of": 1, "outcome": "complete"})
+fn step(event: &str, claim: i64) -> Value {
+    json!({"event": event, "job": 1, "claim": claim, "step": "1", "of": 1, "outcome": "complete"})
 }
 
 /// One worker is given the job of another and does its step; then the other begins with it.
@@ -29,7 +29,7 @@ fn a_step_done_and_begun_again(claims: [i64; 2], frozen: Option<&str>) -> usize 
         (108.0, "first", step("step_started", claims[1])),
     ];
     if let Some(whom) = frozen {
-        let freeze = |what: &str| json!({"what": what, "fault": "freeze", "whom": whom});
+        let freeze = |event: &str| json!({"event": event, "fault": "freeze", "whom": whom});
         lines.insert(0, (100.0, "chaos", freeze("fault")));
         lines.insert(3, (107.9, "chaos", freeze("over")));
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use tokio_postgres::Client;
 
-use super::seed::seed;
+use super::random_seed::seed;
 use crate::common::{DEADLINE, Database, enqueue, noop, wait_for_state};
 use crate::judge::{AUDIT, Evidence, illegal_steps};
 
@@ -33,7 +33,7 @@ struct Function {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_entry_point_takes_everything_or_refuses_it_in_its_own_words() {
+async fn every_entry_point_accepts_everything_or_refuses_it_with_an_error_of_its_own() {
     let seed = seed("BUGLE_FUZZ_SEED");
     let mut rng = Rng::with_seed(seed);
     let database = Database::new().await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio_postgres::Client;
 
-use super::seed::seed;
+use super::random_seed::seed;
 use crate::common::{BUGLE, Database, Folder, side_by_side};
 
 const RUNS: usize = 600;
@@ -19,7 +19,7 @@ const LANES: usize = 3;
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_takes_everything_or_refuses_it_in_its_own_words() {
+async fn the_command_line_accepts_everything_or_refuses_it_with_an_error_of_its_own() {
     let seed = seed("BUGLE_FUZZ_SEED");
 
     let lanes = (0..LANES).map(|lane| async move {

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::seed::seed;
+use super::random_seed::seed;
 use crate::common::poll::look_for;
 use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, wait_for_state};
 

@@ -21,7 +21,7 @@ const LONGEST: usize = 160;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_engine_does_what_the_model_does() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = super::seed::seed("BUGLE_MODEL_SEED");
+    let seed = super::random_seed::seed("BUGLE_MODEL_SEED");
     let words = number("BUGLE_MODEL_WORDS").map_or(WORDS, |words| words as usize);
 
     let sessions = (0..SESSIONS).map(|session| async move {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
-use super::super::hand::{Asker, Hand};
+use super::super::manual::{Enqueuer, ManualWorker};
 use crate::common::poll::{DEADLINE, look_for, look_for_up_to};
 use crate::common::{Database, Folder, RunningWorker, wait_until};
-use crate::judge::{AUDIT, Bars, Evidence, Fault, History, Pen, Report, What, judge};
+use crate::judge::{AUDIT, Bars, Event, Evidence, Fault, History, Recorder, Report, judge};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
@@ -56,8 +56,8 @@ struct Stage {
     database: Database,
     history: Folder,
     owner: Client,
-    asker: Asker,
-    pen: Pen,
+    enqueuer: Enqueuer,
+    recorder: Recorder,
     /// How long to wait for a wake-up that may not come: with a bug sewn in it need not be long.
     patience: Duration,
 }
@@ -114,8 +114,8 @@ impl Stage {
         }
         let history = Folder::new();
         Stage {
-            asker: Asker::new(&database, history.path()).await,
-            pen: Pen::new(history.path(), "stage"),
+            enqueuer: Enqueuer::new(&database, history.path()).await,
+            recorder: Recorder::new(history.path(), "stage"),
             patience: if seeded.is_empty() {
                 DEADLINE
             } else {
@@ -127,34 +127,34 @@ impl Stage {
         }
     }
 
-    async fn hand(&self, name: &str) -> Hand {
-        Hand::new(&self.database, self.history.path(), name).await
+    async fn worker(&self, name: &str) -> ManualWorker {
+        ManualWorker::new(&self.database, self.history.path(), name).await
     }
 
     async fn run(&self, sql: &str) {
         if let Err(error) = self.owner.batch_execute(sql).await {
             let text = format!("{sql}: {:?}", error.as_db_error().map(|error| error.message()));
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
         }
     }
 
     /// This worker is gone, for all the others can tell.
-    async fn give_up(&self, hand: &Hand, fault: Fault, since: &str) {
-        self.pen.note(What::Fault {
+    async fn give_up(&self, worker: &ManualWorker, fault: Fault, since: &str) {
+        self.recorder.record(Event::Fault {
             fault,
-            whom: hand.name.clone(),
+            whom: worker.name.clone(),
         });
         let sql = format!(
             "update bugle.registrations set lost_at = now() - interval '{since}' where id = {}",
-            hand.worker
+            worker.id
         );
         self.run(&sql).await;
         self.run("select bugle.rescue()").await;
     }
 
     async fn calm(&self) {
-        let jobs = self.asker.many(12).await;
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        let jobs = self.enqueuer.many(12).await;
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         let first = a.claim(4).await;
         let second = b.claim(4).await;
         let third = a.claim(9).await;
@@ -170,11 +170,11 @@ impl Stage {
     }
 
     async fn zombie(&self) {
-        self.asker.many(5).await;
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        self.enqueuer.many(5).await;
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         let old = a.claim(5).await;
         self.give_up(&a, Fault::Freeze, "1 hour").await;
-        self.pen.note(What::Over {
+        self.recorder.record(Event::Over {
             fault: Fault::Freeze,
             whom: "a".into(),
         });
@@ -191,7 +191,7 @@ impl Stage {
             a.attach(&[three]).await;
         }
         // whoever can claim a job now runs it while b does
-        let c = self.hand("c").await;
+        let c = self.worker("c").await;
         self.run("select bugle.promote()").await;
         let stolen = c.claim(5).await;
         b.complete(&new).await;
@@ -199,15 +199,15 @@ impl Stage {
     }
 
     async fn dead(&self) {
-        self.asker.many(3).await;
-        let a = self.hand("a").await;
+        self.enqueuer.many(3).await;
+        let a = self.worker("a").await;
         a.claim(2).await;
         self.give_up(&a, Fault::Kill, "1 hour").await;
     }
 
     async fn blip(&self) {
-        self.asker.many(3).await;
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        self.enqueuer.many(3).await;
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         let held = a.claim(3).await;
         self.give_up(&a, Fault::Blip, "0").await;
         let other = b.claim(3).await;
@@ -218,10 +218,10 @@ impl Stage {
     }
 
     async fn false_memory(&self) {
-        let jobs = self.asker.many(2).await;
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        let jobs = self.enqueuer.many(2).await;
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         // the first was claimed in a transaction that a crash undid, the second never
-        a.pen.note(What::Started { job: jobs[0], claim: 1 });
+        a.recorder.record(Event::Started { job: jobs[0], claim: 1 });
         a.attach(&[(jobs[0], 1), (jobs[1], 7)]).await;
         a.complete(&[(jobs[0], 1)]).await;
         let rest = b.claim(2).await;
@@ -229,8 +229,8 @@ impl Stage {
     }
 
     async fn cancel(&self) {
-        let jobs = self.asker.many(3).await;
-        let a = self.hand("a").await;
+        let jobs = self.enqueuer.many(3).await;
+        let a = self.worker("a").await;
         let held = a.claim(2).await;
         let operator = self.database.connect("operator").await;
         for job in [jobs[0], jobs[2]] {
@@ -238,14 +238,14 @@ impl Stage {
                 .query_one("select bugle.cancel($1::bigint)", &[&job])
                 .await
                 .expect("cancelled");
-            self.pen.note(What::Cancelled { job });
+            self.recorder.record(Event::Cancelled { job });
         }
         a.complete(&held).await;
     }
 
     async fn restart(&self) {
-        self.asker.many(2).await;
-        let a = self.hand("a").await;
+        self.enqueuer.many(2).await;
+        let a = self.worker("a").await;
         let held = a.claim(2).await;
         a.complete(&held[..1]).await;
         a.finished(&held[1..], "cancelled");
@@ -258,22 +258,26 @@ impl Stage {
 
     async fn keys(&self) {
         for _ in 0..2 {
-            self.asker.enqueue_token("same", ", p_idempotency_key => 'once'").await;
+            self.enqueuer
+                .enqueue_token("same", ", p_idempotency_key => 'once'")
+                .await;
         }
         // a plain INSERT does not look first
         for token in ["one", "two"] {
-            self.pen.note(What::Asked { token: token.into() });
+            self.recorder.record(Event::Asked { token: token.into() });
             let sql = "insert into bugle.jobs (command, payload, unique_key) values ('noop', $1, 'k')";
             let _ = self
-                .asker
+                .enqueuer
                 .client
                 .execute(sql, &[&Json(serde_json::json!({ "token": token }))])
                 .await;
         }
-        let a = self.hand("a").await;
+        let a = self.worker("a").await;
         let held = a.claim(9).await;
         a.complete(&held).await;
-        self.asker.enqueue_token("same", ", p_idempotency_key => 'once'").await;
+        self.enqueuer
+            .enqueue_token("same", ", p_idempotency_key => 'once'")
+            .await;
     }
 
     async fn schedule(&self) {
@@ -284,14 +288,14 @@ impl Stage {
         for _ in 0..2 {
             self.run("select bugle.fire_schedules()").await;
         }
-        let a = self.hand("a").await;
+        let a = self.worker("a").await;
         let held = a.claim(9).await;
         a.complete(&held).await;
     }
 
     async fn racing_claims(&self) {
-        self.asker.many(4).await;
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        self.enqueuer.many(4).await;
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         a.client.batch_execute("begin").await.expect("a transaction");
         let first = a.claim(2).await;
         // whether it waits for the other, or not, it must get others
@@ -317,8 +321,8 @@ impl Stage {
     }
 
     async fn crossing_locks(&self) {
-        let jobs = self.asker.many(3).await;
-        let a = self.hand("a").await;
+        let jobs = self.enqueuer.many(3).await;
+        let a = self.worker("a").await;
         let held = a.claim(3).await;
         let (gate, operator) = (self.database.owner().await, self.database.connect("operator").await);
         let middle = format!("begin; select from bugle.jobs_live where id = {} for update", jobs[1]);
@@ -340,7 +344,7 @@ impl Stage {
         match cancel {
             Ok(rows) => {
                 for row in rows.iter().filter(|row| row.get::<_, bool>(1)) {
-                    self.pen.note(What::Cancelled { job: row.get(0) });
+                    self.recorder.record(Event::Cancelled { job: row.get(0) });
                 }
             }
             Err(error) => a.complain(&error),
@@ -348,8 +352,8 @@ impl Stage {
     }
 
     async fn deadlines(&self) {
-        let jobs = self.asker.many(2).await;
-        let a = self.hand("a").await;
+        let jobs = self.enqueuer.many(2).await;
+        let a = self.worker("a").await;
         let pass = "update bugle.jobs_live set deadline = now() - interval '10 seconds' where id = ";
         let held = a.claim(1).await;
         self.run(&format!("{pass}{}", jobs[0])).await;
@@ -362,34 +366,34 @@ impl Stage {
 
     /// One worker that sleeps, for good unless it is woken.
     async fn wake(&self) {
-        let a = self.hand("a").await;
-        let lost = [self.asker.enqueue("").await];
+        let a = self.worker("a").await;
+        let lost = [self.enqueuer.enqueue("").await];
         a.claim(1).await;
         let worker = self.sleeper().await;
-        let next = self.asker.enqueue("").await;
+        let next = self.enqueuer.enqueue("").await;
         self.comes_to_its_end("enqueued", next).await;
         worker.stop().await;
         let worker = self.sleeper().await;
         let due = self
-            .asker
+            .enqueuer
             .enqueue(", p_run_at => now() + interval '300 milliseconds'")
             .await;
         self.comes_to_its_end("due", due).await;
         worker.stop().await;
         let worker = self.sleeper().await;
         // while somebody enqueues and has not committed yet, nobody can fall asleep without seeing it
-        self.asker.client.batch_execute("begin").await.expect("begins");
-        let open = self.asker.enqueue("").await;
+        self.enqueuer.client.batch_execute("begin").await.expect("begins");
+        let open = self.enqueuer.enqueue("").await;
         self.run("select bugle.ring('default')").await;
         self.run("select pg_notify(bugle.bell_channel('default'), 'default')")
             .await;
-        self.asker.client.batch_execute("commit").await.expect("commits");
+        self.enqueuer.client.batch_execute("commit").await.expect("commits");
         self.comes_to_its_end("committed late", open).await;
         worker.stop().await;
         let worker = self.sleeper().await;
         self.look_once_more().await;
         self.asleep().await;
-        self.pen.note(What::Fault {
+        self.recorder.record(Event::Fault {
             fault: Fault::Kill,
             whom: "a".into(),
         });
@@ -401,13 +405,13 @@ impl Stage {
     /// A worker that has claimed nothing yet and sleeps: one that has may send scouts where a look seems dear, and find what nobody
     /// woke it for.
     async fn sleeper(&self) -> RunningWorker {
-        let pen = Pen::new(self.history.path(), "sleeper");
+        let recorder = Recorder::new(self.history.path(), "sleeper");
         let registry = bugle::Registry::new().on("noop", move |context: bugle::Context, _: serde_json::Value| {
-            let pen = pen.clone();
+            let recorder = recorder.clone();
             async move {
                 let (job, claim) = (context.job().held.id, context.job().held.claim);
-                pen.note(What::Started { job, claim });
-                pen.note(What::Finished {
+                recorder.record(Event::Started { job, claim });
+                recorder.record(Event::Finished {
                     job,
                     claim,
                     outcome: "complete".into(),
@@ -425,17 +429,17 @@ impl Stage {
 
     /// What was committed before the bell was taken is seen by whoever takes it.
     async fn look_once_more(&self) {
-        let late = self.hand("late").await;
+        let late = self.worker("late").await;
         let job = self
-            .asker
+            .enqueuer
             .enqueue_token("late", ", p_queue => 'mail'")
             .await
             .expect("enqueues");
-        let sql = format!("select has_work from bugle.arm({}, array['mail'])", late.worker);
+        let sql = format!("select has_work from bugle.arm({}, array['mail'])", late.id);
         let seen: bool = late.client.query_one(&sql, &[]).await.expect("arms").get(0);
         if !seen {
             let text = format!("job {job} was there before the bell was taken, and nobody saw it");
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
         }
         let claim = late
             .claim_sql(1)
@@ -459,13 +463,13 @@ impl Stage {
         };
         if look_for_up_to(self.patience, look).await.is_none() {
             let text = format!("nobody was woken for job {job} ({how})");
-            self.pen.note(What::Complaint { text });
+            self.recorder.record(Event::Complaint { text });
         }
     }
 
     async fn steps(&self) {
-        self.asker.enqueue(", p_steps => '{noop,other,noop}'").await;
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        self.enqueuer.enqueue(", p_steps => '{noop,other,noop}'").await;
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         for held in a.claim(1).await {
             a.run_steps(held, 3, 1).await;
         }
@@ -480,11 +484,11 @@ impl Stage {
     async fn dependencies(&self) {
         let edges = [("b", "a", false), ("c", "a", true), ("d", "b", false), ("d", "c", true)];
         for name in ["a", "b", "c", "d", "p", "p-1", "p-2"] {
-            self.pen.note(What::Asked { token: name.into() });
+            self.recorder.record(Event::Asked { token: name.into() });
         }
         for (token, after, however) in edges {
             let (token, after) = (token.into(), after.into());
-            self.pen.note(What::After { token, after, however });
+            self.recorder.record(Event::After { token, after, however });
         }
         self.run(
             r#"select bugle.enqueue_workflow('{"jobs": {
@@ -494,18 +498,18 @@ impl Stage {
                 "d": {"command": "noop", "payload": {"token": "d"}, "after": ["b", {"job": "c", "on_failure": "run"}]}}}')"#,
         )
         .await;
-        let a = self.hand("a").await;
+        let a = self.worker("a").await;
         let held = a.claim(1).await;
         let early = a.claim(9).await;
         a.fail(&held).await;
         a.complete(&early).await;
 
-        let parent = self.asker.enqueue("").await;
+        let parent = self.enqueuer.enqueue("").await;
         let spawner = a.claim(9).await;
         if let Some(held) = spawner.iter().find(|(job, _)| *job == parent) {
             for token in ["p-1", "p-2"] {
                 let (job, token) = (parent, token.to_owned());
-                self.pen.note(What::Spawns { job, token });
+                self.recorder.record(Event::Spawns { job, token });
             }
             a.finished(&[*held], "wait");
             let children = r#"[{"command": "noop", "payload": {"token": "p-1"}}, {"command": "noop", "payload": {"token": "p-2"}}]"#;
@@ -528,11 +532,11 @@ impl Stage {
 
     async fn ordered(&self) {
         for _ in 0..3 {
-            self.asker
+            self.enqueuer
                 .enqueue(", p_order_key => 'k', p_retry_policy => 'fixed'")
                 .await;
         }
-        let a = self.hand("a").await;
+        let a = self.worker("a").await;
         // why: what is closer together than two clocks can be compared has no order
         self.run("select pg_sleep(0.02)").await;
         let first = a.claim(1).await;
@@ -554,10 +558,10 @@ impl Stage {
             .await;
         for key in [", p_limit_key => 'l'", ", p_limit_key => 'm'", ""] {
             for _ in 0..4 {
-                self.asker.enqueue(key).await;
+                self.enqueuer.enqueue(key).await;
             }
         }
-        let (a, b) = (self.hand("a").await, self.hand("b").await);
+        let (a, b) = (self.worker("a").await, self.worker("b").await);
         let first = a.claim(9).await;
         let beside = b.claim(9).await;
         a.complete(&first).await;
@@ -572,19 +576,19 @@ impl Stage {
             .query("select id, bugle.cancel(id) from bugle.jobs_live", &[])
             .await;
         for row in left.expect("cancelled") {
-            self.pen.note(What::Cancelled { job: row.get(0) });
+            self.recorder.record(Event::Cancelled { job: row.get(0) });
         }
     }
 
-    async fn run_as(&self, hand: &Hand, sql: &str) {
-        if let Err(error) = hand.client.batch_execute(sql).await {
-            hand.complain(&error);
+    async fn run_as(&self, worker: &ManualWorker, sql: &str) {
+        if let Err(error) = worker.client.batch_execute(sql).await {
+            worker.complain(&error);
         }
     }
 
     /// Whatever is left is run to its end, if the engine lets it.
     async fn settle(&self) {
-        let last = self.hand("last").await;
+        let last = self.worker("last").await;
         for _ in 0..10 {
             self.run("select bugle.promote()").await;
             let held = last.claim(100).await;

@@ -6,23 +6,23 @@ use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Row};
 
 use crate::common::Database;
-use crate::judge::{Pen, What};
+use crate::judge::{Event, Recorder};
 
 /// One registered worker on one session.
-pub struct Hand {
+pub struct ManualWorker {
     pub client: Client,
     pub name: String,
     /// Worker and nonce as SQL spells them: two arguments.
     pub me: String,
-    pub worker: i64,
-    pub pen: Pen,
+    pub id: i64,
+    pub recorder: Recorder,
 }
 
-/// What a hand holds.
+/// A job and the claim it is held under.
 pub type Held = (i64, i64);
 
-impl Hand {
-    pub async fn new(database: &Database, history: &Path, name: &str) -> Hand {
+impl ManualWorker {
+    pub async fn new(database: &Database, history: &Path, name: &str) -> ManualWorker {
         let client = database.connect("worker").await;
         let row = client
             .query_one(
@@ -32,12 +32,12 @@ impl Hand {
             )
             .await
             .expect("registers");
-        Hand {
+        ManualWorker {
             client,
             name: name.to_owned(),
-            worker: row.get(0),
+            id: row.get(0),
             me: row.get(1),
-            pen: Pen::new(history, name),
+            recorder: Recorder::new(history, name),
         }
     }
 
@@ -58,7 +58,7 @@ impl Hand {
     pub fn started(&self, rows: Vec<Row>) -> Vec<Held> {
         let held: Vec<Held> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         for (job, claim) in &held {
-            self.pen.note(What::Started {
+            self.recorder.record(Event::Started {
                 job: *job,
                 claim: *claim,
             });
@@ -69,7 +69,7 @@ impl Hand {
     /// The executors have come to their end.
     pub fn finished(&self, held: &[Held], outcome: &str) {
         for (job, claim) in held {
-            self.pen.note(What::Finished {
+            self.recorder.record(Event::Finished {
                 job: *job,
                 claim: *claim,
                 outcome: outcome.to_owned(),
@@ -133,7 +133,7 @@ impl Hand {
 
     pub async fn give_back(&self, held: &[Held]) {
         for (job, claim) in held {
-            self.pen.note(What::Stopped {
+            self.recorder.record(Event::Stopped {
                 job: *job,
                 claim: *claim,
             });
@@ -161,7 +161,7 @@ impl Hand {
                 return;
             };
             let step = position.to_string();
-            self.pen.note(What::StepStarted {
+            self.recorder.record(Event::StepStarted {
                 job,
                 claim,
                 step: step.clone(),
@@ -170,7 +170,7 @@ impl Hand {
             if number == most {
                 return;
             }
-            self.pen.note(What::StepFinished {
+            self.recorder.record(Event::StepFinished {
                 job,
                 claim,
                 step,
@@ -210,9 +210,9 @@ impl Hand {
                 .iter()
                 .find(|row| row.get::<_, i64>(0) == job && row.get::<_, i64>(1) == claim);
             let outcome = outcome.to_owned();
-            self.pen.note(match verdict {
-                None => What::Accepted { job, claim, outcome },
-                Some(row) => What::Fenced {
+            self.recorder.record(match verdict {
+                None => Event::Accepted { job, claim, outcome },
+                Some(row) => Event::Fenced {
                     job,
                     claim,
                     verdict: row.get(2),
@@ -237,22 +237,22 @@ impl Hand {
             Some(error) => format!("{}: {}", error.code().code(), error.message()),
             None => error.to_string(),
         };
-        self.pen.note(What::Complaint { text });
+        self.recorder.record(Event::Complaint { text });
     }
 }
 
 /// Whoever enqueues, and notes it.
-pub struct Asker {
+pub struct Enqueuer {
     pub client: Client,
-    pen: Pen,
+    recorder: Recorder,
     count: std::sync::atomic::AtomicUsize,
 }
 
-impl Asker {
-    pub async fn new(database: &Database, history: &Path) -> Asker {
-        Asker {
+impl Enqueuer {
+    pub async fn new(database: &Database, history: &Path) -> Enqueuer {
+        Enqueuer {
             client: database.connect("enqueuer").await,
-            pen: Pen::new(history, "asker"),
+            recorder: Recorder::new(history, "enqueuer"),
             count: std::sync::atomic::AtomicUsize::new(0),
         }
     }
@@ -269,7 +269,7 @@ impl Asker {
     }
 
     pub async fn enqueue_token(&self, token: &str, more: &str) -> Option<i64> {
-        self.pen.note(What::Asked {
+        self.recorder.record(Event::Asked {
             token: token.to_owned(),
         });
         let sql = format!("select bugle.enqueue('noop', $1{more})");
@@ -280,14 +280,14 @@ impl Asker {
         {
             Ok(row) => {
                 let job = row.get(0);
-                self.pen.note(What::Acknowledged {
+                self.recorder.record(Event::Acknowledged {
                     token: token.to_owned(),
                     job,
                 });
                 Some(job)
             }
             Err(_) => {
-                self.pen.note(What::Refused {
+                self.recorder.record(Event::Refused {
                     token: token.to_owned(),
                 });
                 None

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::history::What;
+use super::history::Event;
 use super::transitions::is_final;
 use super::verdict::{Bars, Court, Kind, LONGEST_FREEZE};
 
@@ -25,7 +25,7 @@ impl Court<'_> {
     pub(super) fn order_of_keys(&mut self, bars: &Bars) {
         let mut told: HashMap<i64, f64> = HashMap::new();
         for entry in &self.history.entries {
-            if let What::Acknowledged { job, .. } = &entry.what {
+            if let Event::Acknowledged { job, .. } = &entry.event {
                 told.entry(*job).or_insert(entry.at as f64 / 1e9);
             }
         }
@@ -80,15 +80,15 @@ impl Court<'_> {
         let mut edges: Vec<(i64, i64, bool, bool)> = Vec::new();
         let (mut after, mut children) = (0, 0);
         for entry in &self.history.entries {
-            let (edge, is_child) = match &entry.what {
-                What::After { token, after, however } => (
+            let (edge, is_child) = match &entry.event {
+                Event::After { token, after, however } => (
                     by_token
                         .get(token.as_str())
                         .zip(by_token.get(after.as_str()))
                         .map(|(job, needs)| (*job, *needs, *however, false)),
                     false,
                 ),
-                What::Spawns { job, token } => (
+                Event::Spawns { job, token } => (
                     by_token.get(token.as_str()).map(|child| (*job, *child, true, true)),
                     true,
                 ),
@@ -178,8 +178,8 @@ impl Court<'_> {
         let mut runs: BTreeMap<(i64, &str), Vec<StepRun>> = BTreeMap::new();
         let (mut violations, mut of_chains, mut of_executors) = (Vec::new(), 0, 0);
         for entry in &self.history.entries {
-            match &entry.what {
-                What::StepStarted { job, claim, step, of } => {
+            match &entry.event {
+                Event::StepStarted { job, claim, step, of } => {
                     match of {
                         0 => of_executors += 1,
                         _ => of_chains += 1,
@@ -201,7 +201,7 @@ impl Court<'_> {
                         done: false,
                     });
                 }
-                What::StepFinished { job, step, outcome, .. } if outcome == "complete" => {
+                Event::StepFinished { job, step, outcome, .. } if outcome == "complete" => {
                     let runs = runs.entry((*job, step)).or_default();
                     if let Some(run) = runs.iter_mut().rev().find(|run| run.who == entry.who) {
                         run.done = true;
