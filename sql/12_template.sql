@@ -1,10 +1,11 @@
--- template: what a row of bugle.commands sets for new jobs of that command that leave it out. Runs at every plain INSERT.
+-- template: what a row of bugle.commands sets for new jobs of that command that leave it out. Applies to every INSERT.
 --
--- A column counts as left out if it has exactly its default: queue 'default', priority 0, run_at the transaction's now().
+-- A column counts as left out if it has exactly its default: queue 'default', priority 0, run_at the transaction's
+-- now().
 --
--- Nobody without templates may pay for them: the trigger of every enqueue (bugle.before_insert) reads a flag, the sequence
--- bugle.templates, which is called once there has been a template; only then is the table looked into. A sequence is not
--- transactional: the flag is up before its template commits, and stays up. It is only a reason to look.
+-- Without templates an enqueue must not pay for them: the trigger (bugle.before_insert) reads a flag, the sequence
+-- bugle.templates, whose value is set with the first template. Only then is the table read. A sequence is not
+-- transactional: the flag is set before its template commits, and stays set. It is no more than a reason to look.
 
 create or replace function bugle.apply_template(p_job bugle.jobs_live) returns bugle.jobs_live
 language plpgsql
@@ -12,7 +13,6 @@ as $$
 declare
   v_new bugle.jobs_live := p_job;
   v_template bugle.commands;
-  v_missing text;
 begin
   select c.* into v_template
   from bugle.commands c
@@ -37,25 +37,24 @@ begin
   if v_template.unique_payload and v_new.unique_key is null then
     v_new.unique_key := md5(v_new.payload::text);
   end if;
-  if v_template.required_keys is not null then
-    if jsonb_typeof(v_new.payload) <> 'object' then
-      perform bugle.refuse('JB001', format('column "payload" must be a JSON object for the command %s, not %s',
-          bugle.quoted(v_new.command), jsonb_typeof(v_new.payload)),
-        format('bugle.commands.required_keys asks for: %s.', array_to_string(v_template.required_keys, ', ')));
-    end if;
-    if not v_new.payload ?& v_template.required_keys then
-      select string_agg(bugle.quoted(k.key), ', ') into v_missing
-      from unnest(v_template.required_keys) k (key)
-      where not v_new.payload ? k.key;
-      perform bugle.refuse('JB001', format('column "payload" lacks what the command %s requires: %s',
-          bugle.quoted(v_new.command), v_missing),
-        format('bugle.commands.required_keys asks for: %s.', array_to_string(v_template.required_keys, ', ')));
-    end if;
+  if v_template.required_keys is not null
+    and not (jsonb_typeof(v_new.payload) = 'object' and v_new.payload ?& v_template.required_keys)
+  then
+    perform bugle.refuse('JB001',
+      case when jsonb_typeof(v_new.payload) <> 'object'
+        then format('column "payload" must be a JSON object for the command %s, not %s',
+          bugle.quoted(v_new.command), jsonb_typeof(v_new.payload))
+        else format('column "payload" lacks what the command %s requires: %s', bugle.quoted(v_new.command), (
+          select string_agg(bugle.quoted(k.key), ', ')
+          from unnest(v_template.required_keys) k (key)
+          where not v_new.payload ? k.key)) end,
+      format('bugle.commands.required_keys asks for: %s.', array_to_string(v_template.required_keys, ', ')));
   end if;
   return v_new;
 end
 $$;
-comment on function bugle.apply_template is 'A new job with what the template of its command sets.';
+comment on function bugle.apply_template is
+  'A new job with what the template of its command sets; or refused, if its payload lacks a required key.';
 
 create or replace function bugle.note_templates() returns trigger
 language plpgsql
@@ -68,11 +67,12 @@ begin
   return null;
 end
 $$;
-comment on function bugle.note_templates is 'Trigger: there has been a template, so new jobs are compared with it.';
+comment on function bugle.note_templates is 'Trigger: set the flag that makes new jobs look for a template.';
 
 select bugle.keep_trigger('bugle.commands', 'note_templates', $$
-  after insert or update or delete or truncate on bugle.commands for each statement execute function bugle.note_templates()$$);
+  after insert or update or delete or truncate on bugle.commands
+  for each statement execute function bugle.note_templates()$$);
 
--- Rows that came by logical replication fired no trigger, and sequences are not replicated.
+-- For rows that came by logical replication, which fires no trigger and does not replicate sequences.
 select setval('bugle.templates', 1)
 where exists (select from bugle.commands c where c.is_template or c.steps is not null);

@@ -1,19 +1,20 @@
 -- once: one job instead of two. Called by everyone who enqueues by function; the trigger runs at plain INSERTs too.
 --
--- Two kinds of keys, which answer alike: an INSERT that repeats one is refused (23505), bugle.enqueue answers with the job
--- that is there, bugle.enqueue_once also says that it was there.
+-- Two kinds of keys, which behave alike: an INSERT that repeats one is refused (23505), bugle.enqueue returns the id of
+-- the existing job, bugle.enqueue_once also says that it existed.
 --   unique_key:      at most one live job for each command and key. A unique index on jobs_live, nothing else.
 --   idempotency_key: one job for each command and key until the key expires, even if that job has long ended. A row of
 --                    bugle.idempotency_keys, written with the job, in its transaction.
--- Whoever meets a key of a transaction that is still open waits for its end: either the job is there then, or it never was.
+-- A key of a transaction that is still open is waited for: after its end either the job exists, or it never did.
 
 create or replace function bugle.idempotency_ends(p_ttl interval) returns timestamptz
 language sql stable parallel safe
 return now() + least(greatest(coalesce(p_ttl, interval '24 hours'), interval '0'), interval '11 years');
 comment on function bugle.idempotency_ends is 'When an idempotency key that is written now expires.';
 
--- Take a key for a job, unless a job has it already. An expired one is as good as none.
-create or replace function bugle.take_idempotency_key(p_command text, p_key text, p_job bigint, p_ttl interval) returns boolean
+-- An expired key is free.
+create or replace function bugle.take_idempotency_key(p_command text, p_key text, p_job bigint, p_ttl interval)
+returns boolean
 language plpgsql
 as $$
 begin
@@ -29,47 +30,48 @@ end
 $$;
 comment on function bugle.take_idempotency_key is 'Take an idempotency key for a job. False if another job has it.';
 
--- After the row is in, not before: a row that ON CONFLICT DO NOTHING leaves out must not take a key with it.
+create or replace function bugle.idempotency_key_holder(p_command text, p_key text) returns bigint
+language plpgsql stable
+as $$
+begin
+  return (select k.job from bugle.idempotency_keys k where k.command = p_command and k.key = p_key);
+end
+$$;
+comment on function bugle.idempotency_key_holder is 'The job that has an idempotency key. Null if there is none.';
+
+-- An AFTER trigger: a row that ON CONFLICT DO NOTHING leaves out must not take a key.
 create or replace function bugle.remember_idempotency_key() returns trigger
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
-declare
-  v_holder bigint;
 begin
-  -- Put back among the live ones: it had its key when it was new. Only the engine can give a job another created_at. A setting
-  -- would not do: this runs with the owner's rights, and cannot tell by whom it was set.
-  if new.created_at <> now() then
+  -- Put back among the live jobs: it took its key when it was new. Only the engine can give a job another created_at. A
+  -- setting would not do: this runs with the owner's rights, and cannot tell who made it.
+  if new.created_at <> now()
+    -- bugle.enqueue_once and bugle.add_missing take the key first
+    or bugle.idempotency_key_holder(new.command, new.idempotency_key) = new.id
+    or bugle.take_idempotency_key(new.command, new.idempotency_key, new.id, new.idempotency_ttl)
+  then
     return null;
   end if;
-  select k.job into v_holder
-  from bugle.idempotency_keys k
-  where k.command = new.command
-    and k.key = new.idempotency_key
-    and k.expires_at > now();
-  if v_holder = new.id or bugle.take_idempotency_key(new.command, new.idempotency_key, new.id, new.idempotency_ttl) then
-    return null;
-  end if;
-  select k.job into v_holder
-  from bugle.idempotency_keys k
-  where k.command = new.command
-    and k.key = new.idempotency_key;
   raise exception using errcode = '23505',
     message = format('job %s has the command %s and the idempotency_key %s already',
-      v_holder, bugle.quoted(new.command), bugle.quoted(new.idempotency_key)),
-    hint = 'bugle.enqueue and bugle.enqueue_once answer with that job instead; a workflow is enqueued as a whole or not at all.',
+      bugle.idempotency_key_holder(new.command, new.idempotency_key), bugle.quoted(new.command),
+      bugle.quoted(new.idempotency_key)),
+    hint = 'bugle.enqueue and bugle.enqueue_once answer with that job instead; '
+      'a workflow is enqueued as a whole or not at all.',
     schema = 'bugle', table = 'idempotency_keys', constraint = 'idempotency_keys_pkey';
 end
 $$;
-comment on function bugle.remember_idempotency_key is 'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
+comment on function bugle.remember_idempotency_key is
+  'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
 
 select bugle.keep_trigger('bugle.jobs_live', 'remember_idempotency_key', $$
   after insert on bugle.jobs_live for each row
   when (new.idempotency_key is not null)
   execute function bugle.remember_idempotency_key()$$);
 
--- The live job of a unique key, changed as the caller wants it. Null if it has ended meanwhile.
 create or replace function bugle.on_duplicate(
   p_command text, p_unique_key text, p_payload jsonb, p_run_at timestamptz, p_deadline timestamptz, p_on_conflict text)
 returns bigint
@@ -91,7 +93,7 @@ begin
 
   select j.* into v_job from bugle.jobs_live j where j.command = p_command and j.unique_key = v_key for update;
   if v_job.state = 'running' or (v_job.state = 'waiting' and v_job.attempt > 0) then
-    return v_job.id; -- it has been started with what it had
+    return v_job.id; -- it has been started: its payload and time stay
   end if;
   if v_mode = 'replace' then
     update bugle.jobs_live j
@@ -127,32 +129,19 @@ begin
   return v_job.id;
 end
 $$;
-comment on function bugle.on_duplicate is 'The live job that has this unique key: as it is, with a new payload, or at a new time.';
+comment on function bugle.on_duplicate is 'The live job that has this unique key: as it is, with a new payload, or '
+  'at a new time. Null if it has ended meanwhile.';
 
--- A job that ended between our INSERT and our look leaves the key free: then we try again.
+-- A job that ended between the INSERT and bugle.on_duplicate leaves the key free: then the INSERT is tried again.
 create or replace function bugle.enqueue_once(
-  p_command text,
-  p_payload jsonb default '{}',
-  p_queue text default 'default',
-  p_priority integer default 0,
-  p_run_at timestamptz default null,
-  p_deadline timestamptz default null,
-  p_timeout interval default null,
-  p_max_attempts integer default null,
-  p_retry_policy text default null,
-  p_headers jsonb default null,
-  p_unique_key text default null,
-  p_on_conflict text default null,
-  p_idempotency_key text default null,
-  p_idempotency_ttl interval default null,
-  p_order_key text default null,
-  p_limit_key text default null,
-  p_fair_key text default null,
-  p_steps text[] default null,
-  p_on_success text default null,
+  p_command text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 0,
+  p_run_at timestamptz default null, p_deadline timestamptz default null, p_timeout interval default null,
+  p_max_attempts integer default null, p_retry_policy text default null, p_headers jsonb default null,
+  p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
+  p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
+  p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
   p_on_failure text default null,
-  out id bigint,
-  out created boolean)
+  out id bigint, out created boolean)
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
@@ -162,20 +151,18 @@ declare
   v_id bigint := nextval('bugle.job_ids');
 begin
   if p_on_conflict not in ('keep', 'replace', 'move') then
-    perform bugle.refuse('JB001', format('p_on_conflict must be keep, replace or move, not %s', bugle.quoted(p_on_conflict)),
+    perform bugle.refuse('JB001',
+      format('p_on_conflict must be keep, replace or move, not %s', bugle.quoted(p_on_conflict)),
       'keep leaves the job that is there as it is, replace gives it this payload, move this run_at.');
   end if;
-  -- these are the owner's rights: the checks must not be switched off by whoever calls
+  -- this runs with the owner's rights: the caller must not be able to switch the checks off
   perform set_config('bugle.skip_checks', '', true);
 
   -- a key that is too long is refused below, with the job
   if length(p_idempotency_key) between 1 and 300 and length(p_command) <= 200 then
     while not bugle.take_idempotency_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
-      select k.job into id
-      from bugle.idempotency_keys k
-      where k.command = p_command
-        and k.key = p_idempotency_key;
-      if found then
+      id := bugle.idempotency_key_holder(p_command, p_idempotency_key);
+      if id is not null then
         created := false;
         return;
       end if;
@@ -210,84 +197,71 @@ begin
       return;
     end if;
   end loop;
-  perform bugle.refuse('40001', format('the job with the unique_key %s was ended and made again all the time', bugle.quoted(p_unique_key)),
+  perform bugle.refuse('40001',
+    format('the job with the unique_key %s was ended and made again all the time', bugle.quoted(p_unique_key)),
     'Try again.');
 end
 $$;
-comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or idempotency_key. Returns the id of the one that is there now, and whether it is new.';
+comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or '
+  'idempotency_key. Returns the id of the job that exists now, and whether it is new.';
 
 create or replace function bugle.enqueue(
-  p_command text,
-  p_payload jsonb default '{}',
-  p_queue text default 'default',
-  p_priority integer default 0,
-  p_run_at timestamptz default null,
-  p_deadline timestamptz default null,
-  p_timeout interval default null,
-  p_max_attempts integer default null,
-  p_retry_policy text default null,
-  p_headers jsonb default null,
-  p_unique_key text default null,
-  p_on_conflict text default null,
-  p_idempotency_key text default null,
-  p_idempotency_ttl interval default null,
-  p_order_key text default null,
-  p_limit_key text default null,
-  p_fair_key text default null,
-  p_steps text[] default null,
-  p_on_success text default null,
+  p_command text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 0,
+  p_run_at timestamptz default null, p_deadline timestamptz default null, p_timeout interval default null,
+  p_max_attempts integer default null, p_retry_policy text default null, p_headers jsonb default null,
+  p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
+  p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
+  p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
   p_on_failure text default null)
 returns bigint
 language sql
 return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, p_deadline, p_timeout, p_max_attempts,
-  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key,
-  p_fair_key, p_steps, p_on_success, p_on_failure)).id;
-comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. Returns the id, also of a job that was there already under its key.';
+  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key,
+  p_limit_key, p_fair_key, p_steps, p_on_success, p_on_failure)).id;
+comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. '
+  'Returns its id, or that of the existing job with its key.';
 
--- add missing: backfill. Keys are taken in their order, so that two calls with the same ones wait and do not deadlock.
+-- For backfills. Keys are taken in their order, so that two calls with the same keys wait and do not deadlock.
 create or replace function bugle.add_missing(p_command text, p_jobs jsonb) returns bigint
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
+  v_bad text;
   v_taken text[];
   v_added bigint[];
 begin
   if p_command is null then
-    perform bugle.refuse('JB001', 'p_command must not be null', 'Name the command of the jobs, for example ''send_mail''.');
+    perform bugle.refuse('JB001', 'p_command must not be null',
+      'Name the command of the jobs, for example ''send_mail''.');
   end if;
   if jsonb_typeof(p_jobs) is distinct from 'array' then
     perform bugle.refuse('JB001', format('p_jobs must be a JSON array, not %s', coalesce(jsonb_typeof(p_jobs), 'null')),
       'For example [{"key": "order-1", "payload": {"order": 1}}].');
   end if;
-  if exists (
-    select from jsonb_array_elements(p_jobs) j where coalesce(length(j.value ->> 'key'), 0) not between 1 and 300)
-  then
-    perform bugle.refuse('JB001', format('each of p_jobs must have a "key" of 1 to 300 characters: %s', (
-        select bugle.quoted(j.value::text)
-        from jsonb_array_elements(p_jobs) j
-        where coalesce(length(j.value ->> 'key'), 0) not between 1 and 300
-        limit 1)),
+  select j.value::text into v_bad
+  from jsonb_array_elements(p_jobs) j
+  where bugle.is_key(j.value ->> 'key') is not true
+  limit 1;
+  if found then
+    perform bugle.refuse('JB001',
+      format('each of p_jobs must have a "key" of 1 to 300 characters: %s', bugle.quoted(v_bad)),
       'The key is what makes it possible to add the same jobs twice without having them twice.');
   end if;
   perform set_config('bugle.skip_checks', '', true);
 
   with wanted as (
-    select distinct on (j.key) nextval('bugle.job_ids') as id, j.*
-    from rows from (
-      jsonb_to_recordset(p_jobs) as (
-        key text, payload jsonb, queue text, priority integer, run_at timestamptz, deadline timestamptz,
-        timeout interval, max_attempts integer, retry_policy text, headers jsonb, idempotency_ttl interval, steps text[]))
-      with ordinality as j (
-        key, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers, idempotency_ttl, steps,
-        place)
+    select distinct on (s.key) nextval('bugle.job_ids') as id, s.key, s.job
+    from (
+      select e.spec ->> 'key' as key, e.place, jsonb_populate_record(null::bugle.jobs_live, e.spec) as job
+      from jsonb_array_elements(p_jobs) with ordinality e (spec, place)) s
     where not exists (
-      select from bugle.jobs_live l where l.command = p_command and l.unique_key = j.key)
-    order by j.key, j.place
+      select from bugle.jobs_live l where l.command = p_command and l.unique_key = s.key)
+    order by s.key, s.place
   ), taken as (
     insert into bugle.idempotency_keys as k (command, key, job, expires_at)
-    select p_command, w.key, w.id, bugle.idempotency_ends(w.idempotency_ttl)
+    select p_command, w.key, w.id, bugle.idempotency_ends((w.job).idempotency_ttl)
     from wanted w
     order by w.key
     on conflict (command, key) do update
@@ -301,9 +275,9 @@ begin
       unique_key, idempotency_key, idempotency_ttl, steps)
     overriding system value
     select
-      w.id, p_command, coalesce(w.payload, '{}'), coalesce(w.queue, 'default'), coalesce(w.priority, 0),
-      coalesce(w.run_at, now()), w.deadline, w.timeout, w.max_attempts, w.retry_policy, w.headers,
-      w.key, w.key, w.idempotency_ttl, w.steps
+      w.id, p_command, coalesce((w.job).payload, '{}'), coalesce((w.job).queue, 'default'),
+      coalesce((w.job).priority, 0), coalesce((w.job).run_at, now()), (w.job).deadline, (w.job).timeout,
+      (w.job).max_attempts, (w.job).retry_policy, (w.job).headers, w.key, w.key, (w.job).idempotency_ttl, (w.job).steps
     from wanted w
       join taken t on t.job = w.id
     order by w.key
@@ -312,7 +286,7 @@ begin
   )
   select array(select t.key from taken t), array(select a.id from added a) into v_taken, v_added;
 
-  -- somebody else may have been faster with the same unique_key: what we took for a job that did not come in is given back
+  -- another session was faster with the same unique_key: give back the keys of jobs that were not inserted
   if cardinality(v_taken) > cardinality(v_added) then
     delete from bugle.idempotency_keys k
     where k.command = p_command
@@ -326,4 +300,5 @@ begin
   return cardinality(v_added);
 end
 $$;
-comment on function bugle.add_missing is 'Enqueue those of these jobs that are not there yet: no live job of the command has the key, and none had it in the last 24 hours. Returns how many.';
+comment on function bugle.add_missing is 'Enqueue those of these jobs that do not exist yet: no live job of the '
+  'command has the key, and none had it in the last 24 hours. Returns how many.';
