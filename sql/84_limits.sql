@@ -1,6 +1,5 @@
--- limits, for operators: set them while everything runs. They hold from the commit on; what runs already goes on.
+-- limits, for operators: set them while everything runs. They apply from the commit on; jobs that run already continue.
 
--- A limit as people read it.
 create or replace function bugle.describe_limits(p_limits bugle.queues) returns text
 language sql stable
 return nullif(concat_ws(', ',
@@ -11,32 +10,28 @@ return nullif(concat_ws(', ',
   'order_on_retry ' || nullif(p_limits.order_on_retry, 'block')), '');
 comment on function bugle.describe_limits is 'The limits of a queue in one line.';
 
--- Whoever writes bugle.queues, by a function or by hand: the first limit waits for claims under way that have not seen it, and
--- somebody looks, because there may be more room now.
+-- By a function or by hand: the first limit of a queue waits for claims under way that have not seen it. Then the queue
+-- is scanned, because there may be more room now.
 create or replace function bugle.note_limits() returns trigger
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if new.is_limited and (tg_op = 'INSERT' or not old.is_limited) then
     lock table bugle.limit_gate in share mode;
   end if;
-  perform bugle.ring(new.name);
-  perform bugle.pass_on(new.name);
+  perform bugle.ring(new.name), bugle.pass_on(new.name);
   return null;
 end
 $$;
 comment on function bugle.note_limits is 'Trigger: the limits of a queue have changed.';
 
 select bugle.keep_trigger('bugle.queues', 'note_limits', $$
-  after insert or update of max_running, max_running_per_key, max_starts, starts_period, max_starts_per_key, starts_per_key_period, order_on_retry
+  after insert or update of max_running, max_running_per_key, max_starts, starts_period, max_starts_per_key,
+    starts_per_key_period, order_on_retry
   on bugle.queues for each row execute function bugle.note_limits()$$);
 
 create or replace function bugle.note_command_limit() returns trigger
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.ring(h.queue), bugle.pass_on(h.queue)
@@ -50,7 +45,6 @@ comment on function bugle.note_command_limit is 'Trigger: the limit of a command
 select bugle.keep_trigger('bugle.commands', 'note_command_limit', $$
   after insert or update of max_running on bugle.commands for each row execute function bugle.note_command_limit()$$);
 
--- A limit that is given: 0 takes it away.
 create or replace function bugle.check_limit(p_name text, p_limit integer) returns void
 language plpgsql
 as $$
@@ -61,36 +55,35 @@ begin
   end if;
 end
 $$;
-comment on function bugle.check_limit is 'Refuse a limit that is none.';
+comment on function bugle.check_limit is 'Reject a negative limit. 0 removes a limit.';
 
-create or replace function bugle.check_period(p_name text, p_limit integer, p_period_name text, p_period interval) returns void
+create or replace function bugle.check_period(p_name text, p_limit integer, p_period_name text, p_period interval)
+returns void
 language plpgsql
 as $$
 begin
   if p_period is not null and coalesce(p_limit, 0) = 0 then
     perform bugle.refuse('JB001', format('"%s" (%s) comes without "%s"', p_period_name, p_period, p_name),
       format('Say how many may start in it, for example %s => 100.', p_name));
-  end if;
-  if p_limit > 0 and p_period is null then
+  elsif p_limit > 0 and p_period is null then
     perform bugle.refuse('JB001', format('"%s" (%s) comes without "%s"', p_name, p_limit, p_period_name),
       format('Say in which period, for example %s => ''1 minute''.', p_period_name));
-  end if;
-  if p_period not between interval '10 milliseconds' and interval '366 days' then
-    perform bugle.refuse('JB001', format('"%s" must be between 10 milliseconds and 366 days, not %s', p_period_name, p_period),
+  elsif p_period not between interval '10 milliseconds' and interval '366 days' then
+    perform bugle.refuse('JB001',
+      format('"%s" must be between 10 milliseconds and 366 days, not %s', p_period_name, p_period),
       'For example interval ''1 minute''.');
   end if;
 end
 $$;
-comment on function bugle.check_period is 'Refuse a limit of starts without a period, or a period that makes no sense.';
+comment on function bugle.check_period is 'Reject a limit of starts without a period, or a period without a limit.';
 
 create or replace function bugle.set_limits(
-  p_queue text, p_max_running integer default null, p_max_starts integer default null, p_starts_period interval default null,
-  p_max_running_per_key integer default null, p_max_starts_per_key integer default null,
-  p_starts_per_key_period interval default null, p_order_on_retry text default null, p_note text default null)
+  p_queue text, p_max_running integer default null, p_max_starts integer default null,
+  p_starts_period interval default null, p_max_running_per_key integer default null,
+  p_max_starts_per_key integer default null, p_starts_per_key_period interval default null,
+  p_order_on_retry text default null, p_note text default null)
 returns text
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_before bugle.queues;
@@ -104,23 +97,26 @@ begin
   perform bugle.check_limit('p_max_running_per_key', p_max_running_per_key);
   perform bugle.check_limit('p_max_starts_per_key', p_max_starts_per_key);
   if p_order_on_retry not in ('block', 'pass') then
-    perform bugle.refuse('JB001', format('"p_order_on_retry" must be block or pass, not %s', bugle.quoted(p_order_on_retry)),
+    perform bugle.refuse('JB001',
+      format('"p_order_on_retry" must be block or pass, not %s', bugle.quoted(p_order_on_retry)),
       'block: behind a job that is retried, the others of its order key wait; pass: they go on.');
   end if;
 
-  insert into bugle.queues as q (name) values (p_queue) on conflict (name) do nothing;
+  insert into bugle.queues (name) values (p_queue) on conflict (name) do nothing;
   select q.* into v_before from bugle.queues q where q.name = p_queue for update;
   v_after := v_before;
   v_after.max_running := nullif(coalesce(p_max_running, v_before.max_running), 0);
   v_after.max_running_per_key := nullif(coalesce(p_max_running_per_key, v_before.max_running_per_key), 0);
   v_after.max_starts := nullif(coalesce(p_max_starts, v_before.max_starts), 0);
   v_after.max_starts_per_key := nullif(coalesce(p_max_starts_per_key, v_before.max_starts_per_key), 0);
-  v_after.starts_period := coalesce(p_starts_period, case when v_after.max_starts is not null then v_before.starts_period end);
+  v_after.starts_period := coalesce(p_starts_period,
+    case when v_after.max_starts is not null then v_before.starts_period end);
   v_after.starts_per_key_period := coalesce(p_starts_per_key_period,
     case when v_after.max_starts_per_key is not null then v_before.starts_per_key_period end);
   v_after.order_on_retry := coalesce(p_order_on_retry, v_before.order_on_retry);
   perform bugle.check_period('p_max_starts', v_after.max_starts, 'p_starts_period', v_after.starts_period);
-  perform bugle.check_period('p_max_starts_per_key', v_after.max_starts_per_key, 'p_starts_per_key_period', v_after.starts_per_key_period);
+  perform bugle.check_period('p_max_starts_per_key', v_after.max_starts_per_key, 'p_starts_per_key_period',
+    v_after.starts_per_key_period);
 
   update bugle.queues q
   set max_running = v_after.max_running,
@@ -131,33 +127,33 @@ begin
     starts_per_key_period = v_after.starts_per_key_period,
     order_on_retry = v_after.order_on_retry
   where q.name = p_queue;
-  perform bugle.record_change('set_limits', null, bugle.describe_limits(v_before), bugle.describe_limits(v_after), p_note,
-    p_queue => p_queue);
+  perform bugle.record_change('set_limits', null, bugle.describe_limits(v_before), bugle.describe_limits(v_after),
+    p_note, p_queue => p_queue);
   return bugle.describe_limits(v_after);
 end
 $$;
-comment on function bugle.set_limits is 'Set limits of a queue: what is left out stays, 0 takes a limit away. They hold at once. Returns what holds now.';
+comment on function bugle.set_limits is
+  'Set limits of a queue: what is left out stays, 0 removes a limit. They apply at once. Returns the limits set now.';
 
-create or replace function bugle.set_command_limit(p_command text, p_max_running integer, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+create or replace function bugle.set_command_limit(p_command text, p_max_running integer, p_note text default null)
+returns void
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_before integer;
 begin
   if coalesce(btrim(p_command), '') = '' or length(p_command) > 200 then
     perform bugle.refuse('JB001', '"p_command" must have 1 to 200 characters', 'Name the command to limit.');
-  end if;
-  if p_max_running is null then
+  elsif p_max_running is null then
     perform bugle.refuse('JB001', '"p_max_running" must be a number, not null', '0 takes the limit away.');
   end if;
   perform bugle.check_limit('p_max_running', p_max_running);
   insert into bugle.commands (name) values (p_command) on conflict (name) do nothing;
   select c.max_running into v_before from bugle.commands c where c.name = p_command for update;
   update bugle.commands c set max_running = nullif(p_max_running, 0) where c.name = p_command;
-  insert into bugle.changes (verb, command, from_state, to_state, note)
-  values ('set_command_limit', p_command, 'max_running ' || v_before, 'max_running ' || nullif(p_max_running, 0), left(p_note, 1000));
+  perform bugle.record_change('set_command_limit', null, 'max_running ' || v_before,
+    'max_running ' || nullif(p_max_running, 0), p_note, p_command => p_command);
 end
 $$;
-comment on function bugle.set_command_limit is 'How many jobs of a command may run at once, in all queues together; 0 takes the limit away.';
+comment on function bugle.set_command_limit is
+  'Set how many jobs of a command may run at once, in all queues together; 0 removes the limit.';

@@ -1,20 +1,19 @@
 -- operate: what people do to jobs by hand. Called by operators; each change leaves a row in bugle.changes.
 --
--- Every verb exists three times: for one id (it raises when refused), for an array of ids (it answers for each) and, as
--- …_where, for all that match a filter. All of them go through bugle.operate, which holds the table of transitions.
--- Jobs are locked one after another in id order, as everywhere.
+-- Every verb (86_verbs.sql) exists three times: for one id (it raises an error when it is rejected), for an array of
+-- ids (it returns a row for each) and, as …_where, for all jobs that match a filter. All of them call bugle.operate,
+-- which decides. Jobs are locked one after another in the order of their ids, as everywhere.
 
--- as it was before schedules: another list of arguments is another function
 create or replace function bugle.record_change(
-  p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null, p_worker bigint default null,
-  p_schedule text default null)
+  p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null,
+  p_worker bigint default null, p_schedule text default null, p_command text default null, p_step integer default null)
 returns void
 language sql
 as $$
-  insert into bugle.changes (verb, job, queue, worker, schedule, from_state, to_state, note)
-  values (p_verb, p_job, p_queue, p_worker, p_schedule, p_from, p_to, left(p_note, 1000))
+  insert into bugle.changes (verb, job, step, queue, worker, schedule, command, from_state, to_state, note)
+  values (p_verb, p_job, p_step, p_queue, p_worker, p_schedule, p_command, p_from, p_to, left(p_note, 1000))
 $$;
-comment on function bugle.record_change is 'Note what somebody did by hand.';
+comment on function bugle.record_change is 'Record what an operator did.';
 
 -- From which states a verb is allowed; null if it is not a verb.
 create or replace function bugle.allowed_from(p_verb text) returns text[]
@@ -32,36 +31,107 @@ return case p_verb
 end;
 comment on function bugle.allowed_from is 'The states from which an operator''s verb is allowed.';
 
--- Put a finished job back among the live ones: same id, history of attempts kept, attempt from 0.
-create or replace function bugle.revive(p_id bigint) returns void
+create or replace function bugle.refuse_unknown_job(p_id bigint) returns void
 language plpgsql
 as $$
 begin
-  perform set_config('bugle.skip_checks', 'on', true);
-  with gone as (
-    delete from bugle.jobs j
+  perform bugle.refuse('JB030', format('there is no job %s', p_id),
+    'It may have been removed, or dropped with its day of history.');
+end
+$$;
+comment on function bugle.refuse_unknown_job is 'Raise the error for an id that no job has.';
+
+create or replace function bugle.lock_job(p_id bigint, p_may_be_missing boolean default false)
+returns bugle.jobs
+language plpgsql
+as $$
+declare
+  v_job bugle.jobs;
+begin
+  -- twice: it may be on its way from one table to the other while both are searched
+  for v_search in 1 .. 2 loop
+    select j.* into v_job from bugle.jobs_live j where j.id = p_id for update;
+    exit when found;
+    select j.* into v_job
+    from bugle.jobs j
     where j.id = p_id
-      -- seed: completed_jobs_can_be_restarted
-      and j.state in ('failed', 'cancelled')
-    returning j.*
-  )
-  insert into bugle.jobs_live (
-    id, state, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, headers,
-    unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
-    on_success, on_failure, parent, watched, claim, last_error, last_error_code, created_at, first_started_at, started_at)
-  overriding system value
-  select
-    g.id, 'ready', g.command, g.payload, g.queue, g.priority, now(), g.timeout, g.max_attempts, g.retry_policy, g.headers,
-    g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key, g.steps, g.step, g.context,
-    g.on_success, g.on_failure, g.parent, g.watched, g.claim, g.last_error, g.last_error_code, g.created_at, g.first_started_at, g.started_at
-  from gone g;
-  perform bugle.note_chain(j.command, j.steps) from bugle.jobs_live j where j.id = p_id and j.steps is not null;
+      and j.state in ('completed', 'failed', 'cancelled')
+    for update;
+    exit when found;
+  end loop;
+  if v_job.id is null and not p_may_be_missing then
+    perform bugle.refuse_unknown_job(p_id);
+  end if;
+  return v_job;
+end
+$$;
+comment on function bugle.lock_job is
+  'Lock a job, live or finished. If there is none: null if it may be missing, otherwise an error.';
+
+-- Put a finished job back among the live ones: same id, history of attempts kept, attempt from 0. Whatever is not reset
+-- here stays as it was.
+create or replace function bugle.revive(p_id bigint) returns void
+language plpgsql
+as $$
+declare
+  v_job bugle.jobs;
+begin
+  delete from bugle.jobs j
+  where j.id = p_id
+    -- seed: completed_jobs_can_be_restarted
+    and j.state in ('failed', 'cancelled')
+  returning j.* into strict v_job;
+  v_job.state := 'ready';
+  v_job.run_at := now();
+  v_job.updated_at := now();
+  v_job.attempt := 0;
+  v_job.crashes := 0;
+  v_job.deadline := null;
+  v_job.worker := null;
+  v_job.reason := null;
+  v_job.result := null;
+  v_job.paused_from := null;
+  v_job.progress := null;
+  v_job.progress_note := null;
+  v_job.answer_by := null;
+  v_job.answer_token := null;
+  v_job.answer := null;
+  v_job.outstanding := null;
+  v_job.finished_at := null;
+  v_job.day := null;
+  perform set_config('bugle.skip_checks', 'on', true);
+  insert into bugle.jobs_live overriding system value select v_job.*;
   perform set_config('bugle.skip_checks', '', true);
+  if v_job.steps is not null then
+    perform bugle.note_chain(v_job.command, v_job.steps);
+  end if;
 end
 $$;
 comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';
 
--- as it was before chains could go on where they failed
+-- The values that some verbs take.
+create or replace function bugle.check_verb(p_verb text, p_run_at timestamptz, p_priority integer, p_state text)
+returns void
+language plpgsql
+as $$
+begin
+  if p_verb = 'reschedule' and (p_run_at is null or not isfinite(p_run_at)) then
+    perform bugle.refuse('JB001',
+      format('"p_run_at" must be a finite time, not %s', coalesce(bugle.quoted(p_run_at::text), 'null')),
+      'For example now() + interval ''10 minutes''.');
+  elsif p_verb = 'set_priority' and p_priority is null then
+    perform bugle.refuse('JB001', '"p_priority" must be a number, not null', 'Smaller runs sooner; 0 is the default.');
+  elsif p_verb = 'set_state' and coalesce(p_state, '') not in (
+    'scheduled', 'ready', 'retrying', 'paused', 'completed', 'failed', 'cancelled')
+  then
+    perform bugle.refuse('JB001',
+      format('"p_state" must be a state a job can be put into, not %s', coalesce(bugle.quoted(p_state), 'null')),
+      'One of scheduled, ready, retrying, paused, completed, failed, cancelled.');
+  end if;
+end
+$$;
+comment on function bugle.check_verb is 'Reject a value that a verb cannot use.';
+
 create or replace function bugle.operate(
   p_verb text, p_ids bigint[], p_note text, p_run_at timestamptz default null, p_priority integer default null,
   p_state text default null, p_from_failed_step boolean default false)
@@ -77,29 +147,29 @@ declare
   v_endings bugle.ending[] := '{}';
   v_removed bugle.followed[] := '{}';
 begin
+  perform bugle.check_verb(p_verb, p_run_at, p_priority, p_state);
   perform bugle.lock_family(p_ids);
   for v_id in
     select distinct i.id from unnest(p_ids) i (id) order by i.id
   loop
-    -- it may be on its way from one table to the other while we look into both
-    for v_look in 1 .. 2 loop
-      select j.* into v_job from bugle.jobs_live j where j.id = v_id for update;
-      exit when found;
-      select j.* into v_job from bugle.jobs j where j.id = v_id and j.state in ('completed', 'failed', 'cancelled') for update;
-      exit when found;
-    end loop;
+    v_job := bugle.lock_job(v_id, p_may_be_missing => true);
     if v_job.id is null then
       return next (v_id, false, null, 'there is no such job')::bugle.operated;
       continue;
     end if;
     if v_job.state <> all (bugle.allowed_from(p_verb)) then
-      return next (v_id, false, v_job.state, format('a job that is %s cannot be touched by %s', v_job.state, p_verb))::bugle.operated;
+      return next (v_id, false, v_job.state,
+        format('a job that is %s cannot be touched by %s', v_job.state, p_verb))::bugle.operated;
       continue;
     end if;
     if v_job.finished_at is not null and p_verb in ('restart', 'set_state') then
-      select l.id into v_holder from bugle.jobs_live l where l.command = v_job.command and l.unique_key = v_job.unique_key;
+      select l.id into v_holder
+      from bugle.jobs_live l
+      where l.command = v_job.command
+        and l.unique_key = v_job.unique_key;
       if found then
-        return next (v_id, false, v_job.state, format('job %s with the same unique_key is live', v_holder))::bugle.operated;
+        return next (v_id, false, v_job.state,
+          format('job %s with the same unique_key is live', v_holder))::bugle.operated;
         continue;
       end if;
       begin
@@ -125,30 +195,26 @@ begin
     if v_job.finished_at is null then
       perform bugle.release(array[v_id]);
     end if;
-    case
-      when p_verb = 'remove' and v_job.finished_at is null then
-        delete from bugle.jobs_live j where j.id = v_id;
-        delete from bugle.dependencies d where d.job = v_id;
-        -- nobody waits for what is not there any more
-        v_removed := v_removed || (v_id, 'cancelled', 'removed', v_job.command, v_job.queue, null, v_job.watched, null, null, null, 'it was removed')::bugle.followed;
-      when p_verb = 'remove' then
-        delete from bugle.jobs j where j.id = v_id and j.state = v_job.state;
-      when v_job.finished_at is not null and v_to in ('completed', 'failed', 'cancelled') then
-        -- an overruled ending: it went through the live table, so that it lands in the right day
-        v_endings := v_endings || (v_id, v_to, 'operator', null, null, null)::bugle.ending;
-      when v_job.finished_at is not null then
-        if p_verb = 'restart' then
-          v_to := coalesce(bugle.wait_again(v_id), v_to);
-        end if;
-      -- seed: cancel_leaves_running_jobs
-      when v_to in ('completed', 'failed', 'cancelled') then
-        v_endings := v_endings || (v_id, v_to, case when v_to <> 'completed' then 'operator' end, null, null, null)::bugle.ending;
-        if v_job.state = 'running' then
-          perform bugle.announce(bugle.worker_channel(v_job.worker), format('cancel %s %s', v_id, v_job.claim));
-        end if;
-      else
-        null;
-    end case;
+    if p_verb = 'remove' and v_job.finished_at is null then
+      delete from bugle.jobs_live j where j.id = v_id;
+      delete from bugle.dependencies d where d.job = v_id;
+      -- nobody waits for what is not there any more
+      v_removed := v_removed || (v_id, 'cancelled', 'removed', v_job.command, v_job.queue, null, v_job.watched,
+        null, null, null, 'it was removed')::bugle.followed;
+    elsif p_verb = 'remove' then
+      delete from bugle.jobs j where j.id = v_id and j.state = v_job.state;
+    -- seed: cancel_leaves_running_jobs
+    elsif v_to in ('completed', 'failed', 'cancelled') then
+      -- a finished job that is overruled was revived, so that it is stored with the right day
+      v_endings := v_endings || (v_id, v_to,
+        case when v_to <> 'completed' or v_job.finished_at is not null then 'operator' end,
+        null, null, null)::bugle.ending;
+      if v_job.state = 'running' then
+        perform bugle.announce(bugle.worker_channel(v_job.worker), format('cancel %s %s', v_id, v_job.claim));
+      end if;
+    elsif p_verb = 'restart' then
+      v_to := coalesce(bugle.wait_again(v_id), v_to);
+    end if;
     if p_verb = 'remove' then
       delete from bugle.step_records r where r.job = v_id;
     elsif p_verb = 'restart' and not p_from_failed_step then
@@ -163,7 +229,7 @@ begin
           else coalesce(j.paused_from, j.state) end,
         run_at = coalesce(p_run_at, case when v_to = 'ready' and p_verb = 'set_state' then now() else j.run_at end),
         priority = coalesce(p_priority, j.priority),
-        -- put elsewhere by hand, it waits for nobody any more
+        -- moved by hand, it waits for nobody any more
         outstanding = case when v_to in ('waiting', 'paused') then j.outstanding end,
         updated_at = now()
       where j.id = v_id;
@@ -183,9 +249,9 @@ begin
   perform bugle.ring(q.queue) from (select distinct unnest(v_queues) as queue) q;
 end
 $$;
-comment on function bugle.operate is 'Apply an operator''s verb to jobs. Answers for each: done, its state now, or why not.';
+comment on function bugle.operate is
+  'Apply an operator''s verb to jobs. Returns for each: done, its state now, or why not.';
 
--- One job: refused means an error.
 create or replace function bugle.operate_one(
   p_verb text, p_id bigint, p_note text, p_run_at timestamptz default null, p_priority integer default null,
   p_state text default null, p_from_failed_step boolean default false)
@@ -200,42 +266,49 @@ begin
     return v_answer.state;
   end if;
   if v_answer.state is null then
-    perform bugle.refuse('JB030', format('there is no job %s', p_id), 'It may have been removed, or dropped with its day of history.');
+    perform bugle.refuse_unknown_job(p_id);
   end if;
   perform bugle.refuse('JB031', format('job %s: %s', p_id, v_answer.why),
     format('%s is allowed from: %s.', p_verb, array_to_string(bugle.allowed_from(p_verb), ', ')));
 end
 $$;
-comment on function bugle.operate_one is 'Apply an operator''s verb to one job, or say why not.';
+comment on function bugle.operate_one is 'Apply an operator''s verb to one job, or raise an error that says why not.';
 
--- The ids of jobs that match a filter, oldest first. Null matches all.
-create or replace function bugle.matching(
-  p_verb text, p_queue text, p_command text, p_state text, p_older_than interval, p_error_like text, p_limit integer)
-returns bigint[]
-language plpgsql stable
+-- A filter that is null matches all jobs, but one of them must be given. The oldest jobs first.
+create or replace function bugle.operate_matching(
+  p_verb text, p_queue text, p_command text, p_state_is text, p_older_than interval, p_error_like text,
+  p_limit integer, p_note text, p_run_at timestamptz default null, p_priority integer default null,
+  p_state text default null, p_from_failed_step boolean default false)
+returns bigint
+language plpgsql
 as $$
 begin
-  if p_queue is null and p_command is null and p_state is null and p_older_than is null and p_error_like is null then
+  perform bugle.check_verb(p_verb, p_run_at, p_priority, p_state);
+  if num_nonnulls(p_queue, p_command, p_state_is, p_older_than, p_error_like) = 0 then
     perform bugle.refuse('JB001', format('%s without a filter would touch every job', p_verb),
       'Give at least one of p_queue, p_command, p_state_is, p_older_than, p_error_like.');
+  elsif p_limit < 0 then
+    perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit),
+      'Null touches all that match.');
+  elsif p_older_than not between interval '-1000 years' and interval '1000 years' then
+    perform bugle.refuse('JB001', format('"p_older_than" is beyond any calendar: %s', p_older_than),
+      'For example interval ''1 hour''.');
   end if;
-  if p_limit < 0 then
-    perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit), 'Null touches all that match.');
-  end if;
-  if p_older_than not between interval '-1000 years' and interval '1000 years' then
-    perform bugle.refuse('JB001', format('"p_older_than" is beyond any calendar: %s', p_older_than), 'For example interval ''1 hour''.');
-  end if;
-  return array(
-    select j.id
-    from bugle.jobs j
-    where j.state = any (bugle.allowed_from(p_verb))
-      and (p_queue is null or j.queue = p_queue)
-      and (p_command is null or j.command = p_command)
-      and (p_state is null or j.state = p_state)
-      and (p_older_than is null or j.updated_at < now() - p_older_than)
-      and (p_error_like is null or j.last_error like p_error_like)
-    order by j.id
-    limit p_limit);
+  return (
+    select count(*) filter (where o.done)
+    from bugle.operate(p_verb, array(
+        select j.id
+        from bugle.jobs j
+        where j.state = any (bugle.allowed_from(p_verb))
+          and (p_queue is null or j.queue = p_queue)
+          and (p_command is null or j.command = p_command)
+          and (p_state_is is null or j.state = p_state_is)
+          and (p_older_than is null or j.updated_at < now() - p_older_than)
+          and (p_error_like is null or j.last_error like p_error_like)
+        order by j.id
+        limit p_limit),
+      p_note, p_run_at, p_priority, p_state, p_from_failed_step) o);
 end
 $$;
-comment on function bugle.matching is 'The ids of jobs that a verb may touch and that match a filter.';
+comment on function bugle.operate_matching is
+  'Apply an operator''s verb to the jobs that match a filter. Returns how many.';
