@@ -1,7 +1,6 @@
--- operate, queues and workers: hold a whole queue or one worker back, and let it go on. Called by operators.
+-- fleet: pause, resume or drain a whole queue or one worker. Called by operators.
 
--- pause_queue: nobody claims from it any more, at once, until it is resumed. Running jobs go on.
--- Queues need not be declared, so the name of one can be mistyped: it is known if anything names it.
+-- Queues need not be declared, so a name can be mistyped: a queue is known if anything names it.
 create or replace function bugle.is_known_queue(p_queue text) returns boolean
 language sql stable
 as $$
@@ -12,18 +11,16 @@ as $$
     or exists (select from bugle.commands c where c.queue = p_queue)
     or exists (select from bugle.jobs_live j where j.queue = p_queue)
 $$;
-comment on function bugle.is_known_queue is 'Whether a setting, a worker, a schedule, a template or a live job names this queue.';
+comment on function bugle.is_known_queue is
+  'Whether a setting, a worker, a schedule, a template or a live job names this queue.';
 
 create or replace function bugle.pause_queue(p_queue text, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if coalesce(btrim(p_queue), '') = '' or length(p_queue) > 100 then
     perform bugle.refuse('JB001', '"p_queue" must have 1 to 100 characters', 'Name the queue to pause.');
-  end if;
-  if not bugle.is_known_queue(p_queue) then
+  elsif not bugle.is_known_queue(p_queue) then
     perform bugle.refuse('JB030', format('there is no queue %s', bugle.quoted(p_queue)),
       format('Workers and settings name: %s. A queue is also known by its jobs, or by a row in bugle.queues.', (
         select string_agg(n.name, ', ' order by n.name)
@@ -41,83 +38,65 @@ begin
   perform bugle.record_change('pause_queue', null, null, 'paused', p_note, p_queue => p_queue);
 end
 $$;
-comment on function bugle.pause_queue is 'Stop claiming from a queue until it is resumed. Jobs can still be enqueued; running ones go on.';
+comment on function bugle.pause_queue is
+  'Stop claiming from a queue until it is resumed. Jobs can still be enqueued; running ones are not affected.';
 
 create or replace function bugle.resume_queue(p_queue text, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   update bugle.queues q set paused_at = null where q.name = p_queue and q.paused_at is not null;
   if not found then
-    perform bugle.refuse('JB031', format('queue %s is not paused', coalesce(bugle.quoted(p_queue), 'null')), 'See bugle.queues.');
+    perform bugle.refuse('JB031', format('queue %s is not paused', coalesce(bugle.quoted(p_queue), 'null')),
+      'See bugle.queues.');
   end if;
   perform bugle.record_change('resume_queue', null, 'paused', null, p_note, p_queue => p_queue);
-  perform bugle.ring(p_queue);
-  perform bugle.pass_on(p_queue);
+  perform bugle.ring(p_queue), bugle.pass_on(p_queue);
 end
 $$;
 comment on function bugle.resume_queue is 'Claim from a paused queue again.';
 
--- Tell one worker something, and note it.
 create or replace function bugle.tell_worker(p_verb text, p_worker bigint, p_note text) returns void
 language plpgsql
 as $$
 begin
-  if not exists (
-    select from bugle.registrations r where r.id = p_worker and r.stopped_at is null and r.lost_at is null)
-  then
+  update bugle.registrations r
+  set paused_at = case p_verb
+      when 'pause_worker' then coalesce(r.paused_at, now())
+      when 'resume_worker' then null
+      else r.paused_at end,
+    drained_at = case p_verb when 'drain_worker' then now() else r.drained_at end
+  where r.id = p_worker
+    and r.stopped_at is null
+    and r.lost_at is null;
+  if not found then
     perform bugle.refuse('JB030', format('there is no live worker %s', p_worker), 'See bugle.workers.');
   end if;
-  update bugle.registrations r
-  set paused_at = case p_verb when 'pause_worker' then coalesce(r.paused_at, now()) when 'resume_worker' then null else r.paused_at end,
-    drained_at = case p_verb when 'drain_worker' then now() else r.drained_at end
-  where r.id = p_worker;
   perform bugle.record_change(p_verb, null, null, null, p_note, p_worker => p_worker);
   perform bugle.announce(bugle.worker_channel(p_worker), split_part(p_verb, '_', 1));
 end
 $$;
-comment on function bugle.tell_worker is 'Pause, resume or drain a live worker.';
+comment on function bugle.tell_worker is 'Pause, resume or drain a live worker, and record it.';
 
 create or replace function bugle.pause_worker(p_worker bigint, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-as $$
-begin
-  perform bugle.tell_worker('pause_worker', p_worker, p_note);
-end
-$$;
-comment on function bugle.pause_worker is 'A worker claims nothing more until it is resumed; what it runs goes on.';
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$ begin perform bugle.tell_worker('pause_worker', p_worker, p_note); end $$;
+comment on function bugle.pause_worker is
+  'A worker claims nothing more until it is resumed; the jobs it runs are not affected.';
 
 create or replace function bugle.resume_worker(p_worker bigint, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-as $$
-begin
-  perform bugle.tell_worker('resume_worker', p_worker, p_note);
-end
-$$;
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$ begin perform bugle.tell_worker('resume_worker', p_worker, p_note); end $$;
 comment on function bugle.resume_worker is 'A paused worker claims again.';
 
 create or replace function bugle.drain_worker(p_worker bigint, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-as $$
-begin
-  perform bugle.tell_worker('drain_worker', p_worker, p_note);
-end
-$$;
-comment on function bugle.drain_worker is 'A worker finishes what it runs and ends, as if it had got SIGTERM.';
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$ begin perform bugle.tell_worker('drain_worker', p_worker, p_note); end $$;
+comment on function bugle.drain_worker is 'A worker finishes its jobs and stops, as after SIGTERM.';
 
--- Asked by a worker when it has begun to listen: what was announced before was not heard.
+-- Called by a worker once it listens: it did not hear what was announced before.
 create or replace function bugle.should_drain(p_worker bigint, p_nonce uuid) returns boolean
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return exists (

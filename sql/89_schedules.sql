@@ -1,37 +1,45 @@
--- operate, schedules: hold one back, let it go on, run it now. Called by operators; rows are added and changed by plain SQL.
+-- schedules, for operators: pause one, resume it, run it now. Rows are added and changed by plain SQL.
+
+create or replace function bugle.settable_schedule_columns() returns text[]
+language sql immutable parallel safe
+return '{name,cron,every,timezone,command,payload,queue,priority,timeout,max_attempts,retry_policy,headers,steps,'
+  'misfire,catch_up_limit,overlap,starts_at,ends_at,paused_at}'::text[];
+comment on function bugle.settable_schedule_columns is
+  'The columns of bugle.schedules that an operator may set. The others are written when it fires.';
 
 create or replace function bugle.unknown_schedule(p_name text) returns void
 language plpgsql
 as $$
 begin
-  perform bugle.refuse('JB030', format('there is no schedule %s', coalesce(bugle.quoted(p_name), 'null')), 'See bugle.schedules.');
+  perform bugle.refuse('JB030', format('there is no schedule %s', coalesce(bugle.quoted(p_name), 'null')),
+    'See bugle.schedules.');
 end
 $$;
-comment on function bugle.unknown_schedule is 'Refuse a verb on a schedule that does not exist.';
+comment on function bugle.unknown_schedule is 'Raise the error for a schedule that does not exist.';
 
--- Whoever changes the row by hand, with plain SQL, is recorded like whoever calls a verb. The verbs say what they are by a setting;
--- one that is set by somebody else only gives the record another name.
+-- A change by plain SQL is recorded like one by a function. The functions name themselves by a setting; if a session
+-- sets it itself, only the name in the record is another.
 create or replace function bugle.set_verb(p_verb text, p_note text) returns void
 language sql
 as $$
   select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
 $$;
-comment on function bugle.set_verb is 'Say which verb changes a schedule now, and why, for the record.';
+comment on function bugle.set_verb is 'Say which function changes a schedule now, and why, for the record.';
 
 create or replace function bugle.record_schedule() returns trigger
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_before constant jsonb := case when tg_op <> 'INSERT' then to_jsonb(old) else '{}' end;
   v_after constant jsonb := case when tg_op <> 'DELETE' then to_jsonb(new) else '{}' end;
-  v_verb constant text := coalesce(nullif(current_setting('bugle.verb', true), ''), lower(tg_op) || '_schedule');
+  v_verb constant text := nullif(current_setting('bugle.verb', true), '');
+  v_note constant text := nullif(current_setting('bugle.note', true), '');
 begin
-  perform bugle.record_change(v_verb, null,
+  perform bugle.record_change(
+    coalesce(v_verb, lower(tg_op) || '_schedule'), null,
     case when v_before ->> 'paused_at' is not null then 'paused' end,
     case when tg_op = 'DELETE' then 'removed' when v_after ->> 'paused_at' is not null then 'paused' end,
-    coalesce(nullif(current_setting('bugle.note', true), ''), case when tg_op = 'UPDATE' and current_setting('bugle.verb', true) is distinct from v_verb then (
+    coalesce(v_note, case when tg_op = 'UPDATE' and v_verb is null then (
       select 'changed: ' || string_agg(a.key, ', ' order by a.key)
       from jsonb_each(v_after) a
       where a.value is distinct from v_before -> a.key) end),
@@ -41,16 +49,12 @@ end
 $$;
 comment on function bugle.record_schedule is 'Trigger: record who added, changed or removed a schedule.';
 
--- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not recorded.
-select bugle.keep_trigger('bugle.schedules', 'record_schedule', $$
-  after insert or delete or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy,
-    headers, steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
-  on bugle.schedules for each row execute function bugle.record_schedule()$$);
+select bugle.keep_trigger('bugle.schedules', 'record_schedule', format(
+  'after insert or delete or update of %s on bugle.schedules for each row execute function bugle.record_schedule()',
+  array_to_string(bugle.settable_schedule_columns(), ', ')));
 
 create or replace function bugle.pause_schedule(p_name text, p_note text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.set_verb('pause_schedule', p_note);
@@ -61,13 +65,12 @@ begin
   perform bugle.set_verb('', '');
 end
 $$;
-comment on function bugle.pause_schedule is 'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already go on.';
+comment on function bugle.pause_schedule is
+  'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already are not affected.';
 
 -- Slots that passed meanwhile were meant not to fire: they are no misfires. bugle.check_schedule finds the next one.
 create or replace function bugle.resume_schedule(p_name text, p_note text default null) returns timestamptz
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_next timestamptz;
@@ -81,18 +84,18 @@ begin
   if not found then
     perform bugle.unknown_schedule(p_name)
     where not exists (select from bugle.schedules s where s.name = p_name);
-    perform bugle.refuse('JB031', format('schedule %s is not paused', bugle.quoted(p_name)), 'See bugle.schedules.paused_at.');
+    perform bugle.refuse('JB031', format('schedule %s is not paused', bugle.quoted(p_name)),
+      'See bugle.schedules.paused_at.');
   end if;
   perform bugle.set_verb('', '');
   return v_next;
 end
 $$;
-comment on function bugle.resume_schedule is 'Fire a paused schedule again, from its next slot on. Returns when that is.';
+comment on function bugle.resume_schedule is
+  'Fire a paused schedule again, from its next slot on. Returns when that is.';
 
 create or replace function bugle.run_schedule_now(p_name text, p_note text default null) returns bigint
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_schedule bugle.schedules;

@@ -1,5 +1,5 @@
--- Rows without which the engine cannot work. The migrations insert them; a dump without data brings the tables alone, and then
--- they are put back here (src/schema.rs). Where there are rows, they stay as they are.
+-- rows: those without which the engine cannot work. Put in here rather than by the migrations, because a dump without
+-- data brings the tables alone (src/schema.rs). Where there are rows, they stay as they are.
 
 insert into bugle.settings default values on conflict do nothing;
 insert into bugle.keeping default values on conflict do nothing;

@@ -166,16 +166,12 @@ const WIDE: &[&str] = &[
     "sql/70_schedule.sql",
     "sql/71_cron.sql",
     "sql/80_archive.sql",
-    "sql/87_fleet.sql",
     "sql/88_explain.sql",
     "sql/88_explain_limits.sql",
     "sql/88_explain_waiting.sql",
-    "sql/89_schedules.sql",
     "sql/90_views.sql",
     "sql/91_queue_stats.sql",
     "sql/92_stats.sql",
-    "sql/98_rows.sql",
-    "sql/99_grants.sql",
 ];
 
 #[test]
