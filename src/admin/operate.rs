@@ -140,7 +140,7 @@ pub async fn set_step(
 
 /// A verb for a queue or a worker: its name in the schema, for example `pause_queue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Post {
+pub enum FleetVerb {
     /// Nobody claims from the queue any more.
     PauseQueue,
     /// They do again.
@@ -157,13 +157,13 @@ pub enum Post {
 ///
 /// # Errors
 /// If there is no such queue or worker, or it is not paused.
-pub async fn order(client: &impl GenericClient, post: Post, whom: &str, note: Option<&str>) -> Result<()> {
-    let sql = match post {
-        Post::PauseQueue => "select bugle.pause_queue($1::text, $2::text)",
-        Post::ResumeQueue => "select bugle.resume_queue($1::text, $2::text)",
-        Post::PauseWorker => "select bugle.pause_worker($1::text::bigint, $2::text)",
-        Post::ResumeWorker => "select bugle.resume_worker($1::text::bigint, $2::text)",
-        Post::DrainWorker => "select bugle.drain_worker($1::text::bigint, $2::text)",
+pub async fn order(client: &impl GenericClient, verb: FleetVerb, whom: &str, note: Option<&str>) -> Result<()> {
+    let sql = match verb {
+        FleetVerb::PauseQueue => "select bugle.pause_queue($1::text, $2::text)",
+        FleetVerb::ResumeQueue => "select bugle.resume_queue($1::text, $2::text)",
+        FleetVerb::PauseWorker => "select bugle.pause_worker($1::text::bigint, $2::text)",
+        FleetVerb::ResumeWorker => "select bugle.resume_worker($1::text::bigint, $2::text)",
+        FleetVerb::DrainWorker => "select bugle.drain_worker($1::text::bigint, $2::text)",
     };
     client.ask(sql, &[&whom, &note]).await?;
     Ok(())

@@ -61,16 +61,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     // before there is a server: a file that does not work out is told at once
     worker::executors(Registry::new(), &config.commands)?;
-    let place = Place::find(&arguments)?;
+    let database = DevDatabase::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let code = runtime.block_on(serve(&place, config));
+    let code = runtime.block_on(serve(&database, config));
     // executors that block a thread must not keep the process
     runtime.shutdown_background();
     code
 }
 
 /// The database, and the server it is on if that is ours. Gone when dropped.
-struct Place {
+struct DevDatabase {
     url: String,
     /// What gave it.
     source: String,
@@ -80,10 +80,10 @@ struct Place {
     server: Option<PrivatePostgres>,
 }
 
-impl Place {
-    fn find(arguments: &Arguments) -> Result<Place> {
+impl DevDatabase {
+    fn find(arguments: &Arguments) -> Result<DevDatabase> {
         if let Some(url) = &arguments.database_url {
-            return Ok(Place {
+            return Ok(DevDatabase {
                 source: url.variable().unwrap_or("--database-url").to_owned(),
                 url: url.resolve(&environment)?,
                 // it may hold a password
@@ -113,7 +113,7 @@ impl Place {
             Some(folder) => format!("its data stays in {}", folder.display()),
             None => "nothing is left of it".into(),
         };
-        Ok(Place {
+        Ok(DevDatabase {
             url: server.url("postgres") + NOTHING_ELSE,
             source: "the private server".into(),
             there: format!(
@@ -130,28 +130,28 @@ impl Place {
     }
 }
 
-async fn serve(place: &Place, config: Config) -> Result<ExitCode> {
+async fn serve(database: &DevDatabase, config: Config) -> Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    schema::migrate(&connect::parse_given_by(&place.source, &place.url)?).await?;
+    schema::migrate(&connect::parse_given_by(&database.source, &database.url)?).await?;
     // the file's own database is never touched from here
     let flags = Flags {
-        database_url: Some(Secret::new(&place.url)),
+        database_url: Some(Secret::new(&database.url)),
         name: Some("dev".into()),
         // goes with the server
         workdir: config
             .workdir
             .clone()
-            .or(place.server.as_ref().map(|server| server.host().join("work"))),
+            .or(database.server.as_ref().map(|server| server.host().join("work"))),
         ..Flags::default()
     };
     let settings = Settings {
-        database_url_from: place.source.clone(),
+        database_url_from: database.source.clone(),
         ..Settings::resolve(flags, Some(config))?
     };
     output::print(&format!(
         "{}\n\n  {}\n{}\n",
-        place.about,
-        place.there,
+        database.about,
+        database.there,
         to_try(&settings)
     ))?;
     worker::serve(settings, Registry::new(), shutdown).await

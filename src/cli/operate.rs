@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use super::connect::ask;
 use super::filter::Filters;
 use super::output;
-use crate::admin::operate::{self, Post, Verb};
+use crate::admin::operate::{self, FleetVerb, Verb};
 use crate::admin::read;
 use crate::db::connect::Target;
 use crate::job::JobId;
@@ -154,7 +154,7 @@ pub async fn wait(target: &Target, id: JobId) -> Result<ExitCode> {
 }
 
 /// Give an order about a queue or a worker.
-pub async fn order(client: &Client, post: Post, whom: &str, note: Option<&str>) -> Result<ExitCode> {
-    ask(client, operate::order(client, post, whom, note)).await?;
+pub async fn order(client: &Client, verb: FleetVerb, whom: &str, note: Option<&str>) -> Result<ExitCode> {
+    ask(client, operate::order(client, verb, whom, note)).await?;
     Ok(ExitCode::SUCCESS)
 }

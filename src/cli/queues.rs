@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use super::connect::{Connect, ask};
 use super::operate;
 use super::output::{self, Shown, Table, age, span};
-use crate::admin::operate::{Limits, Post, set_command_limit, set_limits, set_queue};
+use crate::admin::operate::{FleetVerb, Limits, set_command_limit, set_limits, set_queue};
 use crate::admin::read::{self, Queue};
 
 /// What to do; without a word they are shown.
@@ -146,8 +146,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             .await?;
             return Ok(ExitCode::SUCCESS);
         }
-        Some(What::Pause { whom, note }) => (Post::PauseQueue, whom, note),
-        Some(What::Resume { whom, note }) => (Post::ResumeQueue, whom, note),
+        Some(What::Pause { whom, note }) => (FleetVerb::PauseQueue, whom, note),
+        Some(What::Resume { whom, note }) => (FleetVerb::ResumeQueue, whom, note),
     };
     operate::order(&client, post, &whom, note.as_deref()).await
 }

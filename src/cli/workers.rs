@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use super::connect::{Connect, ask};
 use super::operate;
 use super::output::{Shown, Table, age};
-use crate::admin::operate::Post;
-use crate::admin::read::{self, Worker};
+use crate::admin::operate::FleetVerb;
+use crate::admin::read::{self, WorkerLine};
 
 /// Which ones, and how to show them.
 #[derive(Debug, Args)]
@@ -70,14 +70,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             };
             return arguments.shown.repeat(list).await;
         }
-        Some(What::Pause { whom, note }) => (Post::PauseWorker, whom, note),
-        Some(What::Resume { whom, note }) => (Post::ResumeWorker, whom, note),
-        Some(What::Drain { whom, note }) => (Post::DrainWorker, whom, note),
+        Some(What::Pause { whom, note }) => (FleetVerb::PauseWorker, whom, note),
+        Some(What::Resume { whom, note }) => (FleetVerb::ResumeWorker, whom, note),
+        Some(What::Drain { whom, note }) => (FleetVerb::DrainWorker, whom, note),
     };
     operate::order(&client, post, &whom, note.as_deref()).await
 }
 
-fn list(workers: &[Worker], now: SystemTime) -> Table {
+fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
     let mut table = Table::new(&[
         "ID", "NAME", "HOST", "PROCESS", "VERSION", "STATE", "RUNNING", "QUEUES", "COMMANDS", "STARTED", "SEEN",
     ]);

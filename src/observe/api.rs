@@ -9,8 +9,8 @@ use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::listen::Answer;
-use crate::admin::operate::{self, Post, Verb};
+use super::listen::Reply;
+use crate::admin::operate::{self, FleetVerb, Verb};
 use crate::admin::read::{self, Filter};
 use crate::error::{Code, Error};
 
@@ -32,54 +32,54 @@ struct Change {
     note: Option<String>,
 }
 
-pub async fn answer(pool: &Pool, method: &Method, path: &str, query: &str, body: &[u8]) -> Answer {
+pub async fn answer(pool: &Pool, method: &Method, path: &str, query: &str, body: &[u8]) -> Reply {
     let path: Vec<String> = path.trim_matches('/').split('/').skip(1).map(decoded).collect();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let asked = match (method.as_str(), &path[..]) {
-        ("GET", ["openapi.json"]) => return Answer::raw_json(OPENAPI),
+        ("GET", ["openapi.json"]) => return Reply::raw_json(OPENAPI),
         ("GET", path) => get(pool, path, &Query::read(query)).await,
         ("POST", path) => match read_change(body) {
             Ok(change) => post(pool, path, change.note.as_deref()).await,
             Err(why) => {
-                return Answer::error(
+                return Reply::error(
                     StatusCode::BAD_REQUEST,
                     &why,
                     Some("Send {\"note\": \"why\"}, or nothing."),
                 );
             }
         },
-        _ => return Answer::error(StatusCode::METHOD_NOT_ALLOWED, "only GET and POST are served", None),
+        _ => return Reply::error(StatusCode::METHOD_NOT_ALLOWED, "only GET and POST are served", None),
     };
     asked.unwrap_or_else(|error| failed(&error))
 }
 
-async fn get(pool: &Pool, path: &[&str], query: &Query) -> Result<Answer, Error> {
+async fn get(pool: &Pool, path: &[&str], query: &Query) -> Result<Reply, Error> {
     let mut client = pool.get().await?;
     let transaction = client.build_transaction().read_only(true).start().await?;
     limit(&transaction).await?;
     let client = &*transaction;
     Ok(match path {
-        ["queues"] => Answer::json(&read::queues(client).await?),
-        ["workers"] => Answer::json(&read::workers(client, query.get("all") == Some("true")).await?),
-        ["stats"] => Answer::json(&read::command_stats(client).await?),
-        ["errors"] => Answer::json(&read::error_groups(client, query.get("since").unwrap_or("1 hour")).await?),
+        ["queues"] => Reply::json(&read::queues(client).await?),
+        ["workers"] => Reply::json(&read::workers(client, query.get("all") == Some("true")).await?),
+        ["stats"] => Reply::json(&read::command_stats(client).await?),
+        ["errors"] => Reply::json(&read::error_groups(client, query.get("since").unwrap_or("1 hour")).await?),
         ["jobs"] => {
             let (filter, most) = match query.filter() {
                 Ok(filter) => filter,
-                Err(why) => return Ok(Answer::error(StatusCode::BAD_REQUEST, &why, None)),
+                Err(why) => return Ok(Reply::error(StatusCode::BAD_REQUEST, &why, None)),
             };
-            Answer::json(&read::jobs(client, &filter, most).await?)
+            Reply::json(&read::jobs(client, &filter, most).await?)
         }
         ["jobs", id] => match read::job(client, number(id)?).await? {
-            Some(job) => Answer::json(&job),
+            Some(job) => Reply::json(&job),
             None => no_such("job", id),
         },
-        ["jobs", id, "explain"] => Answer::json(&operate::explain(client, number(id)?).await?),
+        ["jobs", id, "explain"] => Reply::json(&operate::explain(client, number(id)?).await?),
         _ => nothing_here(),
     })
 }
 
-async fn post(pool: &Pool, path: &[&str], note: Option<&str>) -> Result<Answer, Error> {
+async fn post(pool: &Pool, path: &[&str], note: Option<&str>) -> Result<Reply, Error> {
     let post = match path {
         ["jobs", id, verb] => {
             let verb = match *verb {
@@ -94,9 +94,9 @@ async fn post(pool: &Pool, path: &[&str], note: Option<&str>) -> Result<Answer, 
             })
             .await?;
             return Ok(match operated.first() {
-                Some(job) if job.done => Answer::json(job),
+                Some(job) if job.done => Reply::json(job),
                 Some(job) if job.state.is_none() => no_such("job", id),
-                Some(job) => Answer::error(
+                Some(job) => Reply::error(
                     StatusCode::CONFLICT,
                     job.why.as_deref().unwrap_or("it was refused"),
                     None,
@@ -104,18 +104,18 @@ async fn post(pool: &Pool, path: &[&str], note: Option<&str>) -> Result<Answer, 
                 None => no_such("job", id),
             });
         }
-        ["queues", _, "pause"] => Post::PauseQueue,
-        ["queues", _, "resume"] => Post::ResumeQueue,
-        ["workers", _, "pause"] => Post::PauseWorker,
-        ["workers", _, "resume"] => Post::ResumeWorker,
-        ["workers", _, "drain"] => Post::DrainWorker,
+        ["queues", _, "pause"] => FleetVerb::PauseQueue,
+        ["queues", _, "resume"] => FleetVerb::ResumeQueue,
+        ["workers", _, "pause"] => FleetVerb::PauseWorker,
+        ["workers", _, "resume"] => FleetVerb::ResumeWorker,
+        ["workers", _, "drain"] => FleetVerb::DrainWorker,
         _ => return Ok(nothing_here()),
     };
     if path[0] == "workers" {
         number(path[1])?;
     }
     in_transaction(pool, async |client| operate::order(client, post, path[1], note).await).await?;
-    Ok(Answer::json(&json!({ "done": true })))
+    Ok(Reply::json(&json!({ "done": true })))
 }
 
 async fn in_transaction<T>(
@@ -151,26 +151,26 @@ fn number(text: &str) -> Result<i64, Error> {
 
 const NO_NUMBER: &str = "an id is a number";
 
-fn no_such(what: &str, id: &str) -> Answer {
-    Answer::error(StatusCode::NOT_FOUND, &format!("there is no {what} {id}"), None)
+fn no_such(what: &str, id: &str) -> Reply {
+    Reply::error(StatusCode::NOT_FOUND, &format!("there is no {what} {id}"), None)
 }
 
-fn nothing_here() -> Answer {
-    Answer::error(
+fn nothing_here() -> Reply {
+    Reply::error(
         StatusCode::NOT_FOUND,
         "there is nothing here",
         Some("/api/openapi.json describes what there is."),
     )
 }
 
-fn failed(error: &Error) -> Answer {
+fn failed(error: &Error) -> Reply {
     let status = match (error.code(), error.sqlstate()) {
         (Some(Code::UnknownJob | Code::UnknownWorker), _) => StatusCode::NOT_FOUND,
         (Some(Code::RefusedTransition), _) => StatusCode::CONFLICT,
         (Some(_), _) => StatusCode::BAD_REQUEST,
         (_, Some("42501")) => {
             let hint = "The worker's login asks. As the owner: grant bugle_viewer, bugle_operator to LOGIN;";
-            return Answer::error(StatusCode::FORBIDDEN, &error.message(), Some(hint));
+            return Reply::error(StatusCode::FORBIDDEN, &error.message(), Some(hint));
         }
         (_, Some("57014")) => StatusCode::GATEWAY_TIMEOUT,
         // not what was asked, but how: a date or an interval that is none
@@ -179,7 +179,7 @@ fn failed(error: &Error) -> Answer {
         _ if error.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    Answer::error(status, &error.message(), error.what_to_do())
+    Reply::error(status, &error.message(), error.what_to_do())
 }
 
 impl Query {

@@ -41,7 +41,7 @@ const GAUGES_TIMEOUT: Duration = Duration::from_secs(3);
 const LARGEST_BODY: usize = 64 * 1024;
 
 /// What the endpoints tell about.
-pub struct Worker {
+pub struct EndpointState {
     pub name: String,
     pub host: String,
     pub queues: Vec<(String, u32)>,
@@ -57,7 +57,7 @@ pub struct Worker {
     gauges: tokio::sync::Mutex<Option<(Instant, Vec<Gauge>)>>,
 }
 
-impl Worker {
+impl EndpointState {
     pub fn new(
         name: &str,
         host: &str,
@@ -66,8 +66,8 @@ impl Worker {
         undelivered: impl Fn() -> usize + Send + Sync + 'static,
         pool: deadpool_postgres::Pool,
         token: Option<String>,
-    ) -> Worker {
-        Worker {
+    ) -> EndpointState {
+        EndpointState {
             name: name.to_owned(),
             host: host.to_owned(),
             queues: queues.to_vec(),
@@ -144,7 +144,7 @@ pub async fn bind(address: SocketAddr, has_token: bool) -> Result<TcpListener> {
 }
 
 /// Open the endpoints.
-pub fn listen(listener: TcpListener, mut worker: Worker) -> Endpoints {
+pub fn listen(listener: TcpListener, mut worker: EndpointState) -> Endpoints {
     if let Ok(address) = listener.local_addr() {
         worker.is_local = address.ip().is_loopback();
         tracing::info!(event = "listen", %address);
@@ -153,7 +153,7 @@ pub fn listen(listener: TcpListener, mut worker: Worker) -> Endpoints {
     Endpoints { task }
 }
 
-async fn serve(listener: TcpListener, worker: Arc<Worker>) {
+async fn serve(listener: TcpListener, worker: Arc<EndpointState>) {
     let mut connections = Connections::default();
     loop {
         tokio::select! {
@@ -181,9 +181,10 @@ struct Connection {
 }
 
 impl Connections {
-    /// Serve one more. If there are too many, the one that has kept us waiting for its request the longest is closed: idle
-    /// connections, however many, must not keep a probe out. If all others are being answered the new one is closed.
-    fn open(&mut self, stream: TcpStream, worker: &Arc<Worker>) {
+    /// Serve one more. If there are too many, the one that has kept us waiting for its request the longest is closed:
+    /// idle connections, however many, must not keep a probe out. If all others are being answered the new one is
+    /// closed.
+    fn open(&mut self, stream: TcpStream, worker: &Arc<EndpointState>) {
         if self.open.len() >= MOST_CONNECTIONS {
             let is_idle = |connection: &Connection| !connection.is_busy.load(Ordering::Acquire);
             match self.open.iter().position(is_idle) {
@@ -208,7 +209,7 @@ impl Connections {
 /// One request and its answer: without keep-alive, what is open is in use.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    worker: Arc<Worker>,
+    worker: Arc<EndpointState>,
     is_busy: Arc<AtomicBool>,
     (request, in_all): (Duration, Duration),
 ) {
@@ -225,39 +226,39 @@ async fn converse(
 }
 
 /// What is answered: a status, and JSON or text.
-pub struct Answer {
+pub struct Reply {
     status: StatusCode,
     content_type: &'static str,
     body: String,
 }
 
-impl Answer {
-    pub fn json(value: &impl Serialize) -> Answer {
-        Answer::with(StatusCode::OK, value)
+impl Reply {
+    pub fn json(value: &impl Serialize) -> Reply {
+        Reply::with(StatusCode::OK, value)
     }
 
-    pub fn raw_json(body: &str) -> Answer {
-        Answer {
+    pub fn raw_json(body: &str) -> Reply {
+        Reply {
             status: StatusCode::OK,
             content_type: "application/json",
             body: body.to_owned(),
         }
     }
 
-    pub fn error(status: StatusCode, error: &str, hint: Option<&str>) -> Answer {
-        Answer::with(status, &json!({ "error": error, "hint": hint }))
+    pub fn error(status: StatusCode, error: &str, hint: Option<&str>) -> Reply {
+        Reply::with(status, &json!({ "error": error, "hint": hint }))
     }
 
-    fn with(status: StatusCode, value: &impl Serialize) -> Answer {
-        Answer {
+    fn with(status: StatusCode, value: &impl Serialize) -> Reply {
+        Reply {
             status,
             content_type: "application/json",
             body: serde_json::to_string(value).expect("plain data"),
         }
     }
 
-    fn text(status: StatusCode, body: String) -> Answer {
-        Answer {
+    fn text(status: StatusCode, body: String) -> Reply {
+        Reply {
             status,
             content_type: "text/plain; version=0.0.4; charset=utf-8",
             body,
@@ -265,7 +266,7 @@ impl Answer {
     }
 }
 
-async fn answer(worker: Arc<Worker>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(worker: Arc<EndpointState>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let answer = route(&worker, request).await;
     let mut response = Response::new(Full::new(Bytes::from(answer.body)));
     *response.status_mut() = answer.status;
@@ -282,22 +283,22 @@ async fn answer(worker: Arc<Worker>, request: Request<Incoming>) -> Result<Respo
     Ok(response)
 }
 
-async fn route(worker: &Worker, request: Request<Incoming>) -> Answer {
+async fn route(worker: &EndpointState, request: Request<Incoming>) -> Reply {
     let path = request.uri().path().to_owned();
     let is_get = request.method() == Method::GET || request.method() == Method::HEAD;
     let needs_local_name = worker.is_local && (worker.token.is_none() || !path.starts_with("/api/"));
     if needs_local_name && !is_addressed_locally(&request) {
-        return Answer::error(
+        return Reply::error(
             StatusCode::FORBIDDEN,
             "this host name is not served",
             Some("Ask for localhost or 127.0.0.1."),
         );
     }
     match path.as_str() {
-        "/metrics" if is_get => Answer::text(StatusCode::OK, render::page(worker, &worker.gauges().await)),
+        "/metrics" if is_get => Reply::text(StatusCode::OK, render::page(worker, &worker.gauges().await)),
         "/livez" if is_get => match worker.observed.health.is_alive() {
-            true => Answer::text(StatusCode::OK, "alive\n".into()),
-            false => Answer::text(
+            true => Reply::text(StatusCode::OK, "alive\n".into()),
+            false => Reply::text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "stuck: no heartbeat was even tried\n".into(),
             ),
@@ -305,16 +306,16 @@ async fn route(worker: &Worker, request: Request<Incoming>) -> Answer {
         "/readyz" if is_get => {
             let failing = worker.observed.health.failing();
             match failing.is_empty() {
-                true => Answer::text(StatusCode::OK, "ready\n".into()),
-                false => Answer::text(StatusCode::SERVICE_UNAVAILABLE, failing.join("\n") + "\n"),
+                true => Reply::text(StatusCode::OK, "ready\n".into()),
+                false => Reply::text(StatusCode::SERVICE_UNAVAILABLE, failing.join("\n") + "\n"),
             }
         }
-        "/metrics" | "/livez" | "/readyz" => Answer::error(StatusCode::METHOD_NOT_ALLOWED, "it can only be read", None),
+        "/metrics" | "/livez" | "/readyz" => Reply::error(StatusCode::METHOD_NOT_ALLOWED, "it can only be read", None),
         path if path.starts_with("/api/") => match refused(worker, &request) {
             Some(refusal) => refusal,
             None => call_api(worker, request).await,
         },
-        _ => Answer::error(
+        _ => Reply::error(
             StatusCode::NOT_FOUND,
             "there is nothing here",
             Some("Try /metrics, /livez, /readyz, or what /api/openapi.json describes."),
@@ -322,8 +323,8 @@ async fn route(worker: &Worker, request: Request<Incoming>) -> Answer {
     }
 }
 
-/// What only this machine can reach is not for pages that a browser here happens to show: their server may give its own name
-/// the address of this machine, but the browser still sends that name. A request without one is not a browser's.
+/// What only this machine can reach is not for pages that a browser here happens to show: their server may give its own
+/// name the address of this machine, but the browser still sends that name. A request without one is not a browser's.
 fn is_addressed_locally(request: &Request<Incoming>) -> bool {
     let Some(host) = request.headers().get(HOST) else {
         return true;
@@ -336,11 +337,11 @@ fn is_addressed_locally(request: &Request<Incoming>) -> bool {
 }
 
 /// Without a token the API can only be read.
-fn refused(worker: &Worker, request: &Request<Incoming>) -> Option<Answer> {
+fn refused(worker: &EndpointState, request: &Request<Incoming>) -> Option<Reply> {
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
     let Some(token) = &worker.token else {
         return (request.method() != Method::GET).then(|| {
-            Answer::error(
+            Reply::error(
                 StatusCode::FORBIDDEN,
                 "without a token the API can only be read",
                 Some("Set a token (--token, BUGLE_TOKEN, or token in the worker's file), and send it."),
@@ -351,7 +352,7 @@ fn refused(worker: &Worker, request: &Request<Incoming>) -> Option<Answer> {
     // hashes, so that the time of the comparison tells nothing about the token
     match given.is_some_and(|given| Sha256::digest(given.trim()) == Sha256::digest(token)) {
         true => None,
-        false => Some(Answer::error(
+        false => Some(Reply::error(
             StatusCode::UNAUTHORIZED,
             "the token is missing or wrong",
             Some("Send the header Authorization: Bearer TOKEN."),
@@ -359,13 +360,13 @@ fn refused(worker: &Worker, request: &Request<Incoming>) -> Option<Answer> {
     }
 }
 
-async fn call_api(worker: &Worker, request: Request<Incoming>) -> Answer {
+async fn call_api(worker: &EndpointState, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
     let body = tokio::time::timeout(REQUEST_TIMEOUT, Limited::new(body, LARGEST_BODY).collect());
     let body = match body.await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(_)) => return Answer::error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", None),
-        Err(_) => return Answer::error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time", None),
+        Ok(Err(_)) => return Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", None),
+        Err(_) => return Reply::error(StatusCode::REQUEST_TIMEOUT, "the body did not come in time", None),
     };
     api::answer(
         &worker.pool,
@@ -394,10 +395,18 @@ mod tests {
         let error = check_address(at("0.0.0.0:9187"), false).unwrap_err();
         assert!(error.to_string().contains("no token is set"), "{error}");
     }
-    fn worker() -> Arc<Worker> {
+    fn worker() -> Arc<EndpointState> {
         let nowhere = Target::parse("host=/nowhere user=nobody").unwrap();
         let pool = connect::pool(&nowhere, "test", 1).unwrap();
-        Arc::new(Worker::new("test", "here", &[], Arc::default(), || 0, pool, None))
+        Arc::new(EndpointState::new(
+            "test",
+            "here",
+            &[],
+            Arc::default(),
+            || 0,
+            pool,
+            None,
+        ))
     }
 
     #[tokio::test]

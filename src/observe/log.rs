@@ -26,8 +26,8 @@ pub struct Logging {
     _exporter: Option<crate::observe::trace::Exporter>,
 }
 
-/// Start logging to stderr, and exporting spans if that is built in and asked for. Does nothing if the program already logs in a
-/// way of its own.
+/// Start logging to stderr, and exporting spans if that is built in and asked for. Does nothing if the program already
+/// logs in a way of its own.
 ///
 /// # Errors
 /// If the environment asks for an export that cannot be.
@@ -73,8 +73,8 @@ const QUIET: [&str; 8] = [
     "opentelemetry",
 ];
 
-/// Libraries are heard only when they are named: the driver's debug log shows the parameters of every statement, and with
-/// them payloads and results.
+/// Libraries are heard only when they are named: the driver's debug log shows the parameters of every statement, and
+/// with them payloads and results.
 fn filter(level: &str) -> EnvFilter {
     let quiet = QUIET
         .into_iter()

@@ -1,5 +1,5 @@
-//! What a worker can be asked while it runs: what it did (tallies), whether it is well (health), and the endpoints that say
-//! so.
+//! What a worker can be asked while it runs: what it did (tallies), whether it is well (health), and the endpoints that
+//! say so.
 
 mod api;
 mod health;
@@ -13,7 +13,7 @@ pub mod trace;
 use std::time::Duration;
 
 pub use health::Health;
-pub use listen::{Worker as Told, bind, check_address, listen};
+pub use listen::{EndpointState, bind, check_address, listen};
 pub use metrics::{Kind, METRICS, Metric};
 pub use tally::{Ending, Tallies, time};
 

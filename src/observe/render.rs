@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::listen::Worker;
+use super::listen::EndpointState;
 use super::metrics::{METRICS, Metric, of_gauge};
 use super::tally::{BOUNDS, Ending, Histogram};
 use crate::db::calls::Gauge;
 
 /// The page: all metrics of this worker, and with `gauges` those of the database.
-pub fn page(worker: &Worker, gauges: &[Gauge]) -> String {
+pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
     let mut page = Page::default();
     let health = &worker.observed.health;
     let tallies = &worker.observed.tallies;

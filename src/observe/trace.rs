@@ -12,7 +12,8 @@ pub use otlp::Exporter;
 /// The header of a job, and of a request, that says which trace it belongs to.
 pub const HEADER: &str = "traceparent";
 
-/// `00-<trace>-<parent>-<flags>`, in lower-case hexadecimal, neither of them zero. Whatever else is there is nobody's trace.
+/// `00-<trace>-<parent>-<flags>`, in lower-case hexadecimal, neither of them zero. Whatever else is there is nobody's
+/// trace.
 pub fn parent(text: &str) -> Option<&str> {
     let parts: Vec<&str> = text.split('-').collect();
     let [version, trace, parent, flags] = parts[..] else {
@@ -31,8 +32,8 @@ pub fn parent(text: &str) -> Option<&str> {
     fits.then_some(text)
 }
 
-/// What the executor of a job passes on to whomever it calls: where it is itself, if somebody is told, else the trace it was
-/// enqueued in.
+/// What the executor of a job passes on to whomever it calls: where it is itself, if somebody is told, else the trace
+/// it was enqueued in.
 pub fn onward(context: &Context) -> Option<String> {
     current().or_else(|| context.traceparent().map(String::from))
 }

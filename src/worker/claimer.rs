@@ -1,8 +1,5 @@
-//! The claimer: takes jobs for free slots, on the one connection that proves the worker's life, listens and holds
+//! The claimer: takes jobs for free slots, on the connection that proves that the worker is alive, listens and holds
 //! bells.
-
-mod catch;
-mod orders;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Notification;
 use tokio_util::sync::CancellationToken;
 
-use crate::db::calls::{self, Claimed, QueueRequest};
+use crate::db::calls::{self, Claimed, ClaimedRows, QueueRequest};
 use crate::db::connect::{Notifications, Session};
 use crate::error::Result;
 use crate::job::HeldJob;
@@ -22,22 +19,21 @@ use crate::worker::Identity;
 use crate::worker::background_scan::BackgroundScans;
 use crate::worker::crew::Crew;
 use crate::worker::lane::{Lane, Mode};
-use crate::worker::reconcile::Claims;
-pub use catch::Catch;
-pub use orders::Orders;
+use crate::worker::orders::Orders;
+use crate::worker::reconcile::{ClaimCounter, ClaimUnderWay};
 
-/// Where the keeper hears of jobs that are due before it looks again: see `bugle.expect`.
+/// Where the keeper is told of jobs that are due before its next heartbeat: see `bugle.expect`.
 const KEEPER_CHANNEL: &str = "bugle_keeper";
 
 /// How long an executor whose job was cancelled may take to stop by itself.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// Things said to the claimer from within the worker.
+/// What the keeper tells the claimer.
 pub enum Hint {
     /// These queues have work.
-    Look(Vec<String>),
-    /// This worker became the keeper or its deputy, and must hear what is due soon; or it ceased to be.
-    HearDue(bool),
+    HasWork(Vec<String>),
+    /// This worker became the keeper or its deputy, and must be told which jobs are due soon; or it ceased to be.
+    ListenForDue(bool),
 }
 
 /// Why the claimer returned.
@@ -53,24 +49,77 @@ pub enum Stopped {
 
 /// Claims for the crew until it is stopped. Lives longer than a connection; [`Claimer::run`] takes one.
 pub struct Claimer {
-    pub lanes: Vec<Lane>,
-    pub crew: Arc<Crew>,
-    pub hints: mpsc::UnboundedReceiver<Hint>,
-    /// The keeper's chores are due: somebody is expected before the keeper would look.
-    pub keeper_called: Arc<Notify>,
-    /// Counted, so that whoever looks for forgotten jobs knows what may still come.
-    pub claims: Arc<Claims>,
-    pub background_scans: BackgroundScans,
-    pub hears_due: bool,
-    pub until_empty: bool,
-    /// What was claimed while others were started.
-    pub ahead: Option<Catch>,
+    lanes: Vec<Lane>,
+    crew: Arc<Crew>,
+    background_scans: BackgroundScans,
+    hints: mpsc::UnboundedReceiver<Hint>,
+    /// Notified when a job is due before the keeper's next heartbeat.
+    keeper_called: Arc<Notify>,
+    claims: Arc<ClaimCounter>,
+    listens_for_due: bool,
+    until_empty: bool,
+    /// What was claimed while other jobs were started.
+    ahead: Option<ClaimedBatch>,
     /// The lane that was asked first when there was too little room for all.
-    pub first_lane: usize,
-    pub orders: Orders,
+    first_lane: usize,
+    orders: Orders,
+}
+
+/// The reply to a claim, and what was asked for.
+struct ClaimedBatch {
+    requests: Vec<QueueRequest>,
+    rows: ClaimedRows,
+    asked_at: Instant,
+    answered_at: Instant,
+    under_way: ClaimUnderWay,
+}
+
+impl ClaimedBatch {
+    async fn claim(
+        requests: Vec<QueueRequest>,
+        session: &Session,
+        me: Identity,
+        under_way: ClaimUnderWay,
+    ) -> Result<ClaimedBatch> {
+        let asked_at = Instant::now();
+        let rows = calls::claim(session, me, &requests).await?;
+        Ok(ClaimedBatch {
+            requests,
+            rows,
+            asked_at,
+            answered_at: Instant::now(),
+            under_way,
+        })
+    }
 }
 
 impl Claimer {
+    pub fn new(
+        queues: &[(String, u32)],
+        crew: Arc<Crew>,
+        background_scans: BackgroundScans,
+        hints: mpsc::UnboundedReceiver<Hint>,
+        keeper_called: Arc<Notify>,
+        claims: Arc<ClaimCounter>,
+        until_empty: bool,
+    ) -> Self {
+        let now = Instant::now();
+        let lanes = queues.iter().map(|(queue, slots)| Lane::new(queue, *slots, now));
+        Claimer {
+            lanes: lanes.collect(),
+            crew,
+            background_scans,
+            hints,
+            keeper_called,
+            claims,
+            listens_for_due: false,
+            until_empty,
+            ahead: None,
+            first_lane: 0,
+            orders: Orders::default(),
+        }
+    }
+
     /// Claim on this session until shutdown, or until it breaks.
     ///
     /// # Errors
@@ -82,8 +131,8 @@ impl Claimer {
         notifications: &mut Notifications,
         shutdown: &CancellationToken,
     ) -> Result<Stopped> {
-        self.take_up_posts(session, me).await?;
-        // told before it listened
+        self.begin_session(session, me).await?;
+        // it may have been ordered before it listened
         if calls::should_drain(session, me).await? {
             shutdown.cancel();
         }
@@ -94,13 +143,13 @@ impl Claimer {
                 return Ok(Stopped::ByShutdown);
             }
             while let Ok(notification) = notifications.try_recv() {
-                self.heard(&notification);
+                self.notified(&notification);
             }
-            if self.obey(session, me).await? {
+            if self.follow_orders(session, me).await? {
                 shutdown.cancel();
                 continue;
             }
-            if self.look(session, me).await? {
+            if self.poll(session, me).await? {
                 continue;
             }
             if self.until_empty && self.is_empty() {
@@ -110,46 +159,57 @@ impl Claimer {
             if !self.until_empty && self.fall_asleep(session, me).await? {
                 continue;
             }
-            let next_background = self.start_background_scans(me);
-            // without room there is nothing to look for until some is made
-            let now = Instant::now();
-            let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
-            let next_room = self.crew.observed.health.throttle.changes_at(now);
-            let next_look = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_poll).min();
+            self.start_background_scans(me);
+            let next_event = self.next_event();
             tokio::select! {
                 notification = notifications.recv() => match notification {
-                    Some(notification) => self.heard(&notification),
+                    Some(notification) => self.notified(&notification),
                     None => return Ok(Stopped::Disconnected),
                 },
                 Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
                 () = self.crew.freed() => {}
-                () = sleep_until(next_look) => {}
-                () = sleep_until(next_room) => {}
-                () = sleep_until(next_background) => {}
-                () = sleep_until(self.orders.next_check()) => {}
-                Some(report) = self.background_scans.ended() => {
-                    let lane = self.lane_mut(&report.queue);
-                    lane.background_scan_ended(report.found, report.took, Instant::now());
+                () = sleep_until(next_event) => {}
+                Some(scan) = self.background_scans.ended() => {
+                    let lane = self.lane_mut(&scan.queue);
+                    lane.background_scan_ended(scan.found, scan.took, Instant::now());
                 }
                 () = shutdown.cancelled() => {}
             }
         }
     }
 
-    async fn take_up_posts(&mut self, session: &Session, me: Identity) -> Result<()> {
+    async fn begin_session(&mut self, session: &Session, me: Identity) -> Result<()> {
         let queues: Vec<String> = self.lanes.iter().map(|lane| lane.queue.clone()).collect();
         let (bells, own) = calls::channels(session, me, &queues).await?;
         for (lane, channel) in self.lanes.iter_mut().zip(bells) {
             lane.reset(channel, Instant::now());
         }
         calls::listen(session, &own).await?;
-        if self.hears_due {
+        if self.listens_for_due {
             self.listen_for_due(session).await?;
         }
         Ok(())
     }
 
-    /// What was announced before anybody listened was not heard: the keeper looks once more afterwards.
+    /// When there is something to do even if nothing happens until then.
+    fn next_event(&self) -> Option<Instant> {
+        let now = Instant::now();
+        // without room there is nothing to poll for until some is made
+        let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
+        let polls = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_poll);
+        let scans = self
+            .lanes
+            .iter()
+            .filter_map(|lane| Some(lane.next_background_scan()?.0));
+        let more_room = self.crew.observed.health.throttle.changes_at(now);
+        polls
+            .chain(scans)
+            .chain(more_room)
+            .chain(self.orders.next_check())
+            .min()
+    }
+
+    /// A job that was announced before we listened was missed: the keeper checks once more afterwards.
     async fn listen_for_due(&self, session: &Session) -> Result<()> {
         calls::listen(session, KEEPER_CHANNEL).await?;
         self.keeper_called.notify_one();
@@ -158,18 +218,18 @@ impl Claimer {
 
     async fn take_hint(&mut self, session: &Session, hint: Hint) -> Result<()> {
         match hint {
-            Hint::Look(queues) => {
+            Hint::HasWork(queues) => {
                 for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
                     lane.wake(Instant::now());
                 }
                 Ok(())
             }
-            Hint::HearDue(true) => {
-                self.hears_due = true;
+            Hint::ListenForDue(true) => {
+                self.listens_for_due = true;
                 self.listen_for_due(session).await
             }
-            Hint::HearDue(false) => {
-                self.hears_due = false;
+            Hint::ListenForDue(false) => {
+                self.listens_for_due = false;
                 calls::unlisten(session, KEEPER_CHANNEL).await
             }
         }
@@ -181,28 +241,28 @@ impl Claimer {
         calls::stand_down(session, &queues, &modes).await
     }
 
-    /// Claim for every lane whose time it is, and start what came. False if there was none.
+    /// Claim for every lane whose time it is, and start the jobs that came. False if it was no lane's time.
     ///
-    /// While jobs are started the next claim is under way, if there is room for more: else the database would wait for
-    /// us, and then we for it.
-    async fn look(&mut self, session: &Session, me: Identity) -> Result<bool> {
-        let catch = match self.ahead.take() {
-            Some(catch) => catch,
+    /// While jobs are started the next claim is under way, if there is room for more. Otherwise the database would wait
+    /// for us, and then we for it.
+    async fn poll(&mut self, session: &Session, me: Identity) -> Result<bool> {
+        let batch = match self.ahead.take() {
+            Some(batch) => batch,
             None => match self.requests() {
                 None => return Ok(false),
-                Some(requests) => Catch::of(requests, session, me, self.claims.ask()).await?,
+                Some(requests) => ClaimedBatch::claim(requests, session, me, self.claims.ask()).await?,
             },
         };
-        self.note(&catch)?;
+        self.note(&batch)?;
         let Some(requests) = self.requests() else {
-            self.start(session, me, catch).await?;
+            self.start(session, me, batch).await?;
             return Ok(true);
         };
-        let next = Catch::of(requests, session, me, self.claims.ask());
+        let next = ClaimedBatch::claim(requests, session, me, self.claims.ask());
         let started = async {
             // the request leaves first
             tokio::task::yield_now().await;
-            self.start(session, me, catch).await
+            self.start(session, me, batch).await
         };
         let (next, started) = tokio::join!(next, started);
         self.ahead = Some(next?);
@@ -234,7 +294,7 @@ impl Claimer {
         Some(most.saturating_sub(running))
     }
 
-    /// What is left is shared among the lanes, the first of them another one each time.
+    /// Share the room among the lanes, each time with another one first.
     fn limited_requests(&mut self, mut room: usize, now: Instant) -> Vec<QueueRequest> {
         self.first_lane = (self.first_lane + 1) % self.lanes.len();
         let (before, after) = self.lanes.split_at_mut(self.first_lane);
@@ -255,21 +315,21 @@ impl Claimer {
     }
 
     /// Tell the lanes what was claimed for them.
-    fn note(&mut self, catch: &Catch) -> Result<()> {
-        let took = catch.answered_at - catch.asked_at;
+    fn note(&mut self, batch: &ClaimedBatch) -> Result<()> {
+        let took = batch.answered_at - batch.asked_at;
         observe::time(&self.crew.observed.tallies.claims, took);
-        for request in &catch.requests {
-            let share = catch.answer.of(&request.queue)?;
+        for request in &batch.requests {
+            let share = batch.rows.of(&request.queue)?;
             let lane = self.lane_mut(&request.queue);
-            lane.claimed(request, share, catch.asked_at, catch.answered_at);
+            lane.claimed(request, share, batch.asked_at, batch.answered_at);
             lane.running().fetch_add(share.count, Ordering::AcqRel);
         }
         Ok(())
     }
 
     /// Hand the jobs to the crew, in order.
-    async fn start(&mut self, session: &Session, me: Identity, catch: Catch) -> Result<()> {
-        let claimed = self.take(catch)?;
+    async fn start(&mut self, session: &Session, me: Identity, batch: ClaimedBatch) -> Result<()> {
+        let claimed = self.take(batch)?;
         for claimed in self.fetch_payloads(session, me, claimed).await? {
             let running = self.lane_mut(claimed.queue()).running().clone();
             match claimed.job {
@@ -280,11 +340,11 @@ impl Claimer {
         Ok(())
     }
 
-    /// From here on they are ours to account for, whatever fails.
-    fn take(&self, catch: Catch) -> Result<Vec<Claimed>> {
-        let claimed = catch.answer.read()?;
+    /// From here on the crew is responsible for these jobs, whatever fails.
+    fn take(&self, batch: ClaimedBatch) -> Result<Vec<Claimed>> {
+        let claimed = batch.rows.read()?;
         self.crew.take(claimed.iter().map(Claimed::held));
-        drop(catch.under_way);
+        drop(batch.under_way);
         Ok(claimed)
     }
 
@@ -322,11 +382,11 @@ impl Claimer {
         Ok(complete)
     }
 
-    /// What was claimed and will not be started.
+    /// Give back what was claimed ahead and will not be started.
     fn hand_back_ahead(&mut self) -> Result<()> {
-        if let Some(catch) = self.ahead.take() {
-            self.note(&catch)?;
-            let claimed = self.take(catch)?;
+        if let Some(batch) = self.ahead.take() {
+            self.note(&batch)?;
+            let claimed = self.take(batch)?;
             self.hand_back(claimed);
         }
         Ok(())
@@ -339,21 +399,17 @@ impl Claimer {
         }
     }
 
-    /// For every lane whose time it is. Returns when the next is due.
-    fn start_background_scans(&mut self, me: Identity) -> Option<Instant> {
+    /// For every lane whose time it is.
+    fn start_background_scans(&mut self, me: Identity) {
         let now = Instant::now();
-        let mut next = None;
         for lane in &mut self.lanes {
-            match lane.next_background_scan() {
-                Some((due, most)) if due <= now => {
-                    self.background_scans.start(me, &lane.queue, most);
-                    lane.background_scan_started();
-                }
-                Some((due, _)) => next = Some(next.map_or(due, |next: Instant| next.min(due))),
-                None => {}
+            if let Some((due, most)) = lane.next_background_scan()
+                && due <= now
+            {
+                self.background_scans.start(me, &lane.queue, most);
+                lane.background_scan_started();
             }
         }
-        next
     }
 
     /// Ask for the bells of lanes that found nothing. False if no lane wants to sleep.
@@ -367,7 +423,7 @@ impl Claimer {
         if queues.is_empty() {
             return Ok(false);
         }
-        // Listen first: a bell rung before anyone listens is not heard.
+        // listen first: a bell that is rung before anyone listens is not heard
         for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
             if !lane.bell.is_heard {
                 calls::listen(session, &lane.bell.channel).await?;
@@ -388,18 +444,15 @@ impl Claimer {
         Ok(true)
     }
 
-    /// A notification is a hint: any login of the database can send one. Looking for work finds out whether there is
-    /// any; what an operator ordered is looked up before it is done.
-    fn heard(&mut self, notification: &Notification) {
+    /// A notification is a hint: any login of the database can send one. A poll finds out whether there is work; orders
+    /// of an operator are looked up before they are followed.
+    fn notified(&mut self, notification: &Notification) {
         let now = Instant::now();
-        let message = notification.payload();
-        if notification.channel() == KEEPER_CHANNEL {
+        let (channel, message) = (notification.channel(), notification.payload());
+        let mut lanes = self.lanes.iter_mut();
+        if channel == KEEPER_CHANNEL {
             self.keeper_called.notify_one();
-        } else if let Some(lane) = self
-            .lanes
-            .iter_mut()
-            .find(|lane| lane.bell.channel == notification.channel())
-        {
+        } else if let Some(lane) = lanes.find(|lane| lane.bell.channel == channel) {
             lane.wake(now);
         } else if let Some(job) = message.strip_prefix("cancel ") {
             if let Some(held) = parse_held(job).filter(|held| self.crew.is_running(*held)) {
@@ -416,9 +469,9 @@ impl Claimer {
         }
     }
 
-    /// Look up what was heard, and stop what was cancelled: it is in history already, only its executor is left. True
-    /// if this worker is to drain.
-    async fn obey(&mut self, session: &Session, me: Identity) -> Result<bool> {
+    /// Look up what was ordered, and stop the executors of cancelled jobs, which are in history already. True if this
+    /// worker is to drain.
+    async fn follow_orders(&mut self, session: &Session, me: Identity) -> Result<bool> {
         let Some((jobs, drain)) = self.orders.take(Instant::now()) else {
             return Ok(false);
         };
@@ -429,10 +482,9 @@ impl Claimer {
         for verdict in &cancelled {
             self.crew.fence(verdict.held(), CANCEL_GRACE);
         }
-        let should_drain = drain && calls::should_drain(session, me).await?;
-        self.orders
-            .checked(should_drain || !cancelled.is_empty(), Instant::now());
-        Ok(should_drain)
+        let drain = drain && calls::should_drain(session, me).await?;
+        self.orders.checked(drain || !cancelled.is_empty(), Instant::now());
+        Ok(drain)
     }
 
     fn is_empty(&self) -> bool {

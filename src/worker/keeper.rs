@@ -1,4 +1,5 @@
-//! The heartbeat, and the chores of whoever is keeper: promote what is due, rescue what was lost, keep up history.
+//! The heartbeat, and the maintenance that the keeper does: promote jobs that are due, rescue lost ones, keep up
+//! history.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,27 +9,28 @@ use tokio::sync::{Notify, mpsc};
 use crate::db::calls::{self, Pulse};
 use crate::db::connect::{Link, Session};
 use crate::error::Result;
+use crate::job::HeldJob;
 use crate::observe::REPORT_EVERY;
 use crate::worker::claimer::Hint;
 use crate::worker::crew::Crew;
-use crate::worker::reconcile::{Claims, Forgotten};
+use crate::worker::reconcile::{ClaimCounter, Reconciler};
 
 /// How long the executor of a lost job may take to notice that it should stop.
 const FENCE_GRACE: Duration = Duration::from_secs(5);
-/// The least pause between two promotions that were called for: anyone who can connect can call.
+/// The shortest pause between two promotions that were called for: anyone who can connect can call.
 const PROMOTE_PAUSE: Duration = Duration::from_millis(5);
-/// When something is overdue and was not promoted, somebody else has it locked.
+/// The pause when a job is overdue and could not be promoted, because another session has it locked.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(50);
 
-/// One worker's pulse.
+/// One worker's heartbeat.
 pub struct Keeper {
     pub crew: Arc<Crew>,
     pub link: Arc<Link>,
     pub hints: mpsc::UnboundedSender<Hint>,
     /// Told by the claimer when a job is due soon.
     pub called: Arc<Notify>,
-    /// What the claimer has under way.
-    pub claims: Arc<Claims>,
+    /// The claims that are under way.
+    pub claims: Arc<ClaimCounter>,
     /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend
     /// on it.
     pub safety_poll: Duration,
@@ -38,14 +40,14 @@ impl Keeper {
     /// Beat until dropped.
     pub async fn run(self) {
         let mut has_role = false;
-        let mut forgotten = Forgotten::new(self.claims.clone());
+        let mut reconciler = Reconciler::new(self.claims.clone());
         let mut reported = Instant::now();
         let mut next_beat = Instant::now();
         let mut next_due: Option<Instant> = None;
         let mut promoted = Instant::now();
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next_beat.into()) => match self.beat(&mut forgotten).await {
+                () = tokio::time::sleep_until(next_beat.into()) => match self.beat(&mut reconciler).await {
                     Ok(pulse) => {
                         self.crew.observed.health.answered(&pulse.role);
                         let now = Instant::now();
@@ -58,7 +60,7 @@ impl Keeper {
                         if has_role != (pulse.role != "none") {
                             has_role = !has_role;
                             tracing::debug!(event = "role", role = pulse.role);
-                            let _ = self.hints.send(Hint::HearDue(has_role));
+                            let _ = self.hints.send(Hint::ListenForDue(has_role));
                         }
                     }
                     Err(error) => {
@@ -87,7 +89,7 @@ impl Keeper {
         }
     }
 
-    async fn beat(&self, forgotten: &mut Forgotten) -> Result<Pulse> {
+    async fn beat(&self, reconciler: &mut Reconciler) -> Result<Pulse> {
         self.crew.observed.health.tried();
         let session = self.link.session().await?;
         let running = self.crew.held_jobs();
@@ -96,9 +98,9 @@ impl Keeper {
             self.fence_if_still_held(verdict.held());
         }
         if !pulse.has_work.is_empty() {
-            let _ = self.hints.send(Hint::Look(pulse.has_work.clone()));
+            let _ = self.hints.send(Hint::HasWork(pulse.has_work.clone()));
         }
-        forgotten.look(&session, &self.crew).await?;
+        reconciler.reconcile(&session, &self.crew).await?;
         for trouble in &pulse.troubles {
             tracing::error!(event = "chore", trouble);
         }
@@ -108,7 +110,7 @@ impl Keeper {
         Ok(pulse)
     }
 
-    /// What was done since the last time. Not worth an error.
+    /// Report what was done since the last time. Not worth an error.
     async fn report(&self) {
         if let Ok(session) = self.link.session().await {
             self.crew.observed.report(&session, self.crew.identity()).await;
@@ -117,7 +119,7 @@ impl Keeper {
 
     /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are
     /// stopped.
-    fn fence_if_still_held(&self, held: crate::job::HeldJob) {
+    fn fence_if_still_held(&self, held: HeldJob) {
         if self.crew.is_running(held) {
             self.crew.fence(held, FENCE_GRACE);
         }

@@ -1,9 +1,9 @@
-//! Jobs that the database says this worker runs, and that it does not know of: found, and given back.
+//! Reconciling: jobs that the database says this worker runs, and that it does not know of, are found and given back.
 //!
 //! There are few ways to such a job. A claim was committed by the server after the worker had lost that connection and
-//! come back by another; the end of a job was refused, because its claim had been undone by a crash, just before that
-//! claim was taken up again by `bugle.attach`; an answer could not be read. The worker is alive, so nobody would rescue
-//! them.
+//! come back by another; the outcome of a job was refused, because its claim had been undone by a crash, just before
+//! that claim was taken up again by `bugle.attach`; the reply to a claim could not be read. The worker is alive, so no
+//! rescue would find them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,19 +21,19 @@ const AFTER_CLAIMS: Duration = Duration::from_secs(5);
 /// How often to compare anyway.
 const WHEN_IDLE: Duration = Duration::from_secs(60);
 
-/// How many claims were asked for, and how many of those are settled: what they brought is among the jobs the crew
-/// answers for, or will never be.
+/// How many claims were asked for, and how many of those are settled: the crew knows the jobs they brought, or never
+/// will.
 #[derive(Default)]
-pub struct Claims {
+pub struct ClaimCounter {
     asked: AtomicU64,
     settled: AtomicU64,
 }
 
-impl Claims {
+impl ClaimCounter {
     /// A claim is about to be asked for. It is settled when this is dropped.
-    pub fn ask(self: &Arc<Self>) -> UnderWay {
+    pub fn ask(self: &Arc<Self>) -> ClaimUnderWay {
         self.asked.fetch_add(1, Ordering::AcqRel);
-        UnderWay(self.clone())
+        ClaimUnderWay(self.clone())
     }
 
     fn asked(&self) -> u64 {
@@ -46,27 +46,27 @@ impl Claims {
 }
 
 /// A claim that was asked for and is not settled.
-pub struct UnderWay(Arc<Claims>);
+pub struct ClaimUnderWay(Arc<ClaimCounter>);
 
-impl Drop for UnderWay {
+impl Drop for ClaimUnderWay {
     fn drop(&mut self) {
         self.0.settled.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// Compares what the crew answers for with what the database thinks.
-pub struct Forgotten {
-    claims: Arc<Claims>,
-    /// What the crew did not know of when it was last compared: an answer may have been on its way.
+/// Compares the jobs that the crew knows with those that the database says this worker runs.
+pub struct Reconciler {
+    claims: Arc<ClaimCounter>,
+    /// Jobs the crew did not know when they were last compared: the reply to a claim may have been on its way.
     suspects: Vec<HeldJob>,
     /// Claims that had been asked for by then.
     asked: u64,
     compared: Instant,
 }
 
-impl Forgotten {
-    pub fn new(claims: Arc<Claims>) -> Self {
-        Forgotten {
+impl Reconciler {
+    pub fn new(claims: Arc<ClaimCounter>) -> Self {
+        Reconciler {
             claims,
             suspects: Vec::new(),
             asked: 0,
@@ -74,11 +74,11 @@ impl Forgotten {
         }
     }
 
-    /// Compare if it is time to, and give back what is certain to be forgotten. Called with every heartbeat.
+    /// Compare if it is time to, and give back jobs that are certain to be unknown. Called with every heartbeat.
     ///
     /// # Errors
     /// If the database cannot be asked. It is asked again the next time.
-    pub async fn look(&mut self, session: &Session, crew: &Crew) -> Result<()> {
+    pub async fn reconcile(&mut self, session: &Session, crew: &Crew) -> Result<()> {
         self.give_back(crew);
         let every = if self.claims.asked() == self.asked {
             WHEN_IDLE
@@ -94,7 +94,8 @@ impl Forgotten {
         Ok(())
     }
 
-    /// A suspect that is not known once every claim is settled that was asked for when it was seen will never be.
+    /// A suspect that the crew does not know once every claim is settled that had been asked for when it was seen will
+    /// never be known.
     fn give_back(&mut self, crew: &Crew) {
         if self.suspects.is_empty() || self.claims.settled() < self.asked {
             return;

@@ -4,9 +4,11 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Environment;
+use crate::config::{Environment, environment};
+use crate::observe::Observed;
 
 /// Tell the service manager, if there is one.
 pub fn tell(environment: Environment, state: &str) {
@@ -35,10 +37,23 @@ fn send(address: &str, state: &str) -> std::io::Result<()> {
 }
 
 /// How often the watchdog wants to hear: half of the time after which it acts. None without one, or if it is another's.
-pub fn watchdog(environment: Environment) -> Option<Duration> {
+fn watchdog(environment: Environment) -> Option<Duration> {
     let mine = environment("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
     let micros: u64 = environment("WATCHDOG_USEC")?.parse().ok()?;
     (mine && micros > 0).then(|| Duration::from_micros(micros / 2))
+}
+
+/// Tell the watchdog that the worker is alive, as long as its parts move: one that is stuck is better started again.
+pub async fn feed_watchdog(observed: Arc<Observed>) {
+    let Some(every) = watchdog(&environment) else {
+        return;
+    };
+    loop {
+        if observed.health.is_alive() {
+            tell(&environment, "WATCHDOG=1");
+        }
+        tokio::time::sleep(every).await;
+    }
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
 
 /// A worker process: a row of `bugle.workers`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Worker {
+pub struct WorkerLine {
     /// Its number.
     pub id: i64,
     /// The name it was started with.
@@ -129,7 +129,7 @@ pub struct Worker {
 ///
 /// # Errors
 /// If the database cannot be asked.
-pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worker>> {
+pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<WorkerLine>> {
     let rows = client
         .ask(
             "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.running, \
@@ -142,7 +142,7 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
         .await?;
     rows.iter()
         .map(|row| {
-            Ok(Worker {
+            Ok(WorkerLine {
                 id: row.try_get("id")?,
                 name: row.try_get("name")?,
                 host: row.try_get("host")?,

@@ -20,7 +20,7 @@ use crate::error::Result;
 
 pub use crate::admin::doctor::{Finding, Level, doctor};
 pub use families::{Relative, Relatives, WorkflowJob, relatives, workflow};
-pub use fleet::{Queue, Worker, queues, workers};
+pub use fleet::{Queue, WorkerLine, queues, workers};
 pub use jobs::{Attempt, Filter, Job, JobLine, attempts, job, jobs};
 pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};
 pub use schedules::{

@@ -25,17 +25,17 @@ pub struct Stage {
     name: String,
     password: String,
     folder: PathBuf,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerProcess>,
     /// The schema's roles belong to the whole server. Those that were not there before go again.
     new_roles: Vec<&'static str>,
 }
 
-pub struct Worker {
+pub struct WorkerProcess {
     pub name: &'static str,
     process: Child,
 }
 
-impl Worker {
+impl WorkerProcess {
     fn signal(&self, signal: Signal) -> Result<()> {
         let id = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Ok(kill_process(id.context("the worker has ended by itself")?, signal)?)
@@ -137,7 +137,7 @@ impl Stage {
             .kill_on_drop(true)
             .spawn()
             .context("could not start a worker")?;
-        self.workers.push(Worker { name, process });
+        self.workers.push(WorkerProcess { name, process });
         Ok(())
     }
 

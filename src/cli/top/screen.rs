@@ -8,8 +8,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
-use crate::admin::operate::Post;
-use crate::admin::read::{JobLine, Queue, Worker};
+use crate::admin::operate::FleetVerb;
+use crate::admin::read::{JobLine, Queue, WorkerLine};
 use crate::cli::output::{age, one_line, span};
 use crate::job::JobId;
 
@@ -18,7 +18,7 @@ use crate::job::JobId;
 pub struct Seen {
     pub now: SystemTime,
     pub queues: Vec<Queue>,
-    pub workers: Vec<Worker>,
+    pub workers: Vec<WorkerLine>,
     pub running: Vec<JobLine>,
     pub failed: Vec<JobLine>,
 }
@@ -28,7 +28,7 @@ pub struct Seen {
 pub enum Act {
     Nothing,
     Quit,
-    Order(Post, String),
+    Order(FleetVerb, String),
     Cancel(JobId),
     Restart(JobId),
 }
@@ -106,17 +106,17 @@ impl Screen {
             (Pane::Queues, 'p' | 'r') => {
                 let name = &seen.queues.get(at)?.queue;
                 let (word, post) = match letter {
-                    'p' => ("pause", Post::PauseQueue),
-                    _ => ("resume", Post::ResumeQueue),
+                    'p' => ("pause", FleetVerb::PauseQueue),
+                    _ => ("resume", FleetVerb::ResumeQueue),
                 };
                 Some((format!("{word} queue {name}?"), Act::Order(post, name.clone())))
             }
             (Pane::Workers, 'p' | 'r' | 'd') => {
                 let worker = seen.workers.get(at)?;
                 let (word, post) = match letter {
-                    'p' => ("pause", Post::PauseWorker),
-                    'r' => ("resume", Post::ResumeWorker),
-                    _ => ("drain", Post::DrainWorker),
+                    'p' => ("pause", FleetVerb::PauseWorker),
+                    'r' => ("resume", FleetVerb::ResumeWorker),
+                    _ => ("drain", FleetVerb::DrainWorker),
                 };
                 let question = format!("{word} worker {} ({})?", worker.id, worker.name);
                 Some((question, Act::Order(post, worker.id.to_string())))

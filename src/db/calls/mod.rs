@@ -221,7 +221,7 @@ impl Claimed {
 }
 
 /// What a claim brought, not read yet: the next claim need not wait for that.
-pub struct Answer(Vec<Row>);
+pub struct ClaimedRows(Vec<Row>);
 
 /// What a claim brought of one queue.
 #[derive(Debug, Clone, Copy, Default)]
@@ -233,7 +233,7 @@ pub struct Share {
     pub is_serial: bool,
 }
 
-impl Answer {
+impl ClaimedRows {
     /// What came of a queue.
     pub fn of(&self, queue: &str) -> Result<Share> {
         let mut share = Share::default();
@@ -257,7 +257,7 @@ impl Answer {
     }
 }
 
-pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<Answer> {
+pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<ClaimedRows> {
     session
         .query(
             "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload, answer, \
@@ -265,7 +265,7 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
             &[&me.worker, &me.nonce, &requests],
         )
         .await
-        .map(Answer)
+        .map(ClaimedRows)
 }
 
 /// What the engine wrote must be there: an error here means that worker and schema do not fit. Everything else is decoded

@@ -1,4 +1,5 @@
-//! What of a certificate rustls does not say: which hash signed it, its common name, its time, whether it can be a root.
+//! What of a certificate rustls does not say: which hash signed it, its common name, its time, whether it can be a
+//! root.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Connection, Socket};
 
 use super::parameters::Parameters;
-use super::place::{Place, Wanted};
 use super::refusal::refusal;
+use super::server_address::{ServerAddress, Wanted};
 use super::target::Target;
 use super::tls::{Connector, Mode, Stream};
 
@@ -17,9 +17,9 @@ pub type Made = (Client, Connection<Socket, Stream<Socket>>);
 impl Target {
     /// For pools, which want the driver's own error.
     pub(super) async fn dial(&self, application_name: &str) -> Result<Made, (tokio_postgres::Error, String)> {
-        let mut places: Vec<&Place> = self.places.iter().collect();
+        let mut servers: Vec<&ServerAddress> = self.servers.iter().collect();
         if self.shuffled {
-            fastrand::shuffle(&mut places);
+            fastrand::shuffle(&mut servers);
         }
         let rounds = match self.wanted {
             Wanted::PreferStandby => vec![Wanted::Standby, Wanted::Any],
@@ -27,8 +27,8 @@ impl Target {
         };
         let mut last = None;
         for wanted in rounds {
-            for place in &places {
-                match self.try_place(place, wanted, application_name).await {
+            for server in &servers {
+                match self.try_server(server, wanted, application_name).await {
                     Ok(made) => return Ok(made),
                     // who is refused here would be refused elsewhere; who may come later might come to another now
                     Err(error)
@@ -36,21 +36,26 @@ impl Target {
                             .code()
                             .is_some_and(|code| !["57P03", "53300"].contains(&code.code())) =>
                     {
-                        return Err((error, place.to_string()));
+                        return Err((error, server.to_string()));
                     }
-                    Err(error) => last = Some((error, place.to_string())),
+                    Err(error) => last = Some((error, server.to_string())),
                 }
             }
         }
-        Err(last.expect("there is always a place"))
+        Err(last.expect("there is always a server"))
     }
 
-    async fn try_place(&self, place: &Place, wanted: Wanted, name: &str) -> Result<Made, tokio_postgres::Error> {
+    async fn try_server(
+        &self,
+        server: &ServerAddress,
+        wanted: Wanted,
+        name: &str,
+    ) -> Result<Made, tokio_postgres::Error> {
         let mut last = None;
-        for address in place.addresses().await? {
-            let at = Place {
-                address: address.or(place.address),
-                ..place.clone()
+        for address in server.addresses().await? {
+            let at = ServerAddress {
+                address: address.or(server.address),
+                ..server.clone()
             };
             match self.try_modes(&at, name).await {
                 Ok(made) if wanted.is(&made.1) => return Ok(made),
@@ -64,8 +69,8 @@ impl Target {
 
     /// `allow` and `prefer` have a second try, the other way. What a server says about a password counts more than that
     /// it would not have it the other way.
-    async fn try_modes(&self, place: &Place, name: &str) -> Result<Made, tokio_postgres::Error> {
-        let tries = match (&place.host, self.mode) {
+    async fn try_modes(&self, server: &ServerAddress, name: &str) -> Result<Made, tokio_postgres::Error> {
+        let tries = match (&server.host, self.mode) {
             (Host::Unix(_), _) | (_, Mode::Disable) => vec![SslMode::Disable],
             (_, Mode::Allow) => vec![SslMode::Disable, SslMode::Require],
             (_, Mode::Prefer) => vec![SslMode::Prefer, SslMode::Disable],
@@ -74,7 +79,7 @@ impl Target {
         let mut first: Option<tokio_postgres::Error> = None;
         for mode in tries {
             let tls = self.tls.as_ref().map(Connector::afresh);
-            match self.try_once(place, mode, tls.clone(), name).await {
+            match self.try_once(server, mode, tls.clone(), name).await {
                 Ok(made) => return Ok(made),
                 Err(error) => {
                     let is_about_login =
@@ -100,12 +105,12 @@ impl Target {
 
     async fn try_once(
         &self,
-        place: &Place,
+        server: &ServerAddress,
         mode: SslMode,
         tls: Option<Connector>,
         name: &str,
     ) -> Result<Made, tokio_postgres::Error> {
-        let mut config = self.config(place).expect("it was read once");
+        let mut config = self.config(server).expect("it was read once");
         config.application_name(name).ssl_mode(mode);
         // without TLS the connector is there for its type alone
         let tls = tls.unwrap_or_else(|| Connector::new(Mode::Allow, &Parameters::new()).expect("it reads no file"));

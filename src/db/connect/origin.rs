@@ -12,8 +12,8 @@ const PARTS: [(&str, &[(&str, &str)]); 4] = [
     ("user", &[("user", "PGUSER")]),
 ];
 
-/// Which part of the address is from where: `DATABASE_URL (host, dbname), PGUSER (user), default (port)`. No values: one of
-/// them may be a secret.
+/// Which part of the address is from where: `DATABASE_URL (host, dbname), PGUSER (user), default (port)`. No values:
+/// one of them may be a secret.
 pub fn origin(text: &str, given_by: &str, environment: Environment) -> Result<String> {
     let said = parameters::read(text)?;
     let service = parameters::service(&said, environment)?;

@@ -1,7 +1,7 @@
 //! What a connection string, the environment and the service file say, as libpq reads them. No I/O but those files.
 //!
-//! The order is libpq's: the string, then the service it names, then the environment, then the defaults. Values are never
-//! shown in an error: one of them may be the password.
+//! The order is libpq's: the string, then the service it names, then the environment, then the defaults. Values are
+//! never shown in an error: one of them may be the password.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

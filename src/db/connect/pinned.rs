@@ -1,5 +1,5 @@
-//! Settings that a role or a database can carry (`alter role … set`, `alter database … set`) and that would change what our
-//! statements do, set to what they are written for: for a session that is ours, or for one transaction.
+//! Settings that a role or a database can carry (`alter role … set`, `alter database … set`) and that would change what
+//! our statements do, set to what they are written for: for a session that is ours, or for one transaction.
 //!
 //! They are not startup parameters, because poolers reject those they do not know. A session that may be a pooler's
 //! is never changed beyond a transaction: the next client would be given it as we left it.
@@ -75,7 +75,8 @@ fn refuse_switched_off_triggers(said: &[SimpleQueryMessage]) -> Result<()> {
     }
 }
 
-/// Pin a session that runs statements of executors too. Their search_path, time zone and formats stay as the role has them.
+/// Pin a session that runs statements of executors too. Their search_path, time zone and formats stay as the role has
+/// them.
 pub(super) async fn pin_shared_session(client: &Client) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(&pin(STATEMENTS, false)).await
 }
@@ -155,8 +156,8 @@ fn pin(settings: &[(&str, &str)], local: bool) -> String {
 }
 
 /// Whether a pooler in between lends a session for one transaction at a time. Two connections that are both idle then
-/// share one, or one of them is given another each time. Each is asked twice in a row: a pooler that hands out its sessions
-/// in turn could otherwise give each of us always the same.
+/// share one, or one of them is given another each time. Each is asked twice in a row: a pooler that hands out its
+/// sessions in turn could otherwise give each of us always the same.
 ///
 /// # Errors
 /// If the server cannot be reached.

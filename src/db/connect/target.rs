@@ -13,7 +13,7 @@ use super::explain::{Where, explained};
 use super::origin::origin;
 use super::parameters::{self, Parameters};
 use super::passfile::Passfile;
-use super::place::{Place, Wanted, places, wanted};
+use super::server_address::{ServerAddress, Wanted, servers, wanted};
 use super::tls::{Connector, Mode};
 use crate::config::{Environment, environment};
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
 #[derive(Clone)]
 pub struct Target {
     parameters: Parameters,
-    pub(super) places: Vec<Place>,
+    pub(super) servers: Vec<ServerAddress>,
     pub(super) mode: Mode,
     pub(super) tls: Option<Connector>,
     pub(super) wanted: Wanted,
@@ -104,7 +104,7 @@ impl Target {
             .map(|path| Passfile::read(path.as_ref()))
             .unwrap_or_default();
         let target = Target {
-            places: places(&parameters, &passfile)?,
+            servers: servers(&parameters, &passfile)?,
             mode,
             tls: (mode != Mode::Disable)
                 .then(|| Connector::new(mode, &parameters))
@@ -119,7 +119,7 @@ impl Target {
             origin: None,
             parameters,
         };
-        target.config(&target.places[0])?;
+        target.config(&target.servers[0])?;
         Ok(target)
     }
 
@@ -158,7 +158,7 @@ impl Target {
 
     /// The folder of the socket, if the first server is on this machine.
     pub fn socket_folder(&self) -> Option<&PathBuf> {
-        match &self.places[0].host {
+        match &self.servers[0].host {
             Host::Unix(folder) => Some(folder),
             Host::Tcp(_) => None,
         }
@@ -189,7 +189,7 @@ impl Target {
         let (client, connection) = self
             .dial(application_name)
             .await
-            .map_err(|(error, place)| self.explained(error, &place))?;
+            .map_err(|(error, server)| self.explained(error, &server))?;
         if let Some(old) = connection
             .parameter("server_version")
             .filter(|version| is_too_old(version))
@@ -211,19 +211,19 @@ impl Target {
     }
 
     /// What the driver is told.
-    pub(super) fn config(&self, place: &Place) -> Result<Config> {
+    pub(super) fn config(&self, server: &ServerAddress) -> Result<Config> {
         let mut config = Config::new();
         config
             .user(self.user())
             .dbname(self.database())
-            .port(place.port)
+            .port(server.port)
             .connect_timeout(self.timeout);
-        match (&place.host, place.address) {
+        match (&server.host, server.address) {
             (Host::Unix(folder), _) => config.host_path(folder),
             (Host::Tcp(name), None) => config.host(name),
             (Host::Tcp(name), Some(address)) => config.host(name).hostaddr(address),
         };
-        if let Some(password) = &place.password {
+        if let Some(password) = &server.password {
             config.password(password);
         }
         if let Some(options) = self.parameters.get("options") {
@@ -266,9 +266,9 @@ impl Target {
     }
 
     /// An error of the driver while it connected, said for people.
-    pub(super) fn explained(&self, error: tokio_postgres::Error, place: &str) -> Error {
+    pub(super) fn explained(&self, error: tokio_postgres::Error, server: &str) -> Error {
         let at = Where {
-            place: place.to_owned(),
+            server: server.to_owned(),
             user: self.user().to_owned(),
             database: self.database().to_owned(),
             mode: self.mode,
@@ -280,9 +280,9 @@ impl Target {
 
     /// The same for a pool, which does not say which of the servers it was.
     pub(crate) fn explained_of_pool(&self, error: deadpool_postgres::PoolError) -> Error {
-        let places: Vec<String> = self.places.iter().map(Place::to_string).collect();
+        let servers: Vec<String> = self.servers.iter().map(ServerAddress::to_string).collect();
         match error {
-            deadpool_postgres::PoolError::Backend(error) => self.explained(error, &places.join(" or ")),
+            deadpool_postgres::PoolError::Backend(error) => self.explained(error, &servers.join(" or ")),
             other => Error::from(other),
         }
     }

@@ -1,8 +1,9 @@
 //! Statements without a name, for sessions that may not be ours: the caller's, or one that a pooler lends for a single
-//! transaction. A prepared statement with a name would outlive the call there, and meet another client's of the same name.
+//! transaction. A prepared statement with a name would outlive the call there, and meet another client's of the same
+//! name.
 //!
-//! Each call is one message and one round trip. The types of parameters come from their Rust types, and columns must have
-//! built-in types: the driver looks up all others by prepared statements with names.
+//! Each call is one message and one round trip. The types of parameters come from their Rust types, and columns must
+//! have built-in types: the driver looks up all others by prepared statements with names.
 
 use std::time::SystemTime;
 

@@ -76,7 +76,7 @@ fn what_changes_something_is_asked_for_first() {
     screen.press(KeyCode::Char('p'));
     assert_eq!(
         screen.press(KeyCode::Char('y')),
-        Act::Order(Post::PauseQueue, "bulk".into())
+        Act::Order(FleetVerb::PauseQueue, "bulk".into())
     );
 
     screen.press(KeyCode::Tab);
@@ -104,6 +104,6 @@ fn the_selection_stays_within_what_is_there() {
     screen.press(KeyCode::Char('p'));
     assert_eq!(
         screen.press(KeyCode::Char('y')),
-        Act::Order(Post::PauseQueue, "mail".into())
+        Act::Order(FleetVerb::PauseQueue, "mail".into())
     );
 }

@@ -10,21 +10,21 @@ fn target(text: &str) -> Result<Target> {
 
 #[test]
 fn each_host_has_its_port() {
-    let places = |text| {
+    let servers = |text| {
         target(text)
             .unwrap()
-            .places
+            .servers
             .iter()
-            .map(Place::to_string)
+            .map(ServerAddress::to_string)
             .collect::<Vec<_>>()
     };
 
     assert_eq!(
-        places("host=a,b,/run/x port=1,,3"),
+        servers("host=a,b,/run/x port=1,,3"),
         ["a:1", "b:5432", "/run/x/.s.PGSQL.3"]
     );
-    assert_eq!(places("host=a,b port=7"), ["a:7", "b:7"]);
-    assert_eq!(places("hostaddr=::1"), ["[::1]:5432"]);
+    assert_eq!(servers("host=a,b port=7"), ["a:7", "b:7"]);
+    assert_eq!(servers("hostaddr=::1"), ["[::1]:5432"]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_password_is_never_shown() {
 fn a_dead_link_is_noticed_in_seconds_unless_somebody_says_otherwise() {
     let config = |text| {
         let target = target(text).unwrap();
-        target.config(&target.places[0]).unwrap()
+        target.config(&target.servers[0]).unwrap()
     };
 
     let quick = config("host=a");

@@ -1,4 +1,4 @@
-//! What operators ordered, as heard in notifications: to be looked up before it is done, at a bounded rate.
+//! What operators ordered, as notifications said: looked up before it is followed, at a bounded rate.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::job::HeldJob;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Orders that were heard and not looked up yet.
+/// Orders that have not been looked up yet.
 #[derive(Debug)]
 pub struct Orders {
     cancelled: HashSet<HeldJob>,
@@ -30,12 +30,12 @@ impl Default for Orders {
 }
 
 impl Orders {
-    /// A job that runs here is said to be cancelled.
+    /// A job that runs here was cancelled, a notification says.
     pub fn cancel(&mut self, held: HeldJob) {
         self.cancelled.insert(held);
     }
 
-    /// This worker is said to have been told to drain.
+    /// This worker is to drain, a notification says.
     pub fn drain(&mut self) {
         self.drain = true;
     }

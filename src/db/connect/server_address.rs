@@ -19,7 +19,7 @@ const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/run/postgresql", "/t
 
 /// One server of those that are named.
 #[derive(Clone)]
-pub struct Place {
+pub struct ServerAddress {
     pub host: Host,
     pub address: Option<IpAddr>,
     pub port: u16,
@@ -27,7 +27,7 @@ pub struct Place {
 }
 
 /// `host`, `hostaddr` and `port` are lists of the same length; one port serves for all.
-pub fn places(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Place>> {
+pub fn servers(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<ServerAddress>> {
     let list = |name: &str| match parameters.get(name) {
         Some(text) => text.split(',').map(str::trim).collect(),
         None => Vec::new(),
@@ -78,7 +78,7 @@ pub fn places(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Place>
                 .get("password")
                 .cloned()
                 .or_else(|| passfile.password(&known_as, port, &parameters["dbname"], &parameters["user"]));
-            Ok(Place {
+            Ok(ServerAddress {
                 host,
                 address,
                 port,
@@ -97,7 +97,7 @@ fn default_host(port: u16) -> Host {
     }
 }
 
-impl Place {
+impl ServerAddress {
     /// Each address of the host; none for a socket, and where one is given.
     pub async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, tokio_postgres::Error> {
         let (Host::Tcp(name), None) = (&self.host, self.address) else {
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Unix(folder) => write!(f, "{}/.s.PGSQL.{}", folder.display(), self.port),

@@ -1,0 +1,82 @@
+//! Signing on: what a worker tells the database about itself, each time it connects.
+
+use std::sync::Arc;
+
+use crate::config::Settings;
+use crate::db::calls::{self, Registration};
+use crate::db::connect::{self, Notifications, Session, Target};
+use crate::error::Result;
+use crate::execute::executor::Registry;
+use crate::schema;
+use crate::worker::Identity;
+
+/// What a worker is called, where it connects to and what it serves.
+pub struct WorkerProfile {
+    pub database: Target,
+    pub name: String,
+    pub host: String,
+    /// Queues and their slots, by name: rows that belong to queues are locked in the same order by every worker.
+    pub queues: Vec<(String, u32)>,
+    pub commands: Vec<String>,
+}
+
+impl WorkerProfile {
+    /// As the settings and the registry say.
+    ///
+    /// # Errors
+    /// If the connection string cannot be read.
+    pub fn new(settings: &Settings, registry: &Registry) -> Result<WorkerProfile> {
+        let mut queues = settings.queues.clone();
+        queues.sort();
+        Ok(WorkerProfile {
+            database: connect::parse_given_by(&settings.database_url_from, &settings.database_url)?,
+            name: settings.name.clone(),
+            host: host_name(),
+            queues,
+            commands: registry.commands(),
+        })
+    }
+
+    /// The first connection: to a database that is migrated, and not through a pooler that lends sessions.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn connect_and_verify(&self) -> Result<(Arc<Session>, Notifications)> {
+        // before anything is set in a session that may be another client's
+        connect::refuse_pooler(&self.database).await?;
+        let (session, notifications) = self.connect().await?;
+        schema::verify(session.client()).await?;
+        Ok((session, notifications))
+    }
+
+    pub async fn connect(&self) -> Result<(Arc<Session>, Notifications)> {
+        Session::open(&self.database, &format!("bugle {}", self.name)).await
+    }
+
+    /// What a further connection is called in `pg_stat_activity`.
+    pub fn connection_name(&self, use_of_it: &str) -> String {
+        format!("bugle {} ({use_of_it})", self.name)
+    }
+
+    pub async fn register(&self, session: &Session) -> Result<Identity> {
+        let queues: Vec<String> = self.queues.iter().map(|(queue, _)| queue.clone()).collect();
+        let slots: Vec<i32> = self.queues.iter().map(|(_, slots)| *slots as i32).collect();
+        let registration = Registration {
+            name: &self.name,
+            host: &self.host,
+            queues: &queues,
+            slots: &slots,
+            commands: &self.commands,
+        };
+        calls::register(session, &registration).await
+    }
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_string())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unknown".into())
+}
