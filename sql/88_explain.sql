@@ -1,39 +1,32 @@
 -- explain: why is this job not running, or what became of it? Called by viewers and operators.
 --
--- One row for each reason, the most important first: a short name, a sentence, what would change it, and the facts as JSON.
--- Nothing is counted without a bound.
+-- One row for each reason, the most important first: a short name, a sentence, what would change it, and the facts as
+-- JSON. Nothing is counted without a bound.
 
 create or replace function bugle.explain(p_id bigint)
 returns table (reason text, words text, cure text, facts jsonb)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job bugle.jobs;
 begin
   select j.* into v_job from bugle.job(p_id) j;
   if v_job.id is null then
-    perform bugle.refuse('JB030', format('there is no job %s', p_id), 'It may have been removed, or dropped with its day of history.');
-  end if;
-  if v_job.finished_at is not null then
-    return query
-    select e.* from bugle.explain_ended(v_job) e;
+    perform bugle.refuse_unknown_job(p_id);
+  elsif v_job.finished_at is not null then
+    return query select e.* from bugle.explain_ended(v_job) e;
   elsif v_job.state = 'ready' then
-    return query
-    select e.* from bugle.explain_ready(v_job) e;
+    return query select e.* from bugle.explain_ready(v_job) e;
   elsif v_job.state = 'waiting' and v_job.outstanding is not null then
-    return query
-    select e.* from bugle.explain_waiting(v_job) e;
+    return query select e.* from bugle.explain_waiting(v_job) e;
   else
-    return query
-    select e.* from bugle.explain_live(v_job) e;
+    return query select e.* from bugle.explain_live(v_job) e;
   end if;
 end
 $$;
-comment on function bugle.explain is 'Why a job is not running, or what became of it: in words, with what would change it, and as JSON.';
+comment on function bugle.explain is
+  'Why a job is not running, or what became of it: in words, with what would change it, and as JSON.';
 
--- A span of time as people say it.
 create or replace function bugle.describe_interval(p_span interval) returns text
 language sql immutable parallel safe
 return case
@@ -43,15 +36,26 @@ return case
   when p_span < interval '2 days' then format('%s h', round(extract(epoch from p_span) / 3600))
   else format('%s days', round(extract(epoch from p_span) / 86400))
 end;
-comment on function bugle.describe_interval is 'A span of time as people say it: 3 min, 12 h.';
+comment on function bugle.describe_interval is 'A span of time in words: 3 min, 12 h.';
 
--- Which step of a chain is, or was, the current one.
+create or replace function bugle.describe_wait(p_until timestamptz) returns text
+language sql stable strict
+return bugle.describe_interval(greatest(p_until - now(), '0'));
+comment on function bugle.describe_wait is 'How long it is until a time, in words.';
+
 create or replace function bugle.describe_step(p_job bugle.jobs) returns text
 language sql immutable parallel safe
 return case when p_job.steps is not null and p_job.attempt > 0 then
-  format('step %s of %s (%s)', coalesce(p_job.step, 0) + 1, cardinality(p_job.steps), p_job.steps[coalesce(p_job.step, 0) + 1])
+  format('step %s of %s (%s)', coalesce(p_job.step, 0) + 1, cardinality(p_job.steps),
+    p_job.steps[coalesce(p_job.step, 0) + 1])
 end;
-comment on function bugle.describe_step is 'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
+comment on function bugle.describe_step is
+  'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
+
+create or replace function bugle.describe_count(p_count bigint, p_most bigint) returns text
+language sql immutable parallel safe
+return p_count || case when p_count >= p_most then ' or more' else '' end;
+comment on function bugle.describe_count is 'A number that was counted up to a bound: 10000 or more.';
 
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -60,10 +64,15 @@ as $$
   select
     case p_job.state when 'failed' then p_job.reason else p_job.state end,
     case p_job.state
-      when 'completed' then format('It was completed %s ago, in attempt %s.', bugle.describe_interval(now() - p_job.finished_at), p_job.attempt)
-      when 'cancelled' then format('It was cancelled %s ago (%s)%s.', bugle.describe_interval(now() - p_job.finished_at), p_job.reason,
-        (select format(' by %s', c.who) from bugle.changes c where c.job = p_job.id and c.to_state = 'cancelled' order by c.id desc limit 1))
-      else format('It failed %s ago after %s attempts: %s%s.', bugle.describe_interval(now() - p_job.finished_at), p_job.attempt,
+      when 'completed' then format('It was completed %s ago, in attempt %s.', e.ago, p_job.attempt)
+      when 'cancelled' then format('It was cancelled %s ago (%s)%s.', e.ago, p_job.reason, (
+        select format(' by %s', c.who)
+        from bugle.changes c
+        where c.job = p_job.id
+          and c.to_state = 'cancelled'
+        order by c.id desc
+        limit 1))
+      else format('It failed %s ago after %s attempts: %s%s.', e.ago, p_job.attempt,
         case p_job.reason
           when 'attempts_exhausted' then 'no attempt is left'
           when 'not_retryable' then 'its executor said not to try again'
@@ -77,14 +86,17 @@ as $$
           else p_job.reason end,
         concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || left(p_job.last_error, 200)))
     end,
-    case p_job.state
-      when 'completed' then 'Nothing: completed work is never run again. Enqueue a new job.'
-      when 'failed' then case when p_job.steps is null then format('select bugle.restart(%s); runs it again, from attempt 0.', p_job.id)
-        else format('select bugle.restart(%s, p_from_failed_step => true); goes on with that step; without it, from the first.', p_job.id) end
+    case
+      when p_job.state = 'completed' then 'Nothing: completed work is never run again. Enqueue a new job.'
+      when p_job.state = 'failed' and p_job.steps is not null then
+        format('select bugle.restart(%s, p_from_failed_step => true); goes on with that step; '
+          'without it, from the first.', p_job.id)
       else format('select bugle.restart(%s); runs it again, from attempt 0.', p_job.id)
     end,
-    jsonb_strip_nulls(jsonb_build_object('state', p_job.state, 'finished_at', p_job.finished_at, 'attempt', p_job.attempt,
-      'reason', p_job.reason, 'last_error_code', p_job.last_error_code, 'worker', p_job.worker))
+    jsonb_strip_nulls(jsonb_build_object('state', p_job.state, 'finished_at', p_job.finished_at,
+      'attempt', p_job.attempt, 'reason', p_job.reason, 'last_error_code', p_job.last_error_code,
+      'worker', p_job.worker))
+  from (select bugle.describe_interval(now() - p_job.finished_at) as ago) e
 $$;
 comment on function bugle.explain_ended is 'What became of a job that has ended.';
 
@@ -95,18 +107,24 @@ as $$
   select
     p_job.state,
     case p_job.state
-      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.', bugle.describe_interval(now() - p_job.started_at), p_job.worker,
-        (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker), p_job.attempt,
-        ', in ' || bugle.describe_step(p_job), case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
-      when 'scheduled' then format('It is scheduled to run in %s.', bugle.describe_interval(greatest(p_job.run_at - now(), '0')))
-      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.', p_job.attempt, ' in ' || bugle.describe_step(p_job),
-        left(coalesce(p_job.last_error, p_job.last_error_code), 200), bugle.describe_interval(greatest(p_job.run_at - now(), '0')))
-      when 'paused' then format('It is paused%s.',
-        (select format(' by %s since %s', c.who, bugle.describe_interval(now() - c.changed_at))
-         from bugle.changes c where c.job = p_job.id and c.verb in ('pause', 'set_state') order by c.id desc limit 1))
+      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.',
+        bugle.describe_interval(now() - p_job.started_at), p_job.worker,
+        (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker),
+        p_job.attempt, ', in ' || bugle.describe_step(p_job),
+        case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
+      when 'scheduled' then format('It is scheduled to run in %s.', bugle.describe_wait(p_job.run_at))
+      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.', p_job.attempt,
+        ' in ' || bugle.describe_step(p_job), left(coalesce(p_job.last_error, p_job.last_error_code), 200),
+        bugle.describe_wait(p_job.run_at))
+      when 'paused' then format('It is paused%s.', (
+        select format(' by %s since %s', c.who, bugle.describe_interval(now() - c.changed_at))
+        from bugle.changes c
+        where c.job = p_job.id
+          and c.verb in ('pause', 'set_state')
+        order by c.id desc
+        limit 1))
       when 'waiting' then format('It waits for an answer from outside%s%s.', ', in ' || bugle.describe_step(p_job),
-        case when p_job.answer_by is not null then
-          format(', at most for another %s', bugle.describe_interval(greatest(p_job.answer_by - now(), '0'))) end)
+        ', at most for another ' || bugle.describe_wait(p_job.answer_by))
     end,
     case p_job.state
       when 'running' then format('select bugle.cancel(%s); stops it.', p_job.id)
@@ -114,10 +132,48 @@ as $$
       when 'waiting' then format('select bugle.resolve(%s, ''{}''); or bugle.reject.', p_job.id)
       else format('select bugle.reschedule(%s, now()); runs it now.', p_job.id)
     end,
-    jsonb_strip_nulls(jsonb_build_object('state', p_job.state, 'run_at', case when p_job.state in ('scheduled', 'retrying') then p_job.run_at end,
-      'attempt', p_job.attempt, 'worker', p_job.worker, 'started_at', p_job.started_at, 'answer_by', p_job.answer_by))
+    jsonb_strip_nulls(jsonb_build_object('state', p_job.state,
+      'run_at', case when p_job.state in ('scheduled', 'retrying') then p_job.run_at end, 'attempt', p_job.attempt,
+      'worker', p_job.worker, 'started_at', p_job.started_at, 'answer_by', p_job.answer_by))
 $$;
-comment on function bugle.explain_live is 'What a job that is alive and not ready is doing.';
+comment on function bugle.explain_live is 'What a job that is live and not ready is doing.';
+
+create or replace function bugle.explain_waiting(p_job bugle.jobs)
+returns table (reason text, words text, cure text, facts jsonb)
+language sql stable
+as $$
+  with children as (
+    select count(*) as all_of_them, count(*) filter (where c.state is null) as still_open
+    from bugle.dependencies c
+    where c.job = p_job.id
+      and c.child
+  ), needed as (
+    select j.id, j.command, j.state
+    from bugle.dependencies n
+      cross join lateral (
+        select l.id, l.command, l.state from bugle.jobs_live l where l.id = n.needs limit 1) j
+    where n.job = p_job.id
+      and n.state is null
+    order by n.needs
+    limit 20
+  )
+  select
+    case when c.still_open > 0 then 'children' else 'dependencies' end,
+    format(
+      case
+        when c.still_open > 0 then format(
+          'It waits for %s children, of which %s have ended; the first of the others is ', c.all_of_them,
+          c.all_of_them - c.still_open)
+        when p_job.outstanding = 1 then 'It waits for '
+        else format('It waits for %s jobs; the first is ', p_job.outstanding)
+      end || 'job %s (%s), which is %s.', n.id, bugle.quoted(n.command), n.state),
+    format('It goes on when they have ended: select * from bugle.explain(%s); set_state overrules.', n.id),
+    jsonb_build_object('state', p_job.state, 'outstanding', p_job.outstanding, 'children', c.all_of_them,
+      'jobs', (select jsonb_agg(a.id order by a.id) from needed a))
+  from children c
+    cross join (select f.* from needed f order by f.id limit 1) n
+$$;
+comment on function bugle.explain_waiting is 'Which jobs a waiting job waits for, and their state.';
 
 create or replace function bugle.explain_ready(p_job bugle.jobs)
 returns table (reason text, words text, cure text, facts jsonb)
@@ -125,101 +181,280 @@ language plpgsql stable
 as $$
 declare
   v_most constant integer := 10000;
-  v_queue_workers integer;
-  v_able integer;
-  v_paused bigint[];
-  v_slots bigint;
+  v_queue constant text := bugle.quoted(p_job.queue);
+  v_needs constant text := case
+    when p_job.steps is null then format('an executor for its command %s', bugle.quoted(p_job.command))
+    else format('executors for all remaining steps: %s',
+      array_to_string(bugle.remaining(p_job.steps, p_job.step), ', ')) end;
+  v_is_paused boolean;
+  v_workers record;
   v_running bigint;
   v_ahead bigint;
-  v_found boolean := false;
-  v_needs constant text := case when p_job.steps is null then format('an executor for its command %s', bugle.quoted(p_job.command))
-    else format('executors for all remaining steps: %s', array_to_string(bugle.remaining(p_job.steps, p_job.step), ', ')) end;
 begin
   if p_job.deadline <= now() then
     return query
-    select 'deadline', format('Its deadline passed %s ago: it will not be started any more.', bugle.describe_interval(now() - p_job.deadline)),
+    select 'deadline', format('Its deadline passed %s ago: it will not be started any more.',
+        bugle.describe_interval(now() - p_job.deadline)),
       'Nothing: it fails within a second if a worker is alive.', jsonb_build_object('deadline', p_job.deadline);
     return;
   end if;
-  if exists (select from bugle.queues q where q.name = p_job.queue and q.paused_at is not null) then
-    v_found := true;
-    return query
-    select 'queue_paused', format('Its queue %s is paused since %s.', bugle.quoted(q.name), bugle.describe_interval(now() - q.paused_at)),
-      format('select bugle.resume_queue(%L);', q.name), jsonb_build_object('queue', q.name, 'paused_at', q.paused_at)
-    from bugle.queues q
-    where q.name = p_job.queue;
-  end if;
+  return query
+  select 'queue_paused',
+    format('Its queue %s is paused since %s.', v_queue, bugle.describe_interval(now() - q.paused_at)),
+    format('select bugle.resume_queue(%L);', q.name), jsonb_build_object('queue', q.name, 'paused_at', q.paused_at)
+  from bugle.queues q
+  where q.name = p_job.queue
+    and q.paused_at is not null;
+  v_is_paused := found;
 
-  select count(*), count(*) filter (where s.serves and r.paused_at is null), array_agg(r.id order by r.id) filter (where s.serves and r.paused_at is not null),
-    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where s.serves and r.paused_at is null)
-  into v_queue_workers, v_able, v_paused, v_slots
+  select count(*) as of_queue, count(*) filter (where s.serves and r.paused_at is null) as able,
+    array_agg(r.id order by r.id) filter (where s.serves and r.paused_at is not null) as paused,
+    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where s.serves and r.paused_at is null) as slots
+  into v_workers
   from bugle.registrations r
     cross join lateral bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step) s (serves)
   where r.stopped_at is null
     and r.lost_at is null
     and p_job.queue = any (r.queues);
-  if v_able = 0 and v_paused is not null then
+  if v_workers.able = 0 and v_workers.paused is not null then
     return query
     select 'worker_paused',
-      case cardinality(v_paused)
-        when 1 then format('The only live worker that can run it, %s (%s on %s), is paused since %s.', r.id, r.name, r.host, bugle.describe_interval(now() - r.paused_at))
-        else format('All %s live workers that can run it are paused: %s.', cardinality(v_paused), array_to_string(v_paused, ', '))
+      case cardinality(v_workers.paused)
+        when 1 then format('The only live worker that can run it, %s (%s on %s), is paused since %s.', r.id, r.name,
+          r.host, bugle.describe_interval(now() - r.paused_at))
+        else format('All %s live workers that can run it are paused: %s.', cardinality(v_workers.paused),
+          array_to_string(v_workers.paused, ', '))
       end,
-      format('select bugle.resume_worker(%s);', r.id), jsonb_build_object('queue', p_job.queue, 'paused_workers', v_paused)
+      format('select bugle.resume_worker(%s);', r.id),
+      jsonb_build_object('queue', p_job.queue, 'paused_workers', v_workers.paused)
     from bugle.registrations r
-    where r.id = v_paused[1];
+    where r.id = v_workers.paused[1];
     return;
   end if;
-  if v_able = 0 then
+  if v_workers.able = 0 then
     return query
     select 'unserved',
-      case v_queue_workers
-        when 0 then format('No live worker serves its queue %s.', bugle.quoted(p_job.queue))
-        when 1 then format('One live worker serves its queue %s, but it does not have %s.', bugle.quoted(p_job.queue), v_needs)
-        else format('%s live workers serve its queue %s, but none has %s.', v_queue_workers, bugle.quoted(p_job.queue), v_needs)
+      case v_workers.of_queue
+        when 0 then format('No live worker serves its queue %s.', v_queue)
+        when 1 then format('One live worker serves its queue %s, but it does not have %s.', v_queue, v_needs)
+        else format('%s live workers serve its queue %s, but none has %s.', v_workers.of_queue, v_queue, v_needs)
       end,
-      format('Start a worker with queue %s and %s: the job starts at once.', bugle.quoted(p_job.queue), v_needs),
+      format('Start a worker with queue %s and %s: the job starts at once.', v_queue, v_needs),
       jsonb_strip_nulls(jsonb_build_object('queue', p_job.queue, 'command', p_job.command,
-        'steps', bugle.remaining(p_job.steps, p_job.step), 'workers_of_queue', v_queue_workers));
+        'steps', bugle.remaining(p_job.steps, p_job.step), 'workers_of_queue', v_workers.of_queue));
     return;
   end if;
-  if v_found then
+  if v_is_paused then
     return;
   end if;
 
-  return query
-  select h.* from bugle.explain_held(p_job) h;
+  return query select h.* from bugle.explain_held(p_job) h;
   if found then
     return;
   end if;
 
-  select count(*) into v_ahead
+  v_ahead := (
+    select count(*)
+    from (
+      select
+      from bugle.jobs_live j
+      where j.state = 'ready'
+        and j.fair_key is null
+        and j.order_key is null
+        and j.limit_key is null
+        and j.queue = p_job.queue
+        and (j.priority, j.id) < (p_job.priority, p_job.id)
+      limit v_most) ahead);
+  v_running := (select count(*) from bugle.jobs_live j where j.state like 'running' and j.queue = p_job.queue);
+  return query
+  select e.reason, e.words, e.cure,
+    jsonb_build_object('slots', v_workers.slots, 'running', v_running, 'ahead', v_ahead)
   from (
-    select
-    from bugle.jobs_live j
-    where j.state = 'ready'
-      and j.fair_key is null
-      and j.order_key is null
-      and j.limit_key is null
-      and j.queue = p_job.queue
-      and (j.priority, j.id) < (p_job.priority, p_job.id)
-    limit v_most) ahead;
-  select count(*) into v_running
-  from bugle.jobs_live j
-  where j.state like 'running'
-    and j.queue = p_job.queue;
-  if v_running >= v_slots then
-    return query
-    select 'busy', format('All %s slots of queue %s are busy, and %s%s jobs are ahead of it.', v_slots, bugle.quoted(p_job.queue),
-        v_ahead, case when v_ahead = v_most then ' or more' else '' end),
-      'More workers, more slots, or a smaller priority: select bugle.set_priority(…).',
-      jsonb_build_object('slots', v_slots, 'running', v_running, 'ahead', v_ahead);
-  else
-    return query
-    select 'next', format('It is about to start: %s%s jobs are ahead of it, %s of %s slots are free.', v_ahead,
-        case when v_ahead = v_most then ' or more' else '' end, v_slots - v_running, v_slots),
-      'Nothing: look again.', jsonb_build_object('slots', v_slots, 'running', v_running, 'ahead', v_ahead);
-  end if;
+    select 'busy', format('All %s slots of queue %s are busy, and %s jobs are ahead of it.', v_workers.slots, v_queue,
+        bugle.describe_count(v_ahead, v_most)),
+      'More workers, more slots, or a smaller priority: select bugle.set_priority(…).'
+    where v_running >= v_workers.slots
+    union all
+    select 'next', format('It is about to start: %s jobs are ahead of it, %s of %s slots are free.',
+        bugle.describe_count(v_ahead, v_most), v_workers.slots - v_running, v_workers.slots),
+      'Nothing: look again.'
+    where v_running < v_workers.slots) e (reason, words, cure);
 end
 $$;
 comment on function bugle.explain_ready is 'Why a ready job has not been started yet.';
+
+-- The one that runs, else the first before this one that blocks it.
+create or replace function bugle.order_holder(p_job bugle.jobs) returns bigint
+language plpgsql stable
+as $$
+declare
+  v_blocks constant boolean := coalesce(
+    (select q.order_on_retry <> 'pass' from bugle.queues q where q.name = p_job.queue), true);
+begin
+  return (
+    select h.id
+    from bugle.jobs_live h
+    where hashtextextended(h.queue, 0) = hashtextextended(p_job.queue, 0)
+      and hashtextextended(h.order_key, 0) = hashtextextended(p_job.order_key, 0)
+      and h.queue = p_job.queue
+      and h.order_key = p_job.order_key
+      and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
+      and (h.state = 'running' or (h.id < p_job.id and (v_blocks or h.state = 'ready')))
+    order by (h.state = 'running') desc, h.id
+    limit 1);
+end
+$$;
+comment on function bugle.order_holder is 'The job of the same order key that comes before this one.';
+
+create or replace function bugle.explain_order(p_job bugle.jobs)
+returns table (reason text, words text, cure text, facts jsonb)
+language sql stable
+as $$
+  select 'order_key',
+    format('Its order key %s is held by job %s, which %s.', bugle.quoted(p_job.order_key), h.id,
+      case h.state
+        when 'running' then 'is running'
+        when 'ready' then 'comes first'
+        when 'retrying' then format('is tried again in %s', bugle.describe_wait(h.run_at))
+        when 'scheduled' then format('goes on in %s', bugle.describe_wait(h.run_at))
+        when 'paused' then 'is paused'
+        else 'waits for an answer' end),
+    case h.state
+      when 'running' then format('Its end; select bugle.cancel(%s); stops it.', h.id)
+      when 'ready' then format('Its end; see select * from bugle.explain(%s);', h.id)
+      when 'paused' then format('select bugle.resume(%s);', h.id)
+      when 'waiting' then format('select bugle.resolve(%s, ''{}''); or bugle.cancel.', h.id)
+      else format('select bugle.reschedule(%s, now()); runs it now; '
+        'select bugle.set_limits(%L, p_order_on_retry => ''pass''); lets others pass.', h.id, p_job.queue)
+    end,
+    jsonb_build_object('order_key', p_job.order_key, 'held_by', h.id, 'state', h.state)
+  from bugle.jobs_live h
+  where h.id = bugle.order_holder(p_job)
+$$;
+comment on function bugle.explain_order is 'Which job of its order key a ready job waits for.';
+
+create or replace function bugle.explain_running(
+  p_reason text, p_what text, p_limit integer, p_cure text, p_ids bigint[])
+returns table (reason text, words text, cure text, facts jsonb)
+language sql stable
+as $$
+  select p_reason,
+    format('The limit of %s is reached: %s of %s run (jobs %s%s).', p_what, cardinality(p_ids), p_limit,
+      array_to_string(p_ids[1:5], ', '), case when cardinality(p_ids) > 5 then ' …' end),
+    format('The end of one of them; or %s', format(p_cure, p_limit::bigint + 1)),
+    jsonb_build_object('limit', p_limit, 'running', cardinality(p_ids), 'jobs', to_jsonb(p_ids[1:100]))
+  where cardinality(p_ids) >= p_limit
+$$;
+comment on function bugle.explain_running is
+  'That a limit of running jobs is reached, and by which. %s in the cure stands for a higher limit.';
+
+create or replace function bugle.explain_starts(
+  p_queue text, p_key text, p_reason text, p_what text, p_limit integer, p_period interval, p_cure text)
+returns table (reason text, words text, cure text, facts jsonb)
+language sql stable
+as $$
+  select p_reason,
+    format('%s of %s starts of %s were in the last %s; the next may be in %s.', p_limit - s.room, p_limit, p_what,
+      bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
+    format('Time; or %s', format(p_cure, p_limit::bigint * 2)),
+    jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
+  from bugle.starts_left(p_queue, p_key, p_limit, p_period) s
+  where s.room <= 0
+$$;
+comment on function bugle.explain_starts is
+  'That a limit of starts in a period is reached, and until when. %s in the cure stands for a higher limit.';
+
+create or replace function bugle.explain_held(p_job bugle.jobs)
+returns table (reason text, words text, cure text, facts jsonb)
+language plpgsql stable
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_limits bugle.queues;
+  v_command_limit integer;
+  v_most constant integer := 10000;
+  v_queue constant text := format('its queue %s', bugle.quoted(p_job.queue));
+  v_key constant text := format('its limit key %s', bugle.quoted(p_job.limit_key));
+  v_set_limits constant text := replace(format('select bugle.set_limits(%L, ', p_job.queue), '%', '%%');
+begin
+  select q.* into v_limits from bugle.queues q where q.name = p_job.queue;
+  if p_job.order_key is not null then
+    return query select e.* from bugle.explain_order(p_job) e;
+  end if;
+  if v_limits.max_running is not null then
+    return query
+    select e.*
+    from bugle.explain_running('queue_limit', v_queue, v_limits.max_running,
+      v_set_limits || 'p_max_running => %s);', array(
+      select j.id
+      from bugle.jobs_live j
+      where j.state like 'running'
+        and j.worker is not null
+        and j.queue = p_job.queue
+      order by j.id)) e;
+  end if;
+  if v_limits.max_running_per_key is not null and p_job.limit_key is not null then
+    return query
+    select e.*
+    from bugle.explain_running('key_limit', v_key, v_limits.max_running_per_key,
+      v_set_limits || 'p_max_running_per_key => %s);', array(
+      select j.id
+      from bugle.jobs_live j
+      where j.state like 'running'
+        and j.worker is not null
+        and j.queue = p_job.queue
+        and j.limit_key = p_job.limit_key
+      order by j.id)) e;
+  end if;
+  select t.max_running into v_command_limit from bugle.commands t where t.name = p_job.command;
+  if v_command_limit is not null then
+    return query
+    select e.*
+    from bugle.explain_running('command_limit', format('its command %s', bugle.quoted(p_job.command)), v_command_limit,
+      replace(format('select bugle.set_command_limit(%L, ', p_job.command), '%', '%%') || '%s);', array(
+      select j.id
+      from bugle.jobs_live j
+      where j.state like 'running'
+        and j.worker is not null
+        and j.command = p_job.command
+      order by j.id)) e;
+  end if;
+  if v_limits.max_starts is not null then
+    return query
+    select e.*
+    from bugle.explain_starts(p_job.queue, '', 'queue_rate', v_queue, v_limits.max_starts, v_limits.starts_period,
+      v_set_limits || 'p_max_starts => %s);') e;
+  end if;
+  if v_limits.max_starts_per_key is not null and p_job.limit_key is not null then
+    return query
+    select e.*
+    from bugle.explain_starts(p_job.queue, p_job.limit_key, 'key_rate', v_key, v_limits.max_starts_per_key,
+      v_limits.starts_per_key_period, v_set_limits || 'p_max_starts_per_key => %s);') e;
+  end if;
+  if p_job.fair_key is not null then
+    return query
+    select 'fair_turn',
+      format('The keys of its queue take turns, one start each: %s jobs of its own key %s are ahead of it.',
+        bugle.describe_count(a.ahead, v_most), bugle.quoted(p_job.fair_key)),
+      'Its turn; within its key a smaller priority: select bugle.set_priority(…).',
+      jsonb_build_object('fair_key', p_job.fair_key, 'ahead', a.ahead)
+    from (
+      select count(*) as ahead
+      from (
+        select
+        from bugle.jobs_live j
+        where j.state = 'ready'
+          and j.fair_key is not null
+          and hashtextextended(j.queue, 0) = hashtextextended(p_job.queue, 0)
+          and hashtextextended(j.command, 0) = hashtextextended(p_job.command, 0)
+          and hashtextextended(j.fair_key, 0) = hashtextextended(p_job.fair_key, 0)
+          and j.queue = p_job.queue
+          and j.fair_key = p_job.fair_key
+          and j.command = p_job.command
+          and (j.priority, j.id) < (p_job.priority, p_job.id)
+        limit v_most) mine) a;
+  end if;
+end
+$$;
+comment on function bugle.explain_held is 'Which limits, order and turns hold a ready job back.';
