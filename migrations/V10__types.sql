@@ -214,3 +214,24 @@ comment on column bugle.cron.months is 'The months.';
 comment on column bugle.cron.weekdays is 'The days of the week: 0 is Sunday.';
 comment on column bugle.cron.either_day is 'Both day fields are restricted: a day that matches one of them is enough.';
 comment on column bugle.cron.every_hour is 'All 24 hours are listed: real hours count, not those of the clock.';
+
+create type bugle.workflow_edge as (
+  job integer,
+  name text,
+  spelled jsonb,
+  is_valid boolean,
+  needs integer,
+  needs_name text,
+  needs_id bigint,
+  policy text
+);
+
+comment on type bugle.workflow_edge is 'That a job of a workflow comes after another, as the workflow spells it.';
+comment on column bugle.workflow_edge.job is 'The number of the job that waits.';
+comment on column bugle.workflow_edge.name is 'Its name.';
+comment on column bugle.workflow_edge.spelled is 'The element of its "after".';
+comment on column bugle.workflow_edge.is_valid is 'Whether that element can be read.';
+comment on column bugle.workflow_edge.needs is 'The number of the job that it needs, if that is of the workflow.';
+comment on column bugle.workflow_edge.needs_name is 'The name of that job.';
+comment on column bugle.workflow_edge.needs_id is 'The id of the job that it needs, if that is not of the workflow.';
+comment on column bugle.workflow_edge.policy is 'What to do if the needed job fails: fail, or run.';

@@ -1,186 +1,9 @@
--- workflow: insert -> waiting, ready, scheduled. Jobs that start when others are done, enqueued in one call by everyone who may
--- enqueue, or by a running executor for its own job (45_wait.sql).
+-- workflow: insert -> waiting, ready, scheduled. Jobs that start when others are done, enqueued in one call by every
+-- role that may enqueue, or by a running executor for its own job (bugle.spawn).
 --
--- Ids are given along the graph, so a job always has a higher id than those it needs: what ends can lock what it starts in the
--- order of ids (42_dependants.sql). All is checked before anything is stored.
-
-create or replace function bugle.refuse_workflow(p_name text, p_message text, p_hint text) returns void
-language plpgsql
-as $$
-begin
-  perform bugle.refuse('JB040', concat(format('job %s of the workflow: ', bugle.quoted(p_name)), p_message), p_hint);
-end
-$$;
-comment on function bugle.refuse_workflow is 'Refuse a workflow, naming the job in it that is wrong.';
-
--- "x", 17, {"job": "x", "on_failure": "run"}: whom, by name or by id, and what to do if it fails.
-create or replace function bugle.workflow_edges(p_names text[], p_specs jsonb[])
-returns table (job integer, needs integer, needs_name text, needs_id bigint, policy text)
-language plpgsql stable
--- how long an array is cannot be known to the planner, and a workflow may have ten thousand jobs
-set enable_nestloop = off
-as $$
-declare
-  v_bad record;
-begin
-  select p_names[s.number] as name, s.spec into v_bad
-  from unnest(p_specs) with ordinality s (spec, number)
-  where jsonb_typeof(s.spec -> 'after') <> 'array'
-  order by s.number
-  limit 1;
-  if found then
-    perform bugle.refuse_workflow(v_bad.name, format('"after" must be an array, not %s', bugle.quoted(v_bad.spec ->> 'after')),
-      'For example "after": ["x"], or "after": [{"job": "x", "on_failure": "run"}], or "after": [17] for a job that is there.');
-  end if;
-  return query
-  select e.job, n.number, n.name, e.needs_id, e.policy
-  from (
-    select s.number::integer as job,
-      case when jsonb_typeof(a.value) = 'object' then a.value -> 'job' else a.value end as whom,
-      case when jsonb_typeof(coalesce(a.value -> 'job', a.value)) = 'number' then (coalesce(a.value -> 'job', a.value) #>> '{}')::numeric end::bigint as needs_id,
-      coalesce(a.value ->> 'on_failure', 'fail') as policy
-    from unnest(p_specs) with ordinality s (spec, number)
-      cross join lateral jsonb_array_elements(coalesce(s.spec -> 'after', '[]')) a) e
-    left join (
-      select m.name, m.number::integer as number
-      from unnest(p_names) with ordinality m (name, number)) n
-      on jsonb_typeof(e.whom) = 'string' and n.name = e.whom #>> '{}';
-end
-$$;
-comment on function bugle.workflow_edges is 'Which jobs of a workflow need which, by their numbers, or by id those that are there already.';
-
-create or replace function bugle.check_workflow(p_names text[], p_specs jsonb[]) returns void
-language plpgsql stable
-as $$
-declare
-  v_known constant text[] := array['command', 'payload', 'queue', 'priority', 'run_at', 'delay', 'deadline', 'timeout', 'max_attempts',
-    'retry_policy', 'headers', 'unique_key', 'idempotency_key', 'idempotency_ttl', 'order_key', 'limit_key', 'fair_key', 'steps',
-    'on_success', 'on_failure', 'after'];
-  v_bad record;
-begin
-  select p_names[s.number] as name, s.spec into v_bad
-  from unnest(p_specs) with ordinality s (spec, number)
-  where jsonb_typeof(s.spec) <> 'object'
-  order by s.number
-  limit 1;
-  if found then
-    perform bugle.refuse_workflow(v_bad.name, format('it must be an object, not %s', bugle.quoted(v_bad.spec::text)),
-      'For example {"command": "send_mail", "payload": {}, "after": ["x"]}.');
-  end if;
-  select p_names[s.number] as name, k.key into v_bad
-  from unnest(p_specs) with ordinality s (spec, number)
-    cross join lateral jsonb_object_keys(s.spec) k (key)
-  where k.key <> all (v_known)
-  order by s.number
-  limit 1;
-  if found then
-    perform bugle.refuse_workflow(v_bad.name, format('there is no field %s', bugle.quoted(v_bad.key)),
-      format('There are: %s.', array_to_string(v_known, ', ')));
-  end if;
-  select p_names[s.number] as name into v_bad
-  from unnest(p_specs) with ordinality s (spec, number)
-  where jsonb_typeof(s.spec -> 'command') is distinct from 'string'
-  order by s.number
-  limit 1;
-  if found then
-    perform bugle.refuse_workflow(v_bad.name, 'it has no command', 'Each job names what is to be done: {"command": "send_mail"}.');
-  end if;
-  select p_names[s.number] as name, a.value into v_bad
-  from unnest(p_specs) with ordinality s (spec, number)
-    cross join lateral jsonb_array_elements(case when jsonb_typeof(s.spec -> 'after') = 'array' then s.spec -> 'after' else '[]' end) a
-    cross join lateral (select case when jsonb_typeof(a.value) = 'object' then a.value -> 'job' else a.value end as whom) w
-  where jsonb_typeof(w.whom) is null
-    or jsonb_typeof(w.whom) not in ('string', 'number')
-    or (jsonb_typeof(w.whom) = 'number' and w.whom #>> '{}' !~ '^[0-9]{1,18}$')
-    or (jsonb_typeof(a.value) = 'object' and (
-      coalesce(a.value ->> 'on_failure', 'fail') not in ('fail', 'run')
-      or exists (select from jsonb_object_keys(case when jsonb_typeof(a.value) = 'object' then a.value else '{}' end) k where k not in ('job', 'on_failure'))))
-  order by s.number
-  limit 1;
-  if found then
-    perform bugle.refuse_workflow(v_bad.name, format('"after" cannot be read: %s', bugle.quoted(v_bad.value::text)),
-      'A name, an id, or {"job": name or id, "on_failure": "fail" or "run"}.');
-  end if;
-  select p_names[e.job] as name, e.needs, e.needs_id, count(*) as times,
-    (select a.value from jsonb_array_elements(p_specs[e.job] -> 'after') a
-      where not coalesce(a.value -> 'job', a.value) #>> '{}' = any (p_names) limit 1) as unknown
-  into v_bad
-  from bugle.workflow_edges(p_names, p_specs) e
-  group by e.job, e.needs, e.needs_id
-  having num_nulls(e.needs, e.needs_id) = 2 or count(*) > 1
-  order by e.job
-  limit 1;
-  if found then
-    if v_bad.needs is null and v_bad.needs_id is null then
-      perform bugle.refuse_workflow(v_bad.name, format('it comes after %s, which is not in the workflow', bugle.quoted(v_bad.unknown #>> '{}')),
-        'Jobs of the workflow are named as its "jobs" names them, others by their id, as a number.');
-    end if;
-    perform bugle.refuse_workflow(v_bad.name, format('it comes after %s more than once',
-      coalesce(bugle.quoted(p_names[v_bad.needs]), v_bad.needs_id::text)), 'Name each job once in "after".');
-  end if;
-end
-$$;
-comment on function bugle.check_workflow is 'Refuse a workflow that cannot be read.';
-
--- The numbers of the jobs in an order in which each comes after those it needs. Arrays are changed in place, so it takes as long
--- as there are jobs and edges.
-create or replace function bugle.workflow_order(p_names text[], p_job integer[], p_needs integer[]) returns integer[]
-language plpgsql immutable
-as $$
-declare
-  v_count constant integer := cardinality(p_names);
-  v_open integer[] := array_fill(0, array[v_count]);
-  v_last integer[] := array_fill(0, array[v_count]);
-  v_before integer[] := array_fill(0, array[greatest(cardinality(p_job), 1)]);
-  v_order integer[] := '{}';
-  v_done integer := 0;
-  v_edge integer;
-  v_number integer;
-  v_cycle integer[] := '{}';
-begin
-  for v_edge in reverse cardinality(p_job) .. 1 loop
-    v_open[p_job[v_edge]] := v_open[p_job[v_edge]] + 1;
-    v_before[v_edge] := v_last[p_needs[v_edge]];
-    v_last[p_needs[v_edge]] := v_edge;
-  end loop;
-  for v_number in 1 .. v_count loop
-    if v_open[v_number] = 0 then
-      v_order := v_order || v_number;
-    end if;
-  end loop;
-  while v_done < cardinality(v_order) loop
-    v_done := v_done + 1;
-    v_edge := v_last[v_order[v_done]];
-    while v_edge > 0 loop
-      v_open[p_job[v_edge]] := v_open[p_job[v_edge]] - 1;
-      if v_open[p_job[v_edge]] = 0 then
-        v_order := v_order || p_job[v_edge];
-      end if;
-      v_edge := v_before[v_edge];
-    end loop;
-  end loop;
-  if v_done = v_count then
-    return v_order;
-  end if;
-
-  -- Each of those left needs another that is left: going back along that must come round to one that was met before.
-  v_number := array_position(array(select o > 0 from unnest(v_open) with ordinality u (o, place) order by u.place), true);
-  while v_number <> all (v_cycle) loop
-    v_cycle := v_cycle || v_number;
-    select e.needs into v_number
-    from unnest(p_job, p_needs) e (job, needs)
-    where e.job = v_number
-      and v_open[e.needs] > 0
-    limit 1;
-  end loop;
-  v_cycle := v_cycle[array_position(v_cycle, v_number) :];
-  perform bugle.refuse_workflow(p_names[v_number], format('it waits for itself: %s', (
-      select string_agg(p_names[c.number], ' after ' order by c.place)
-      from unnest(v_cycle[:20] || v_number) with ordinality c (number, place))),
-    'Take one of these out of an "after".');
-end
-$$;
-comment on function bugle.workflow_order is 'The jobs of a workflow, each after those it needs; or the cycle that makes it impossible.';
+-- A workflow is a JSON object: name -> job. Its jobs are numbered in the order of jsonb_each; all functions below use
+-- those numbers. Ids follow the graph, so a job always has a higher id than those it needs: a job that ends can lock
+-- those that it starts in the order of ids (42_dependants.sql). Everything is checked before a job is stored.
 
 create or replace function bugle.enqueue_workflow(p_workflow jsonb) returns table (name text, id bigint)
 language plpgsql
@@ -188,7 +11,9 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if jsonb_typeof(p_workflow -> 'jobs') is distinct from 'object' or p_workflow - 'jobs' <> '{}' or p_workflow -> 'jobs' = '{}' then
+  if jsonb_typeof(p_workflow -> 'jobs') is distinct from 'object' or p_workflow - 'jobs' <> '{}'
+    or p_workflow -> 'jobs' = '{}'
+  then
     perform bugle.refuse('JB040', 'a workflow must be an object with "jobs", an object of named jobs, and nothing else',
       'For example {"jobs": {"x": {"command": "fetch"}, "y": {"command": "report", "after": ["x"]}}}.');
   end if;
@@ -196,7 +21,9 @@ begin
   select p.name, p.id from bugle.insert_jobs(p_workflow -> 'jobs', null) p order by p.id;
 end
 $$;
-comment on function bugle.enqueue_workflow is 'Enqueue jobs that start when others are done, all or none: {"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}. Returns the name and id of each.';
+comment on function bugle.enqueue_workflow is
+  'Enqueue jobs that start when others are done, all or none: '
+  '{"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}. Returns the name and id of each.';
 
 create or replace function bugle.enqueue_job(p_job jsonb) returns bigint
 language plpgsql
@@ -207,7 +34,9 @@ begin
   return (select p.id from bugle.insert_jobs(jsonb_build_array(p_job), null) p);
 end
 $$;
-comment on function bugle.enqueue_job is 'Enqueue one job as workflows spell it, after jobs that are there: {"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id.';
+comment on function bugle.enqueue_job is
+  'Enqueue one job as workflows spell it, after jobs that exist: '
+  '{"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id.';
 
 create or replace function bugle.enqueue_after(
   p_after bigint[],
@@ -221,13 +50,17 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  return bugle.enqueue_job(
-    coalesce(p_columns, '{}') || jsonb_build_object('command', p_command, 'payload', coalesce(p_payload, '{}'), 'after', (
-      select coalesce(jsonb_agg(distinct jsonb_build_object('job', a.id, 'on_failure', coalesce(p_on_failure, 'fail'))), '[]')
-      from unnest(p_after) a (id))));
+  return bugle.enqueue_job(coalesce(p_columns, '{}') || jsonb_build_object(
+    'command', p_command,
+    'payload', coalesce(p_payload, '{}'),
+    'after', (
+      select coalesce(jsonb_agg(jsonb_build_object('job', a.id, 'on_failure', coalesce(p_on_failure, 'fail'))), '[]')
+      from (select distinct u.id from unnest(p_after) u (id)) a)));
 end
 $$;
-comment on function bugle.enqueue_after is 'Enqueue a job that starts when these jobs are done; further columns as JSON. Right also if they end at this moment, or have ended.';
+comment on function bugle.enqueue_after is
+  'Enqueue a job that starts when these jobs are done; further columns as JSON. '
+  'The jobs may have ended, or be ending at this moment.';
 
 create or replace function bugle.workflow(p_job bigint)
 returns table (name text, id bigint, command text, state text, reason text, after text[])
@@ -246,11 +79,173 @@ begin
   order by w.job;
 end
 $$;
-comment on function bugle.workflow is 'All jobs of the workflow that a job belongs to: their names, states, and what each comes after.';
+comment on function bugle.workflow is
+  'All jobs of the workflow that a job belongs to: their names, states, and what each comes after.';
 
--- Jobs that are there already, locked until we commit: each has ended, or will meet what we attach to it when it ends.
+create or replace function bugle.refuse_workflow(p_name text, p_message text, p_hint text) returns boolean
+language plpgsql
+as $$
+begin
+  return bugle.refuse('JB040', format('job %s of the workflow: %s', bugle.quoted(p_name), p_message), p_hint);
+end
+$$;
+comment on function bugle.refuse_workflow is 'Refuse a workflow, naming the job in it that is wrong.';
+
+-- An edge is spelled "x", 17 or {"job": "x", "on_failure": "run"}: which job is needed, by name or by id, and what to
+-- do if it fails. No nested loops: the planner does not know that a workflow may have ten thousand jobs, and would
+-- compare each edge with each name.
+create or replace function bugle.workflow_edges(p_jobs jsonb) returns setof bugle.workflow_edge
+language plpgsql stable
+set enable_nestloop = off
+as $$
+begin
+  return query
+  select e.job, e.name, e.spelled, e.is_valid, n.number, n.name,
+    case when e.is_valid and jsonb_typeof(e.needs) = 'number' then (e.needs #>> '{}')::bigint end, e.policy
+  from (
+    select j.number::integer as job, j.name, a.value as spelled, w.needs,
+      coalesce(a.value ->> 'on_failure', 'fail') as policy,
+      coalesce(jsonb_typeof(w.needs) = 'string' or w.needs::text ~ '^[0-9]{1,18}$', false)
+        and coalesce(a.value ->> 'on_failure', 'fail') in ('fail', 'run')
+        and (jsonb_typeof(a.value) <> 'object' or a.value - '{job,on_failure}'::text[] = '{}') as is_valid
+    from jsonb_each(p_jobs) with ordinality j (name, spec, number)
+      cross join lateral jsonb_array_elements(
+        case jsonb_typeof(j.spec -> 'after') when 'array' then j.spec -> 'after' else '[]' end) a
+      cross join lateral (
+        select case jsonb_typeof(a.value) when 'object' then a.value -> 'job' else a.value end as needs) w) e
+    left join (
+      select j.name, j.number::integer as number
+      from jsonb_each(p_jobs) with ordinality j (name, spec, number)) n
+      on jsonb_typeof(e.needs) = 'string' and n.name = e.needs #>> '{}';
+end
+$$;
+comment on function bugle.workflow_edges is
+  'Which jobs of a workflow need which: those of the workflow by their number, others by their id.';
+
+create or replace function bugle.check_edges(p_jobs jsonb, p_edges bugle.workflow_edge[]) returns void
+language plpgsql stable
+as $$
+declare
+  v_bad record;
+begin
+  select j.name, j.spec ->> 'after' as after into v_bad
+  from jsonb_each(p_jobs) with ordinality j (name, spec, number)
+  where jsonb_typeof(j.spec -> 'after') <> 'array'
+  order by j.number
+  limit 1;
+  if found then
+    perform bugle.refuse_workflow(v_bad.name, format('"after" must be an array, not %s', bugle.quoted(v_bad.after)),
+      'For example "after": ["x"], or "after": [{"job": "x", "on_failure": "run"}], '
+      'or "after": [17] for a job that is there.');
+  end if;
+
+  select e.* into v_bad
+  from (
+    select w.*, count(*) over (partition by w.job, w.needs, w.needs_id) as times from unnest(p_edges) w) e
+  where not e.is_valid
+    or num_nulls(e.needs, e.needs_id) = 2
+    or e.times > 1
+  order by e.job
+  limit 1;
+  if found then
+    perform case
+      when not v_bad.is_valid then bugle.refuse_workflow(v_bad.name,
+        format('"after" cannot be read: %s', bugle.quoted(v_bad.spelled::text)),
+        'A name, an id, or {"job": name or id, "on_failure": "fail" or "run"}.')
+      when num_nulls(v_bad.needs, v_bad.needs_id) = 2 then bugle.refuse_workflow(v_bad.name,
+        format('it comes after %s, which is not in the workflow', bugle.quoted(v_bad.spelled #>> '{}')),
+        'Jobs of the workflow are named as its "jobs" names them, others by their id, as a number.')
+      else bugle.refuse_workflow(v_bad.name, format('it comes after %s more than once',
+        coalesce(bugle.quoted(v_bad.needs_name), v_bad.needs_id::text)), 'Name each job once in "after".') end;
+  end if;
+end
+$$;
+comment on function bugle.check_edges is 'Refuse a workflow in which an "after" cannot be read.';
+
+-- Kahn's algorithm. Arrays are changed in place, so it takes as long as there are jobs and edges; a recursive query
+-- would follow every path, of which there can be exponentially many.
+create or replace function bugle.workflow_ids(p_names text[], p_edges bugle.workflow_edge[]) returns bigint[]
+language plpgsql
+as $$
+declare
+  -- 0: no id yet. Not null: an array that has ever held one is searched from its start by every query (7 µs an
+  -- element).
+  v_ids bigint[] := array_fill(0::bigint, array[cardinality(p_names)]);
+  -- the edges: job v_job[e] needs job v_needs[e]; v_last and v_before link those that need the same job
+  v_job integer[];
+  v_needs integer[];
+  v_last integer[] := array_fill(0, array[cardinality(p_names)]);
+  v_before integer[];
+  -- how many jobs without an id each still needs, and the jobs that need none, in the order in which they get their ids
+  v_open integer[] := array_fill(0, array[cardinality(p_names)]);
+  v_order integer[] := '{}';
+  v_done integer := 0;
+  v_edge integer;
+begin
+  select coalesce(array_agg(e.job), '{}'), coalesce(array_agg(e.needs), '{}') into v_job, v_needs
+  from unnest(p_edges) e
+  where e.needs is not null;
+  v_before := array_fill(0, array[cardinality(v_job)]);
+  for v_edge in reverse cardinality(v_job) .. 1 loop
+    v_open[v_job[v_edge]] := v_open[v_job[v_edge]] + 1;
+    v_before[v_edge] := v_last[v_needs[v_edge]];
+    v_last[v_needs[v_edge]] := v_edge;
+  end loop;
+  for v_number in 1 .. cardinality(p_names) loop
+    if v_open[v_number] = 0 then
+      v_order := v_order || v_number;
+    end if;
+  end loop;
+  while v_done < cardinality(v_order) loop
+    v_done := v_done + 1;
+    v_ids[v_order[v_done]] := nextval('bugle.job_ids');
+    v_edge := v_last[v_order[v_done]];
+    while v_edge > 0 loop
+      v_open[v_job[v_edge]] := v_open[v_job[v_edge]] - 1;
+      if v_open[v_job[v_edge]] = 0 then
+        v_order := v_order || v_job[v_edge];
+      end if;
+      v_edge := v_before[v_edge];
+    end loop;
+  end loop;
+  if v_done < cardinality(p_names) then
+    perform bugle.refuse_cycle(p_names, v_ids, v_job, v_needs);
+  end if;
+  return v_ids;
+end
+$$;
+comment on function bugle.workflow_ids is
+  'New ids for the jobs of a workflow, by their numbers: each higher than those of the jobs it needs.';
+
+-- Each job without an id needs another one without: following these leads to one that was met before.
+create or replace function bugle.refuse_cycle(p_names text[], p_ids bigint[], p_job integer[], p_needs integer[])
+returns void
+language plpgsql
+as $$
+declare
+  v_number integer := array_position(p_ids, 0);
+  v_cycle integer[] := '{}';
+begin
+  while v_number <> all (v_cycle) loop
+    v_cycle := v_cycle || v_number;
+    select e.needs into v_number
+    from unnest(p_job, p_needs) e (job, needs)
+    where e.job = v_number
+      and p_ids[e.needs] = 0
+    limit 1;
+  end loop;
+  v_cycle := v_cycle[array_position(v_cycle, v_number) :];
+  perform bugle.refuse_workflow(p_names[v_number], format('it waits for itself: %s', (
+      select string_agg(p_names[c.number], ' after ' order by c.place)
+      from unnest(v_cycle[:20] || v_number) with ordinality c (number, place))),
+    'Take one of these out of an "after".');
+end
+$$;
+comment on function bugle.refuse_cycle is 'Refuse a workflow in which jobs wait for each other, naming them.';
+
+-- Locked until we commit: each has ended, or will find what we attach to it when it ends.
 create or replace function bugle.lock_dependencies(p_ids bigint[])
-returns table (id bigint, state text, reason text, result jsonb, error text, live boolean)
+returns table (id bigint, state text, reason text, result jsonb, error text)
 language plpgsql
 set enable_seqscan = off
 set jit = off
@@ -270,173 +265,164 @@ begin
     order by j.id
     for update);
   update bugle.jobs_live j set watched = true where j.id = any (v_live) and j.watched is not true;
-  return query
-  select i.id, null::text, null::text, null::jsonb, null::text, true from unnest(v_live) i (id);
-  return query
-  select j.id, j.state, j.reason, j.result, j.last_error, false
-  from bugle.jobs j
-  where j.id = any (p_ids)
-    and j.state in ('completed', 'failed', 'cancelled');
+  -- where completed jobs are not kept, one that is missing has completed
   select i.id into v_missing
   from unnest(p_ids) i (id)
-  where i.id <> all (v_live)
-    and not exists (select from bugle.jobs j where j.id = i.id);
+  where not exists (select from bugle.jobs j where j.id = i.id)
+    and (i.id > pg_sequence_last_value('bugle.job_ids') or (select s.keep_completed from bugle.settings s))
+  limit 1;
   if found then
-    -- where completed jobs are not kept, one that is not there has been completed
-    if (select s.keep_completed from bugle.settings s) or v_missing > pg_sequence_last_value('bugle.job_ids') then
-      perform bugle.refuse('JB030', format('there is no job %s', v_missing), 'It may have been removed, or dropped with its day of history.');
-    end if;
-    return query
-    select i.id, 'completed', null::text, null::jsonb, null::text, false
-    from unnest(p_ids) i (id)
-    where i.id <> all (v_live)
-      and not exists (select from bugle.jobs j where j.id = i.id);
+    perform bugle.refuse('JB030', format('there is no job %s', v_missing),
+      'It may have been removed, or dropped with its day of history.');
   end if;
+  return query
+  with ended as materialized (
+    select j.id, j.state, j.reason, j.result, j.last_error
+    from bugle.jobs j
+    where j.id = any (p_ids)
+      and j.state in ('completed', 'failed', 'cancelled')
+  )
+  select i.id, case when i.id <> all (v_live) then coalesce(e.state, 'completed') end, e.reason, e.result, e.last_error
+  from unnest(p_ids) i (id)
+    left join ended e on e.id = i.id;
 end
 $$;
-comment on function bugle.lock_dependencies is 'Jobs that others are to wait for: live ones, which will tell when they end, and how the others ended.';
+comment on function bugle.lock_dependencies is
+  'Lock jobs that others are to wait for. Returns how each ended; its state is null if it is live.';
 
--- A job as its JSON says, with the checks and the template of any other new job.
 create or replace function bugle.job_from_json(p_spec jsonb, p_id bigint) returns bugle.jobs_live
 language plpgsql
 as $$
 declare
+  v_fields constant text[] := bugle.settable_columns() || '{delay,after}'::text[];
   v_job bugle.jobs_live;
 begin
-  v_job := jsonb_populate_record(null::bugle.jobs_live, jsonb_strip_nulls(p_spec - 'payload' - 'headers' - 'after' - 'delay'));
+  if jsonb_typeof(p_spec) <> 'object' then
+    perform bugle.refuse('JB040', format('it must be an object, not %s', bugle.quoted(p_spec::text)),
+      'For example {"command": "send_mail", "payload": {}, "after": ["x"]}.');
+  elsif p_spec - v_fields <> '{}' then
+    perform bugle.refuse('JB040', format('there is no field %s', (
+        select bugle.quoted(k.key) from jsonb_object_keys(p_spec - v_fields) k (key) limit 1)),
+      format('There are: %s.', array_to_string(v_fields, ', ')));
+  elsif jsonb_typeof(p_spec -> 'command') is distinct from 'string' then
+    perform bugle.refuse('JB040', 'it has no command', 'Each job names what is to be done: {"command": "send_mail"}.');
+  end if;
+  v_job := jsonb_populate_record(null::bugle.jobs_live,
+    jsonb_strip_nulls(p_spec - '{payload,headers,after,delay}'::text[]));
   v_job.id := p_id;
   v_job.state := 'ready';
-  v_job.payload := coalesce(p_spec -> 'payload', '{}');
+  v_job.payload := p_spec -> 'payload';
   v_job.headers := nullif(p_spec -> 'headers', 'null');
-  v_job.queue := coalesce(v_job.queue, 'default');
-  v_job.priority := coalesce(v_job.priority, 0);
-  v_job.run_at := coalesce(v_job.run_at, now() + (p_spec ->> 'delay')::interval, now());
-  v_job.attempt := 0;
-  v_job.crashes := 0;
-  v_job.claim := 0;
-  v_job.created_at := now();
-  v_job.updated_at := now();
+  v_job.run_at := coalesce(v_job.run_at, now() + (p_spec ->> 'delay')::interval);
   return bugle.validate_job(v_job);
 end
 $$;
 comment on function bugle.job_from_json is 'A new job from JSON, checked and with its template, not stored yet.';
 
-create or replace function bugle.insert_jobs(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
+create or replace function bugle.jobs_from_json(p_jobs jsonb, p_ids bigint[], p_parent bigint) returns bugle.jobs_live[]
 language plpgsql
-set jit = off
 as $$
 declare
-  v_names text[];
-  v_specs jsonb[];
-  v_edge_jobs integer[];
-  v_edge_needs integer[];
-  v_edge_names text[];
-  v_edge_ids bigint[];
-  v_edge_policies text[];
-  v_ids bigint[];
-  v_number integer;
-  v_waits integer[];
-  v_watched boolean[];
-  v_needed bigint[];
-  v_needs_live boolean[];
-  v_needs_states text[];
+  v_spec record;
   v_job bugle.jobs_live;
   v_jobs bugle.jobs_live[] := '{}';
   v_hint text;
-  v_edge integer;
 begin
-  -- an array has no names: its jobs are called by their place
-  if jsonb_typeof(p_jobs) = 'array' then
-    select array_agg(j.place::text order by j.place), array_agg(j.spec order by j.place) into v_names, v_specs
-    from jsonb_array_elements(p_jobs) with ordinality j (spec, place);
-  else
-    select array_agg(j.key order by j.place), array_agg(j.spec order by j.place) into v_names, v_specs
-    from jsonb_each(p_jobs) with ordinality j (key, spec, place);
-  end if;
-  perform bugle.check_workflow(v_names, v_specs);
-  select coalesce(array_agg(e.job), '{}'), coalesce(array_agg(e.needs), '{}'), array_agg(e.needs_name), coalesce(array_agg(e.needs_id), '{}'),
-    array_agg(e.policy)
-  into v_edge_jobs, v_edge_needs, v_edge_names, v_edge_ids, v_edge_policies
-  from bugle.workflow_edges(v_names, v_specs) e;
-
-  v_ids := array_fill(null::bigint, array[cardinality(v_names)]);
-  foreach v_number in array bugle.workflow_order(v_names,
-    array(select e.job from unnest(v_edge_jobs, v_edge_needs) e (job, needs) where e.needs is not null),
-    array(select e.needs from unnest(v_edge_jobs, v_edge_needs) e (job, needs) where e.needs is not null))
+  for v_spec in
+    select j.name, j.spec, p_ids[j.number] as id, n.count as outstanding,
+      p_parent is not null or exists (select from bugle.dependencies d where d.needs = p_ids[j.number]) as is_needed
+    from jsonb_each(p_jobs) with ordinality j (name, spec, number)
+      cross join lateral (
+        select count(*) from bugle.dependencies d where d.job = p_ids[j.number] and d.state is null) n
   loop
-    v_ids[v_number] := nextval('bugle.job_ids');
-  end loop;
-
-  -- what is there already, and what came of it
-  select coalesce(array_agg(n.id), '{}'), array_agg(n.live), array_agg(n.state) into v_needed, v_needs_live, v_needs_states
-  from bugle.lock_dependencies(array(select distinct i from unnest(v_edge_ids) i where i is not null)) n;
-  v_waits := array_fill(0, array[cardinality(v_names)]);
-  v_watched := array_fill(p_parent is not null, array[cardinality(v_names)]);
-  for v_edge in 1 .. cardinality(v_edge_jobs) loop
-    if v_edge_needs[v_edge] is not null then
-      v_watched[v_edge_needs[v_edge]] := true;
-      v_waits[v_edge_jobs[v_edge]] := v_waits[v_edge_jobs[v_edge]] + 1;
-    elsif v_needs_live[array_position(v_needed, v_edge_ids[v_edge])] then
-      v_waits[v_edge_jobs[v_edge]] := v_waits[v_edge_jobs[v_edge]] + 1;
+    v_job := bugle.job_from_json(v_spec.spec, v_spec.id);
+    v_job.parent := p_parent;
+    v_job.watched := nullif(v_spec.is_needed or v_job.watched is true, false);
+    if v_spec.outstanding > 0 then
+      v_job.outstanding := v_spec.outstanding;
+      -- seed: dependants_do_not_wait
+      v_job.state := 'waiting';
     end if;
+    v_jobs := v_jobs || v_job;
   end loop;
+  return v_jobs;
+exception when others then
+  get stacked diagnostics v_hint = pg_exception_hint;
+  raise exception using errcode = sqlstate,
+    message = format('job %s of the workflow: %s', bugle.quoted(v_spec.name), sqlerrm),
+    hint = case when v_hint = '' then 'Each field is what the column of bugle.jobs takes.' else v_hint end;
+end
+$$;
+comment on function bugle.jobs_from_json is
+  'The jobs of a workflow whose dependencies are stored: ready, or waiting for those that are outstanding.';
 
-  -- these are the owner's rights: the checks must not be switched off by whoever calls
-  perform set_config('bugle.skip_checks', '', true);
-  begin
-    for v_place in 1 .. cardinality(v_names) loop
-      v_number := v_place; -- outlives the loop, for the message below
-      v_job := bugle.job_from_json(v_specs[v_number], v_ids[v_number]);
-      v_job.parent := p_parent;
-      v_job.watched := nullif(v_watched[v_number] or coalesce(v_job.watched, false), false);
-      if v_waits[v_number] > 0 then
-        -- seed: dependants_do_not_wait
-        v_job.state := 'waiting';
-        v_job.outstanding := v_waits[v_number];
-      end if;
-      v_jobs := v_jobs || v_job;
-    end loop;
-  exception when others then
-    get stacked diagnostics v_hint = pg_exception_hint;
-    raise exception using errcode = sqlstate, message = format('job %s of the workflow: %s', bugle.quoted(v_names[v_number]), sqlerrm),
-      hint = case when v_hint = '' then 'Each field is what the column of bugle.jobs takes.' else v_hint end;
-  end;
+-- The dependencies are stored first, and then are what the rest is told by: how many jobs a new one waits for, whether
+-- another waits for it, whether it needs one that has failed.
+create or replace function bugle.insert_jobs(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
+language plpgsql
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_is_named constant boolean := jsonb_typeof(p_jobs) = 'object';
+  -- the jobs of an array are called by their place
+  v_jobs constant jsonb := case when v_is_named then p_jobs else (
+    select jsonb_object_agg(j.place, j.spec) from jsonb_array_elements(p_jobs) with ordinality j (spec, place)) end;
+  v_edges bugle.workflow_edge[];
+  v_ids bigint[];
+  v_new bugle.jobs_live[];
+begin
+  v_edges := array(select e from bugle.workflow_edges(v_jobs) e);
+  perform bugle.check_edges(v_jobs, v_edges);
+  v_ids := bugle.workflow_ids(array(select jsonb_object_keys(v_jobs)), v_edges);
+  insert into bugle.dependencies (job, needs, name, on_failure, state, reason, result, error, ended_at)
+  select v_ids[e.job], coalesce(v_ids[e.needs], e.needs_id), case when v_is_named then e.needs_name end, e.policy,
+    n.state, n.reason, n.result, n.error, case when n.state is not null then now() end
+  from unnest(v_edges) e
+    left join bugle.lock_dependencies(array(
+      select distinct w.needs_id from unnest(v_edges) w where w.needs_id is not null)) n on n.id = e.needs_id;
+
+  v_new := bugle.jobs_from_json(v_jobs, v_ids, p_parent);
   perform set_config('bugle.skip_checks', 'on', true);
-  -- the trigger keeps their idempotency keys, in this order: two workflows with the same keys do not block each other
-  insert into bugle.jobs_live overriding system value select j.* from unnest(v_jobs) j order by j.command, j.idempotency_key;
+  -- the trigger takes their idempotency keys, in this order: two workflows with the same keys do not deadlock
+  insert into bugle.jobs_live overriding system value
+  select j.* from unnest(v_new) j order by j.command, j.idempotency_key;
   perform set_config('bugle.skip_checks', '', true);
 
-  insert into bugle.dependencies (job, needs, name, on_failure)
-  select v_ids[e.job], v_ids[e.needs], case when jsonb_typeof(p_jobs) = 'object' then e.name end, e.policy
-  from unnest(v_edge_jobs, v_edge_needs, v_edge_names, v_edge_policies) e (job, needs, name, policy)
-  where e.needs is not null;
-  insert into bugle.dependencies (job, needs, on_failure, state, reason, result, error, ended_at)
-  select v_ids[e.job], n.id, e.policy, n.state, n.reason, n.result, n.error, case when n.state is not null then now() end
-  from unnest(v_edge_jobs, v_edge_ids, v_edge_policies) e (job, needs_id, policy)
-    join bugle.lock_dependencies(v_needed) n on n.id = e.needs_id;
-  if jsonb_typeof(p_jobs) = 'object' then
+  if v_is_named then
     insert into bugle.workflow_jobs (job, workflow, name)
-    select n.id, min(n.id) over (), n.name from unnest(v_ids, v_names) n (id, name);
+    select v_ids[j.number], min(v_ids[j.number]) over (), j.name
+    from jsonb_each(v_jobs) with ordinality j (name, spec, number);
   end if;
   if p_parent is not null then
     insert into bugle.dependencies (job, needs, name, on_failure, child)
-    select p_parent, n.id, case when jsonb_typeof(p_jobs) = 'object' then n.name end, 'run', true from unnest(v_ids, v_names) n (id, name);
+    select p_parent, v_ids[j.number], case when v_is_named then j.name end, 'run', true
+    from jsonb_each(v_jobs) with ordinality j (name, spec, number);
     update bugle.jobs_live j
-    set state = 'waiting', outstanding = cardinality(v_ids), answer = null, answer_by = null, answer_token = null, updated_at = now()
+    set state = 'waiting',
+      outstanding = cardinality(v_ids),
+      answer = null,
+      answer_by = null,
+      answer_token = null,
+      updated_at = now()
     where j.id = p_parent;
     perform bugle.release(array[p_parent]);
   end if;
 
-  perform bugle.ring(q.queue) from (select distinct j.queue from unnest(v_jobs) j where j.state = 'ready') q;
-  -- what came too late to wait for a job that failed
+  perform bugle.ring(q.queue) from (select distinct j.queue from unnest(v_new) j where j.state = 'ready') q;
+  -- those that need a job that has failed already
   perform bugle.end_jobs(array(
-    select (v_ids[e.job], 'failed', 'dependency_failed', null, bugle.dependency_error(min(e.needs_id)), 'dependency_failed')::bugle.ending
-    from unnest(v_edge_jobs, v_edge_ids, v_edge_policies) e (job, needs_id, policy)
-    where e.policy = 'fail'
-      and v_needs_states[array_position(v_needed, e.needs_id)] <> 'completed'
-    group by e.job));
+    select (d.job, 'failed', 'dependency_failed', null, bugle.dependency_error(min(d.needs)),
+      'dependency_failed')::bugle.ending
+    from bugle.dependencies d
+    where d.job = any (v_ids)
+      and d.on_failure = 'fail'
+      and d.state <> 'completed'
+    group by d.job));
   return query
-  select case when jsonb_typeof(p_jobs) = 'object' then n.name end, n.id from unnest(v_names, v_ids) n (name, id);
+  select case when v_is_named then j.name end, v_ids[j.number]
+  from jsonb_each(v_jobs) with ordinality j (name, spec, number);
 end
 $$;
-comment on function bugle.insert_jobs is 'Store new jobs, by name or in an array, each waiting for those it comes after; as children of a job, if one is given.';
+comment on function bugle.insert_jobs is 'Store new jobs, by name or in an array, each waiting for those it comes '
+  'after; as children of a job, if one is given.';

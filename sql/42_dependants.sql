@@ -282,7 +282,7 @@ begin
       from bugle.dependencies d
       where d.job = p_id
         and exists (select from bugle.jobs_live j where j.id = d.needs))) n
-    where n.live);
+    where n.state is null);
   if v_needs = '{}' then
     return null;
   end if;
