@@ -5,29 +5,18 @@ use std::time::{Duration, SystemTime};
 /// However long a server asks to be left alone, a job is tried again after this.
 const MOST: Duration = Duration::from_secs(24 * 60 * 60);
 
-const MONTHS: [&str; 12] = [
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-];
-
 /// How long to wait, or none if this cannot be understood.
 pub fn parse(header: &str, now: SystemTime) -> Option<Duration> {
     let header = header.trim();
     let wait = match header.bytes().all(|byte| byte.is_ascii_digit()) {
         true if header.is_empty() => return None,
         true => header.parse().map_or(MOST, Duration::from_secs),
-        false => date(header)?.duration_since(now).unwrap_or_default(),
+        false => httpdate::parse_http_date(header)
+            .ok()?
+            .duration_since(now)
+            .unwrap_or_default(),
     };
     Some(wait.min(MOST))
-}
-
-/// A date as HTTP writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn date(text: &str) -> Option<SystemTime> {
-    let parts: Vec<&str> = text.split_once(", ")?.1.split(' ').collect();
-    let [day, month, year, time, "GMT"] = parts[..] else {
-        return None;
-    };
-    let month = 1 + MONTHS.iter().position(|name| *name == month)?;
-    humantime::parse_rfc3339(&format!("{year}-{month:02}-{day}T{time}Z")).ok()
 }
 
 #[cfg(test)]
@@ -44,9 +33,12 @@ mod tests {
             ("99999999999999999999999999", Some(86_400)),
             ("Sun, 06 Nov 1994 08:49:37 GMT", Some(37)),
             ("Sun, 06 Nov 1994 08:48:37 GMT", Some(0)),
-            ("Sun, 06 Nov 2094 08:48:37 GMT", Some(86_400)),
+            ("Sat, 06 Nov 2094 08:48:37 GMT", Some(86_400)),
             ("Sun, 06 Nov 1994 08:49:37 CET", None),
             ("Sun, 99 Nov 1994 08:49:37 GMT", None),
+            // the two older forms, which servers must understand and some still send
+            ("Sunday, 06-Nov-94 08:49:37 GMT", Some(37)),
+            ("Sun Nov  6 08:49:37 1994", Some(37)),
             ("soon", None),
             ("-5", None),
             ("", None),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 /// How to print an answer, and whether to ask again.
 #[derive(Debug, Clone, Default, Args)]
@@ -98,7 +99,7 @@ impl Table {
         let width = |column: usize| {
             lines
                 .iter()
-                .map(|line| line.get(column).map_or(0, |cell| cell.chars().count()))
+                .map(|line| line.get(column).map_or(0, |cell| cell.width()))
                 .max()
         };
         let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
@@ -106,7 +107,7 @@ impl Table {
             let cells: Vec<String> = line
                 .iter()
                 .zip(&widths)
-                .map(|(cell, width)| painted(cell, &format!("{cell:<width$}"), colour))
+                .map(|(cell, width)| painted(cell, &padded(cell, *width), colour))
                 .collect();
             text + cells.join("  ").trim_end() + "\n"
         })
@@ -125,6 +126,11 @@ impl Table {
             self.tab_separated()
         })
     }
+}
+
+/// `format!` would count characters; a terminal counts columns, and 東 takes two of them.
+fn padded(cell: &str, width: usize) -> String {
+    cell.to_owned() + &" ".repeat(width.saturating_sub(cell.width()))
 }
 
 /// Colours are for people who look at a terminal and do not mind them.
@@ -239,6 +245,15 @@ mod tests {
         table.row(vec!["failed".into(), "1".into()]);
 
         assert_eq!(table.aligned_in(true), "STATE   ID\n\x1b[31mfailed\x1b[0m  1\n");
+    }
+
+    #[test]
+    fn wide_characters_do_not_shift_columns() {
+        let mut table = Table::new(&["NAME", "ID"]);
+        table.row(vec!["東京".into(), "1".into()]);
+        table.row(vec!["e\u{301}te".into(), "2".into()]);
+
+        assert_eq!(table.aligned(), "NAME  ID\n東京  1\ne\u{301}te   2\n");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Pool, Transaction};
 use hyper::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -222,24 +223,7 @@ impl Query {
 
 /// What %-escapes stand for; those that stand for nothing are left as they are.
 fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                at += 3;
-            }
-            None => {
-                plain.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

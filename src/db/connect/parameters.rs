@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use percent_encoding::percent_decode_str;
+
 use crate::config::Environment;
 use crate::error::{Error, Result};
 
@@ -200,25 +202,17 @@ fn read_url(rest: &str) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
+/// Unlike in a URL of the web, a % that begins no escape is an error, as it is to libpq.
 fn decoded(text: &str) -> Result<String> {
-    let wrong = || unreadable("after % come two hexadecimal digits");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let byte = match byte {
-            b'%' => {
-                let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
-                let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
-                match u8::from_str_radix(digits, 16) {
-                    Ok(0) | Err(_) => return Err(wrong()),
-                    Ok(byte) => byte,
-                }
-            }
-            byte => byte,
-        };
-        bytes.push(byte);
+    let is_escape = |after: &str| {
+        let digits = after.get(..2);
+        digits.is_some_and(|digits| digits != "00" && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    };
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(unreadable("after % come two hexadecimal digits"));
     }
-    String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8"))
+    let plain = percent_decode_str(text).decode_utf8();
+    Ok(plain.map_err(|_| unreadable("it is not UTF-8"))?.into_owned())
 }
 
 /// `name = value name='va l\'ue'`

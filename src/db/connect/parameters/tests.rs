@@ -56,6 +56,8 @@ fn what_cannot_be_read_is_refused_without_showing_a_value() {
         "host=h colour=s3cret",
         "password='s3cret",
         "postgres://ada:s3cret%4@h/d",
+        "postgres://ada:s3cret%+4@h/d",
+        "postgres://ada:s3cret%00@h/d",
         "postgres://ada:s3cret@[::1/d",
         "user ada password=s3cret",
         "h:5432/s3cret",
