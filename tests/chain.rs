@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bugle::{Context, Execution, Failure, NewJob, Next, Outcome, Registry, Stage};
-use common::{Database, Shared, answered_or_blocked, eventually, wait_for_state, wait_until};
+use common::{Database, Shared, answered_or_blocked, eventually, execute, query_value, wait_for_state, wait_until};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -30,7 +30,7 @@ async fn of_job(client: &Client, id: i64, what: &str) -> String {
 /// Local retries at once.
 async fn make_retries_quick(client: &Client) {
     let sql = "update bugle.retry_policies set delay = '20 milliseconds', jitter = 0 where name = 'step'";
-    client.batch_execute(sql).await.unwrap();
+    execute(client, sql).await;
 }
 
 /// A registry whose commands note their names; each puts out its own name with what it was given.
@@ -301,10 +301,11 @@ async fn a_step_and_a_chain_that_take_too_long_are_stopped() {
     let database = Database::new().await;
     let owner = database.owner().await;
     make_retries_quick(&owner).await;
-    owner
-        .batch_execute("insert into bugle.commands (name, timeout) values ('slow', '50 milliseconds')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.commands (name, timeout) values ('slow', '50 milliseconds')",
+    )
+    .await;
     let stopped: Shared<u32> = Shared::default();
     let registry = noting(&["a"], &Shared::default())
         .on("slow", {
@@ -415,7 +416,7 @@ async fn a_chain_outlives_its_connections() {
     let cut = "with mine as materialized (select a.pid from pg_stat_activity a \
         where a.datname = current_database() and a.application_name like 'bugle %') \
         select count(*) from mine where pg_terminate_backend(mine.pid)";
-    assert!(owner.query_one(cut, &[]).await.unwrap().get::<_, i64>(0) > 2);
+    assert!(query_value::<i64>(&owner, cut).await > 2);
     gate.notify_one();
 
     wait_for_state(&owner, id, "completed").await;
@@ -489,10 +490,7 @@ async fn stages_are_around_steps_and_one_folder_is_for_all_of_them() {
 async fn an_output_that_cannot_be_kept_fails_the_step() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("update bugle.settings set max_payload_bytes = 8192")
-        .await
-        .unwrap();
+    execute(&owner, "update bugle.settings set max_payload_bytes = 8192").await;
     let registry = Registry::new()
         .on("large", async |_: Context, _: Value| Ok("x".repeat(10_000)))
         .on("nul", async |_: Context, _: Value| Ok("\0"))
@@ -534,24 +532,24 @@ async fn a_chain_that_is_enqueued_while_old_ones_are_deleted_is_found() {
                     owner.query("select bugle.remove($1::bigint)", &[&old]).await.unwrap();
                 }
                 let (one, two) = (database.owner().await, database.owner().await);
-                let pid: i32 = two.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-                one.batch_execute(&format!("begin; {first}")).await.unwrap();
+                let pid: i32 = query_value(&two, "select pg_backend_pid()").await;
+                execute(&one, &format!("begin; {first}")).await;
                 let late = tokio::spawn(async move { two.batch_execute(second).await });
                 answered_or_blocked(&late, pid, &owner).await;
-                one.batch_execute(end).await.unwrap();
+                execute(&one, end).await;
                 late.await.unwrap().unwrap();
 
                 enqueued += i64::from(first == FORGET || end == "commit");
                 let unknown = "select count(*) from bugle.jobs_live j where not exists ( \
                     select from bugle.chains c where c.command = j.command and c.steps = j.steps)";
-                let unknown: i64 = owner.query_one(unknown, &[]).await.unwrap().get(0);
+                let unknown: i64 = query_value(&owner, unknown).await;
                 assert_eq!(unknown, 0, "{first}, then {second}, {end}: nobody would look for it");
                 // a worker that looks for it finds it, and it is the last of its kind again
                 let worker = database.worker(&[("default", 4)], noting(&["a", "b"], &Shared::default()));
                 let all = format!("select count(*) = {enqueued} from bugle.jobs where state = 'completed'");
                 wait_until(&owner, &all).await;
                 worker.stop().await;
-                forgotten += owner.query_one(FORGET, &[]).await.unwrap().get::<_, i32>(0);
+                forgotten += query_value::<i32>(&owner, FORGET).await;
             }
         }
     }
@@ -612,13 +610,12 @@ async fn a_chain_is_a_job_of_a_workflow() {
     let seen: Shared<Vec<String>> = Shared::default();
     let worker = database.worker(&[("default", 4)], noting(&["a", "b", "c"], &seen));
 
-    owner
-        .batch_execute(
-            r#"select bugle.enqueue_workflow('{"jobs": {"x": {"command": "chain", "steps": ["a", "b"]},
+    execute(
+        &owner,
+        r#"select bugle.enqueue_workflow('{"jobs": {"x": {"command": "chain", "steps": ["a", "b"]},
                 "y": {"command": "c", "after": ["x"]}}}')"#,
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'completed'").await;
     let order: Vec<String> = seen.lock().unwrap().iter().map(|name| name[..1].to_owned()).collect();

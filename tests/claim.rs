@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bugle::{Context, Registry};
-use common::{Database, RunningWorker, Shared, enqueue, eventually, register, wait_for_state, wait_until};
+use common::{
+    Database, RunningWorker, Shared, enqueue, eventually, execute, query_value, register, wait_for_state, wait_until,
+};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -15,10 +17,11 @@ use tokio_postgres::Client;
 async fn two_workers_never_hold_one_job() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'count' from generate_series(1, 3000)")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'count' from generate_series(1, 3000)",
+    )
+    .await;
     let runs: Shared<HashMap<i64, u32>> = Shared::default();
     let registry = Registry::new().on("count", {
         let runs = runs.clone();
@@ -63,12 +66,11 @@ async fn two_workers_never_hold_one_job() {
 async fn jobs_start_by_priority_and_then_in_the_order_they_came() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, priority) select 'note', p from unnest(array[5, 0, -3, 5, 0, -3]) p",
-        )
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, priority) select 'note', p from unnest(array[5, 0, -3, 5, 0, -3]) p",
+    )
+    .await;
     let order: Shared<Vec<i64>> = Shared::default();
     let registry = Registry::new().on("note", {
         let order = order.clone();
@@ -137,9 +139,7 @@ async fn a_worker_that_cannot_tell_how_jobs_ended_claims_no_more_until_it_can() 
     let (owner, lock) = (database.owner().await, database.owner().await);
     let worker = database.worker(&[("default", 4)], common::noop());
     let other = database.worker(&[("other", 4)], common::noop());
-    lock.batch_execute("begin; lock table bugle.jobs_ended in share mode")
-        .await
-        .unwrap();
+    execute(&lock, "begin; lock table bugle.jobs_ended in share mode").await;
     let first = common::enqueue(&owner, "noop").await;
     // for longer than any flush takes that is not stuck
     wait_until(
@@ -150,15 +150,11 @@ async fn a_worker_that_cannot_tell_how_jobs_ended_claims_no_more_until_it_can() 
     .await;
 
     let second = common::enqueue(&owner, "noop").await;
-    let elsewhere: i64 = owner
-        .query_one("select bugle.enqueue('noop', p_queue => 'other')", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let elsewhere: i64 = query_value(&owner, "select bugle.enqueue('noop', p_queue => 'other')").await;
     wait_for_state(&owner, elsewhere, "running").await;
     let unlocked = "select clock_timestamp()::text";
-    let unlocked: String = lock.query_one(unlocked, &[]).await.unwrap().get(0);
-    lock.batch_execute("commit").await.unwrap();
+    let unlocked: String = query_value(&lock, unlocked).await;
+    execute(&lock, "commit").await;
 
     for id in [first, second, elsewhere] {
         wait_for_state(&owner, id, "completed").await;
@@ -178,13 +174,12 @@ async fn a_worker_that_cannot_tell_how_jobs_ended_claims_no_more_until_it_can() 
 async fn a_worker_claims_only_commands_it_has_an_executor_for() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command) select 'unknown' from generate_series(1, 2000);
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'unknown' from generate_series(1, 2000);
              insert into bugle.jobs (command) values ('noop')",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     let worker = database.worker(&[("default", 4)], common::noop());
     wait_until(&owner, "select count(*) = 1 from bugle.jobs where state = 'completed'").await;
@@ -194,14 +189,11 @@ async fn a_worker_claims_only_commands_it_has_an_executor_for() {
         .unwrap();
     assert_eq!(unserved.len(), 1);
     assert_eq!(unserved[0].get::<_, String>(1), "unknown");
-    let untouched: i64 = owner
-        .query_one(
-            "select count(*) from bugle.jobs where state = 'ready' and attempt = 0",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    let untouched: i64 = query_value(
+        &owner,
+        "select count(*) from bugle.jobs where state = 'ready' and attempt = 0",
+    )
+    .await;
     assert_eq!(untouched, 2000);
 
     let registry = Registry::new().on("unknown", async |_: Context, _: Value| Ok(()));
@@ -237,10 +229,7 @@ async fn a_zombie_cannot_complete_a_job_that_was_given_to_another() {
         .get(0);
 
     // its connection breaks, the keeper takes the job away, another worker claims it
-    owner
-        .batch_execute("update bugle.registrations set life_key = 1, backend_pid = 0, lost_at = now() - interval '1 minute' where id = 1; select bugle.rescue()")
-        .await
-        .unwrap();
+    execute(&owner, "update bugle.registrations set life_key = 1, backend_pid = 0, lost_at = now() - interval '1 minute' where id = 1; select bugle.rescue()").await;
     let second: i64 = other
         .query_one(claim, &[&b.get::<_, i64>(0), &b.get::<_, String>(1)])
         .await
@@ -289,10 +278,7 @@ async fn a_large_payload_reaches_its_executor_whole() {
             }
         }
     });
-    owner
-        .batch_execute("insert into bugle.jobs (command, payload) select 'measure', jsonb_build_array(repeat('x', n)) from unnest(array[10, 100000, 900000, 20, 700000]) n")
-        .await
-        .unwrap();
+    execute(&owner, "insert into bugle.jobs (command, payload) select 'measure', jsonb_build_array(repeat('x', n)) from unnest(array[10, 100000, 900000, 20, 700000]) n").await;
 
     let worker = database.worker(&[("default", 5)], registry);
     wait_until(&owner, "select count(*) = 5 from bugle.jobs where state = 'completed'").await;
@@ -316,7 +302,7 @@ async fn a_claim_under_another_isolation_level_is_refused() {
             .await
             .expect_err("it is refused");
         assert_eq!(error.code().expect("by the schema").code(), "JB012");
-        worker.batch_execute("rollback").await.unwrap();
+        execute(&worker, "rollback").await;
     }
 
     assert_eq!(ids(&worker, &claim).await.len(), 1);
@@ -333,10 +319,10 @@ async fn two_sessions_never_claim_the_same_job() {
         enqueued.push(enqueue(&owner, "noop").await);
     }
 
-    one.batch_execute("begin").await.unwrap();
+    execute(&one, "begin").await;
     let first = ids(&one, &claim_one).await;
     let second = ids(&two, &claim_two).await;
-    one.batch_execute("rollback").await.unwrap();
+    execute(&one, "rollback").await;
     let third = ids(&two, &claim_two).await;
 
     assert_eq!(first, enqueued[..3], "one takes the first three");

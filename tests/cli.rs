@@ -5,7 +5,7 @@ mod common;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{BUGLE, Database, enqueue, noop, wait_until};
+use common::{BUGLE, Database, enqueue, execute, noop, wait_until};
 use serde_json::{Value, json};
 
 /// How a run of the binary ended.
@@ -321,13 +321,8 @@ async fn no_password_is_ever_printed() {
 async fn jobs_are_listed_newest_first_and_filtered() {
     let database = Database::new().await;
     let client = database.owner().await;
-    client
-        .batch_execute(
-            "insert into bugle.jobs (command, queue, run_at) values \
-             ('a', 'default', now()), ('b', 'default', now()), ('b', 'mail', now()), ('c', 'mail', now() + interval '2 hours')",
-        )
-        .await
-        .unwrap();
+    execute(&client, "insert into bugle.jobs (command, queue, run_at) values \
+             ('a', 'default', now()), ('b', 'default', now()), ('b', 'mail', now()), ('c', 'mail', now() + interval '2 hours')").await;
     let ids = async |arguments: &[&str]| {
         let said = bugle(&database, "viewer", &[&["jobs", "list", "--json"], arguments].concat()).await;
         let jobs = said.json();
@@ -512,12 +507,11 @@ async fn workers_are_listed_and_those_that_stopped_if_asked_for() {
 async fn queues_are_shown_with_what_is_in_them() {
     let database = Database::new().await;
     let client = database.owner().await;
-    client
-        .batch_execute(
-            "insert into bugle.jobs (command, run_at) values ('a', now()), ('a', now() + interval '90 seconds')",
-        )
-        .await
-        .unwrap();
+    execute(
+        &client,
+        "insert into bugle.jobs (command, run_at) values ('a', now()), ('a', now() + interval '90 seconds')",
+    )
+    .await;
 
     let plain = bugle(&database, "viewer", &["queues"]).await.out;
     let queues = bugle(&database, "viewer", &["queues", "--json"]).await.json();
@@ -536,14 +530,13 @@ async fn queues_are_shown_with_what_is_in_them() {
 async fn queues_are_shown_with_what_holds_them_back() {
     let database = Database::new().await;
     let client = database.owner().await;
-    client
-        .batch_execute(
-            "insert into bugle.jobs (command) values ('a');
+    execute(
+        &client,
+        "insert into bugle.jobs (command) values ('a');
              select bugle.set_limits('mail', p_max_running => 10, p_max_starts => 100, p_starts_period => '1 minute');
              select bugle.pause_queue('mail')",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     let plain = bugle(&database, "viewer", &["queues"]).await.out;
     let queues = bugle(&database, "viewer", &["queues", "--json"]).await.json();

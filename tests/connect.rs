@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use bugle::connect::{self, Session};
 use bugle::private_postgres::{Options, PrivatePostgres};
-use common::{BUGLE, Folder, RunningWorker, wait_until};
+use common::{BUGLE, Folder, RunningWorker, execute, wait_until};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
     RevokedCertParams, date_time_ymd,
@@ -189,7 +189,7 @@ fn psql(server: &PrivatePostgres, first: &str, more: &[&str]) {
         runtime.block_on(async {
             let client = connect::parse(&url).unwrap().client("test").await.unwrap();
             for statement in statements {
-                client.batch_execute(&statement).await.unwrap();
+                execute(&client, &statement).await;
             }
         });
     });
@@ -441,10 +441,11 @@ async fn a_worker_is_encrypted_in_all_it_does() {
     };
     let registry = bugle::builtin::register(bugle::Registry::new(), &settings.commands).unwrap();
     let worker = RunningWorker::start(settings, registry);
-    client
-        .batch_execute("insert into bugle.jobs (command, max_attempts) values ('ask', 1), ('stuck', 1)")
-        .await
-        .unwrap();
+    execute(
+        &client,
+        "insert into bugle.jobs (command, max_attempts) values ('ask', 1), ('stuck', 1)",
+    )
+    .await;
 
     wait_until(
         &client,

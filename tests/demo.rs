@@ -7,7 +7,7 @@ mod leftovers;
 
 use std::process::Command;
 
-use common::{BUGLE, Database};
+use common::{BUGLE, Database, query_value};
 use leftovers::Marked;
 use rustix::process::Signal;
 
@@ -90,6 +90,6 @@ async fn on_a_server_of_ones_own_it_plays_in_a_database_of_its_own() {
             Some(Signal::INT) => assert_eq!(code, Some(130), "{said}\n{errors}"),
             _ => assert_eq!(code, None, "{said}\n{errors}"),
         }
-        assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0, "{said}");
+        assert_eq!(query_value::<i64>(&client, left).await, 0, "{said}");
     }
 }

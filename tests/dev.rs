@@ -8,7 +8,7 @@ mod leftovers;
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
-use common::{BUGLE, Database, Folder, connect, wait_until};
+use common::{BUGLE, Database, Folder, connect, execute, wait_until};
 use leftovers::Marked;
 use rustix::process::Signal;
 
@@ -98,7 +98,7 @@ async fn data_asked_to_be_kept_is_there_the_next_time() {
         let (said, url, insert) = greeting(&mut dev);
         let client = connect(&url.parse().unwrap_or_else(|_| panic!("round {round}: {said}"))).await;
         wait_until(&client, &format!("select count(*) = {jobs} from bugle.jobs")).await;
-        client.batch_execute(&insert).await.unwrap();
+        execute(&client, &insert).await;
         wait_until(&client, "select bool_and(state = 'completed') from bugle.jobs").await;
         dev.signal(Signal::INT);
         assert_eq!(dev.end().0, Some(0));
@@ -121,7 +121,7 @@ async fn a_database_that_a_flag_names_is_used_with_the_commands_of_the_file() {
 
     let (said, _, insert) = greeting(&mut dev);
     let client = database.owner().await;
-    client.batch_execute(&insert).await.unwrap();
+    execute(&client, &insert).await;
     wait_until(
         &client,
         "select exists (select from bugle.jobs where state = 'completed' and result = '\"ADA\"')",
@@ -159,7 +159,7 @@ async fn no_variable_leads_it_to_another_server_than_its_own() {
 
     let (said, url, insert) = greeting(&mut dev);
     let client = connect(&url.parse().unwrap_or_else(|_| panic!("{said}"))).await;
-    client.batch_execute(&insert).await.unwrap();
+    execute(&client, &insert).await;
     wait_until(&client, "select bool_and(state = 'completed') from bugle.jobs").await;
     dev.signal(Signal::INT);
     let (code, _, errors) = dev.end();
@@ -188,13 +188,12 @@ async fn the_file_of_the_readme_works_as_it_is() {
 
     let (said, url, _) = greeting(&mut dev);
     let client = connect(&url.parse().unwrap_or_else(|_| panic!("{said}"))).await;
-    client
-        .batch_execute(
-            "insert into bugle.jobs (command, payload) values
+    execute(
+        &client,
+        "insert into bugle.jobs (command, payload) values
                ('send_mail', '{\"to\": \"ada@example.org\"}'), ('book_stock', '{\"item\": \"tea\"}')",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     wait_until(
         &client,
         "select array_agg(result order by id) = array['{\"to\": \"ada@example.org\"}', '\"booked: tea\"']::jsonb[] from bugle.jobs \

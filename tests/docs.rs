@@ -18,7 +18,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use common::{DEADLINE, Database};
+use common::{DEADLINE, Database, execute};
 use futures_util::SinkExt;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -299,7 +299,7 @@ impl Page {
                 let session = database.connect(role).await;
                 // one that waits for another session of the page, which waits for us, must fail
                 let limit = format!("set statement_timeout = '{}s'", DEADLINE.as_secs());
-                session.batch_execute(&limit).await.unwrap();
+                execute(&session, &limit).await;
                 sessions.insert(role, session);
             }
             let below = self.blocks.get(number + 1);
@@ -337,7 +337,7 @@ impl Block {
             "sql,refused" => {
                 let answer = client.batch_execute(&self.text).await;
                 let said = told(&answer.expect_err(&format!("{place} is not refused")));
-                client.batch_execute("rollback").await.unwrap();
+                execute(client, "rollback").await;
                 if let Some(expected) = below.filter(|below| below.info == "text") {
                     for line in expected.text.lines().map(str::trim).filter(|line| !line.is_empty()) {
                         assert!(

@@ -6,7 +6,7 @@ mod pgbouncer;
 use std::io::Cursor;
 
 use bugle::{Bugle, Code, NewJob};
-use common::{BUGLE, Database, enqueue};
+use common::{BUGLE, Database, enqueue, execute, query_value};
 use futures_util::SinkExt;
 use tokio_postgres::Client;
 
@@ -172,14 +172,13 @@ async fn five_thousand_queues_in_one_transaction_take_few_locks() {
     let database = Database::new().await;
     let enqueuer = database.connect("enqueuer").await;
 
-    enqueuer
-        .batch_execute(
-            "begin; insert into bugle.jobs (command, queue) select 'at once', 'q' || n from generate_series(1, 5000) n",
-        )
-        .await
-        .expect("in one statement");
+    execute(
+        &enqueuer,
+        "begin; insert into bugle.jobs (command, queue) select 'at once', 'q' || n from generate_series(1, 5000) n",
+    )
+    .await;
     let in_one_statement = advisory_locks(&enqueuer).await;
-    enqueuer.batch_execute("commit; begin").await.unwrap();
+    execute(&enqueuer, "commit; begin").await;
     let insert = enqueuer
         .prepare("insert into bugle.jobs (command, queue) values ('one by one', $1)")
         .await
@@ -192,7 +191,7 @@ async fn five_thousand_queues_in_one_transaction_take_few_locks() {
     });
     futures_util::future::join_all(inserts).await;
     let one_by_one = advisory_locks(&enqueuer).await;
-    enqueuer.batch_execute("commit").await.unwrap();
+    execute(&enqueuer, "commit").await;
 
     assert!((1..=20).contains(&in_one_statement), "{in_one_statement} locks");
     assert!((1..=20).contains(&one_by_one), "{one_by_one} locks");
@@ -203,7 +202,7 @@ async fn five_thousand_queues_in_one_transaction_take_few_locks() {
 
 async fn advisory_locks(client: &Client) -> i64 {
     let query = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
-    client.query_one(query, &[]).await.unwrap().get(0)
+    query_value(client, query).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,19 +224,13 @@ async fn a_silent_transaction_can_be_prepared() {
     let (enqueuer, owner) = (database.connect("enqueuer").await, database.owner().await);
     // somebody sleeps, so that there is a reason to ring
     let sleeper = database.owner().await;
-    sleeper
-        .batch_execute("select pg_advisory_lock(bugle.bell_key('default'))")
-        .await
-        .unwrap();
+    execute(&sleeper, "select pg_advisory_lock(bugle.bell_key('default'))").await;
 
     let rings = "begin; insert into bugle.jobs (command) values ('rings'); prepare transaction 'rings'";
     let refused = enqueuer.batch_execute(rings).await.unwrap_err();
-    enqueuer
-        .batch_execute("set bugle.silent = 'on'; begin; insert into bugle.jobs (command) values ('silent'); prepare transaction 'silent'")
-        .await
-        .expect("prepared");
+    execute(&enqueuer, "set bugle.silent = 'on'; begin; insert into bugle.jobs (command) values ('silent'); prepare transaction 'silent'").await;
     assert_eq!(counts(&owner).await, "", "nothing before the commit");
-    enqueuer.batch_execute("commit prepared 'silent'").await.unwrap();
+    execute(&enqueuer, "commit prepared 'silent'").await;
 
     assert_eq!(
         sqlstate(&refused),
@@ -267,10 +260,11 @@ async fn jobs_come_in_through_a_pooler_in_transaction_mode() {
                 (n + round) % 3
             );
             client.simple_query(&insert).await.expect("inserted");
-            client
-                .batch_execute(&format!("begin; {insert}; select bugle.enqueue('pooled'); commit"))
-                .await
-                .expect("inserted in a transaction");
+            execute(
+                client,
+                &format!("begin; {insert}; select bugle.enqueue('pooled'); commit"),
+            )
+            .await;
         });
         futures_util::future::join_all(inserts).await;
     }
@@ -278,11 +272,7 @@ async fn jobs_come_in_through_a_pooler_in_transaction_mode() {
     let owner = database.owner().await;
     assert_eq!(counts(&owner).await, "pooled ready 300");
     let locks = "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())";
-    assert_eq!(
-        owner.query_one(locks, &[]).await.unwrap().get::<_, i64>(0),
-        0,
-        "locks left behind"
-    );
+    assert_eq!(query_value::<i64>(&owner, locks).await, 0, "locks left behind");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -347,7 +337,7 @@ async fn insert(transaction: &tokio_postgres::Transaction<'_>, command: &str) {
 async fn counts(owner: &Client) -> String {
     let query = "select coalesce(string_agg(concat_ws(' ', command, state, jobs), ', ' order by command, state), '') \
         from (select command, state, count(*) as jobs from bugle.jobs group by command, state) j";
-    owner.query_one(query, &[]).await.unwrap().get(0)
+    query_value(owner, query).await
 }
 
 fn sqlstate(error: &tokio_postgres::Error) -> &str {

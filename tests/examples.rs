@@ -9,7 +9,7 @@ use std::process::Output;
 use std::sync::OnceLock;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
-use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, noop, wait_until};
+use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, execute, noop, wait_until};
 use tokio::process::Command;
 
 /// A server as `bugle dev` starts it: over TCP, because not every driver knows another way.
@@ -42,7 +42,7 @@ async fn tells_the_story(mut program: Command, folder: &Folder) {
     let rights = rights
         .replace("role app ", &format!("role {name}_app "))
         .replace("to app;", &format!("to {name}_app;"));
-    owner.batch_execute(&rights).await.expect("a login");
+    execute(&owner, &rights).await;
     let worker = "[commands.hello]\nprogram = [\"cat\"]\n";
     let _worker = WorkerProcess::start(&database, folder, "cat", worker, &[]);
 
@@ -66,10 +66,7 @@ async fn tells_the_story(mut program: Command, folder: &Folder) {
         .unwrap();
     let found: [Option<String>; 3] = [row.get(0), row.get(1), row.get(2)];
     assert_eq!(found, ["tea", "Ada", "completed"].map(|text| Some(text.to_string())));
-    owner
-        .batch_execute(&format!("drop owned by {name}_app; drop role {name}_app"))
-        .await
-        .unwrap();
+    execute(&owner, &format!("drop owned by {name}_app; drop role {name}_app")).await;
 }
 
 /// What a program says, if it ends well and in time.
@@ -232,15 +229,10 @@ async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
         .expect("python starts");
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
 
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, payload)
+    execute(&owner, "insert into bugle.jobs (command, payload)
              select c, '{\"name\": \"Ada\"}' from unnest(array['greet', 'noop']) c, generate_series(1, 20);
              insert into bugle.jobs (command, payload, steps) values ('welcome', '{\"name\": \"Eve\"}', '{greet,shout}');
-             insert into bugle.jobs (command, max_attempts) values ('greet', 1)",
-        )
-        .await
-        .unwrap();
+             insert into bugle.jobs (command, max_attempts) values ('greet', 1)").await;
 
     wait_until(&owner, "select count(*) = 41 from bugle.jobs where state = 'completed'").await;
     wait_until(
@@ -260,10 +252,11 @@ async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
     )
     .await;
 
-    owner
-        .batch_execute("select bugle.drain_worker(id) from bugle.workers where name = 'python'")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "select bugle.drain_worker(id) from bugle.workers where name = 'python'",
+    )
+    .await;
     let left = tokio::time::timeout(DEADLINE, process.wait()).await;
     assert!(left.expect("it leaves").expect("a child").success());
     wait_until(

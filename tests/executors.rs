@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bugle::{Bugle, Context, Execution, Failure, NewJob, Next, Outcome, Registry, Stage};
-use common::{Database, Shared, enqueue, wait_for_state, wait_until};
+use common::{Database, Shared, enqueue, execute, wait_for_state, wait_until};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,10 +53,11 @@ async fn a_payload_that_does_not_fit_fails_at_once_and_says_where() {
         Registry::new().on("mail", async |_: Context, _: Mail| Ok(())),
     );
 
-    owner
-        .batch_execute(r#"insert into bugle.jobs (command, payload) values ('mail', '{"to": ["a", 7]}')"#)
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        r#"insert into bugle.jobs (command, payload) values ('mail', '{"to": ["a", 7]}')"#,
+    )
+    .await;
 
     wait_for_state(&owner, 1, "failed").await;
     let row = owner
@@ -113,13 +114,12 @@ async fn an_attempt_that_takes_too_long_is_stopped_and_tried_again() {
     });
     let worker = database.worker(&[("default", 1)], registry);
 
-    owner
-        .batch_execute(
-            "insert into bugle.retry_policies (name, kind, retries, delay) values ('soon', 'fixed', 3, '0');
+    execute(
+        &owner,
+        "insert into bugle.retry_policies (name, kind, retries, delay) values ('soon', 'fixed', 3, '0');
             insert into bugle.jobs (command, timeout, retry_policy) values ('slow', '100 milliseconds', 'soon')",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     wait_for_state(&owner, 1, "completed").await;
     let row = owner
@@ -135,13 +135,14 @@ async fn an_attempt_that_takes_too_long_is_stopped_and_tried_again() {
 async fn writes_and_completion_commit_together() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(&format!(
+    execute(
+        &owner,
+        &format!(
             "create table paid (job bigint); grant insert on paid to {}_worker",
             database.name
-        ))
-        .await
-        .unwrap();
+        ),
+    )
+    .await;
     let registry = Registry::new().on("pay", async |context: Context, fail: bool| {
         let mut connection = context.database().await?;
         let transaction = connection.transaction().await?;
@@ -157,10 +158,11 @@ async fn writes_and_completion_commit_together() {
     });
     let worker = database.worker(&[("default", 2)], registry);
 
-    owner
-        .batch_execute("insert into bugle.jobs (command, payload) values ('pay', 'false'), ('pay', 'true')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) values ('pay', 'false'), ('pay', 'true')",
+    )
+    .await;
 
     wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'completed'").await;
     let row = owner
@@ -301,10 +303,11 @@ async fn stages_are_entered_in_order_and_left_in_reverse_and_may_change_everythi
         .on("math.square", async |_: Context, number: i64| Ok(number * number));
     let worker = database.worker(&[("default", 1)], registry);
 
-    owner
-        .batch_execute("insert into bugle.jobs (command, payload) values ('math.square', '2')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) values ('math.square', '2')",
+    )
+    .await;
 
     wait_for_state(&owner, 1, "completed").await;
     let row = owner

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use bugle::{Bugle, Code, Context, Failure, IntoOutcome, NewJob, Outcome, Registry, Workflow};
 use common::poll::look_for;
-use common::{DEADLINE, Database, Folder, Shared, WorkerProcess, eventually, wait_for_state, wait_until};
+use common::{
+    DEADLINE, Database, Folder, Shared, WorkerProcess, eventually, execute, query_value, wait_for_state, wait_until,
+};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -225,7 +227,7 @@ async fn ten_thousand_children_end_in_eight_sessions() {
                  array[('default', {batch}, null, null, 'awake')::bugle.queue_request]) c) \
                  select coalesce(array_agg((h.id, h.claim, to_jsonb(h.id))::bugle.finished_job order by random()), '{{}}')::text from held h"
             );
-            let held: String = session.query_one(&done, &[]).await.unwrap().get(0);
+            let held: String = query_value(session, &done).await;
             if held == "{}" {
                 return;
             }
@@ -311,7 +313,7 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
         graph.join(", ")
     );
     for _ in 0..10 {
-        owner.batch_execute(&workflow).await.unwrap();
+        execute(&owner, &workflow).await;
     }
 
     let operators_are_done = AtomicBool::new(false);
@@ -325,7 +327,7 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
         loop {
             let held = look_for(|| async {
                 let is_over = operators_are_done.load(Ordering::Acquire);
-                let held: String = session.query_one(&claim, &[]).await.unwrap().get(0);
+                let held: String = query_value(&session, &claim).await;
                 (held != "{}" || is_over).then_some(held)
             });
             let held = held.await.expect("operators come to their end");
@@ -389,14 +391,11 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
         .await
         .unwrap();
     assert!(forgotten.is_empty(), "{forgotten:?}");
-    let left: i64 = owner
-        .query_one(
-            "select count(*) from bugle.jobs_live where state = 'waiting' and outstanding is null",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    let left: i64 = query_value(
+        &owner,
+        "select count(*) from bugle.jobs_live where state = 'waiting' and outstanding is null",
+    )
+    .await;
     assert_eq!(left, 0);
 }
 
@@ -409,11 +408,7 @@ async fn a_job_attached_to_one_that_is_just_ending_never_waits_in_vain() {
 
     join_all(enqueuers.iter().map(async |enqueuer| {
         for _ in 0..50 {
-            let id: i64 = enqueuer
-                .query_one("select bugle.enqueue('noop')", &[])
-                .await
-                .unwrap()
-                .get(0);
+            let id: i64 = query_value(enqueuer, "select bugle.enqueue('noop')").await;
             enqueuer
                 .query("select bugle.enqueue_after(array[$1::bigint], 'noop')", &[&id])
                 .await
@@ -437,15 +432,15 @@ async fn ends_are_told_to_who_listens_and_to_nobody_else() {
     let deaf = Listener::open(&database, "listen bugle_events").await;
     let end = "do $$ begin perform bugle.cancel(array(select bugle.enqueue('noop', p_queue => 'mail') from generate_series(1, 450))); \
         perform bugle.cancel(bugle.enqueue('noop', p_queue => 'other')); end $$";
-    owner.batch_execute(end).await.unwrap();
+    execute(&owner, end).await;
     // a bell is heard after what came before it
-    owner.batch_execute("notify bugle_events, 'mark'").await.unwrap();
+    execute(&owner, "notify bugle_events, 'mark'").await;
     deaf.hears("mark").await;
     assert_eq!(deaf.heard(), ["mark"], "nobody asked to be told");
 
     let mail = Listener::open(&database, "listen bugle_events; select bugle.subscribe('mail')").await;
-    owner.batch_execute(end).await.unwrap();
-    owner.batch_execute("notify bugle_events, 'mark'").await.unwrap();
+    execute(&owner, end).await;
+    execute(&owner, "notify bugle_events, 'mark'").await;
     mail.hears("mark").await;
 
     let told: Vec<Value> = mail
@@ -472,8 +467,8 @@ async fn ends_are_told_to_who_listens_and_to_nobody_else() {
         .batch_execute("select bugle.unsubscribe('mail')")
         .await
         .unwrap();
-    owner.batch_execute(end).await.unwrap();
-    owner.batch_execute("notify bugle_events, 'second mark'").await.unwrap();
+    execute(&owner, end).await;
+    execute(&owner, "notify bugle_events, 'second mark'").await;
     mail.hears("second mark").await;
     assert_eq!(mail.heard().len(), told.len() + 2, "and no more");
 }
@@ -484,7 +479,7 @@ async fn a_new_subscriber_waits_for_completions_that_were_not_announced() {
     let owner = database.owner().await;
     let id: i64 = common::enqueue(&owner, "noop").await;
     let ending = database.connect("operator").await;
-    ending.batch_execute("begin").await.unwrap();
+    execute(&ending, "begin").await;
     ending.query("select bugle.cancel($1::bigint)", &[&id]).await.unwrap();
 
     let viewer = database.connect("viewer").await;
@@ -500,7 +495,7 @@ async fn a_new_subscriber_waits_for_completions_that_were_not_announced() {
          and (classid::bigint << 32 | objid::bigint) = bugle.audience_key())",
     )
     .await;
-    ending.batch_execute("commit").await.unwrap();
+    execute(&ending, "commit").await;
 
     assert_eq!(subscribe.await.unwrap().unwrap().as_deref(), Some("cancelled"));
 }
@@ -526,12 +521,13 @@ async fn a_caller_that_waits_is_notified_of_the_outcome_and_does_not_poll() {
              and query_start > (select created_at from bugle.jobs where id = {told}))"
         );
         wait_until(&owner, &attended).await;
-        owner
-            .batch_execute(&format!(
+        execute(
+            &owner,
+            &format!(
                 "begin; set local bugle.silent = on; select bugle.cancel({silent}); commit; select bugle.cancel({told})"
-            ))
-            .await
-            .unwrap();
+            ),
+        )
+        .await;
         assert_eq!(of_told.await.unwrap().state, "cancelled");
         let is_first = !of_silent.is_finished();
         assert_eq!(of_silent.await.unwrap().state, "cancelled");
@@ -546,14 +542,12 @@ async fn thousands_wait_on_one_connection_and_are_woken_at_once() {
     let owner = database.owner().await;
     let worker = database.worker(&[("default", 100)], common::noop());
     let bugle = Bugle::connect(&database.url("owner")).unwrap();
-    owner
-        .batch_execute("select bugle.pause_queue('default')")
-        .await
-        .unwrap();
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'noop' from generate_series(1, 2000)")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.pause_queue('default')").await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'noop' from generate_series(1, 2000)",
+    )
+    .await;
     let ids: Vec<i64> = owner
         .query("select id from bugle.jobs_live", &[])
         .await
@@ -571,10 +565,7 @@ async fn thousands_wait_on_one_connection_and_are_woken_at_once() {
         })
         .collect();
     wait_until(&owner, "select count(*) = 1 from pg_stat_activity where application_name = 'bugle client (listens)' and datname = current_database()").await;
-    owner
-        .batch_execute("select bugle.resume_queue('default')")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.resume_queue('default')").await;
     let ended = tokio::time::timeout(DEADLINE, join_all(waiting))
         .await
         .expect("in time");
@@ -733,7 +724,7 @@ impl Listener {
                 }
             }
         });
-        client.batch_execute(sql).await.unwrap();
+        execute(&client, sql).await;
         Listener { client, heard }
     }
 
@@ -747,17 +738,10 @@ impl Listener {
 }
 
 async fn register(client: &Client, commands: &str) -> String {
-    client
-        .query_one(
-            &format!(
+    query_value(client, &format!(
                 "select format('%s, %L::uuid', worker, nonce) \
                  from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{{default}}', '{{500}}', '{commands}')"
-            ),
-            &[],
-        )
-        .await
-        .expect("registers")
-        .get(0)
+            )).await
 }
 
 async fn deadlocks(owner: &Client, database: &Database) -> i64 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bugle::{Context, Failure, Outcome, Registry, Settings};
 use common::poll::look_for;
-use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, free_address, wait_until};
+use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, execute, free_address, wait_until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -70,8 +70,8 @@ const ONE_OF_EACH: &str = "
 async fn a_partition_of_history_that_was_dropped_or_detached_by_hand_costs_no_job_its_result() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner.batch_execute(BREAK_HISTORY).await.unwrap();
-    owner.batch_execute(ONE_OF_EACH).await.unwrap();
+    execute(&owner, BREAK_HISTORY).await;
+    execute(&owner, ONE_OF_EACH).await;
 
     let settings = with_sql(&database);
     let registry = all_kinds(&settings);
@@ -96,31 +96,25 @@ const ACCEPT: &str =
 async fn an_end_that_the_database_refuses_is_repeated_beside_the_others_until_it_is_accepted() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "create function public.refuse() returns trigger language plpgsql as $$
+    execute(
+        &owner,
+        "create function public.refuse() returns trigger language plpgsql as $$
              begin raise exception 'not today'; end $$;
              create trigger not_today before insert on bugle.jobs_ended for each row
              when (new.payload = '{\"refused\": 1}') execute function public.refuse()",
-        )
-        .await
-        .unwrap();
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, payload) select 'plain', case n % 5 when 0 then '{\"refused\": 1}'::jsonb else '1' end
+    )
+    .await;
+    execute(&owner, "insert into bugle.jobs (command, payload) select 'plain', case n % 5 when 0 then '{\"refused\": 1}'::jsonb else '1' end
              from generate_series(1, 50) n;
              insert into bugle.jobs (command, payload) values ('own', '{\"refused\": 1}'), ('in_sql', '{\"refused\": 1}');
-             insert into bugle.jobs (command, steps, payload) values ('chain', array['first', 'plain'], '{\"refused\": 1}')",
-        )
-        .await
-        .unwrap();
+             insert into bugle.jobs (command, steps, payload) values ('chain', array['first', 'plain'], '{\"refused\": 1}')").await;
 
     let settings = with_sql(&database);
     let registry = all_kinds(&settings);
     let worker = RunningWorker::start(settings, registry);
     wait_until(&owner, "select count(*) = 40 from bugle.jobs where state = 'completed'").await;
     assert_eq!(query::<i64>(&owner, "select count(*) from bugle.jobs_live").await, 13);
-    owner.batch_execute(ACCEPT).await.unwrap();
+    execute(&owner, ACCEPT).await;
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
 
     let ended = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1 and last_error is null";
@@ -142,14 +136,13 @@ async fn only_a_result_that_can_never_be_stored_is_a_bad_one() {
                 _ => json!("a\\u0000b"),
             })
         });
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, payload) select 'echo', '1' from generate_series(1, 30);
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) select 'echo', '1' from generate_series(1, 30);
              insert into bugle.jobs (command, payload) values ('bad', '\"nul\"'), ('bad', '\"backslash\"');
              insert into bugle.jobs (command, payload) select 'echo', '1' from generate_series(1, 30)",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     let worker = database.worker(&[("default", 100)], registry);
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
@@ -208,10 +201,11 @@ async fn a_job_that_finds_no_free_connection_of_its_worker_is_given_back_and_rea
     let worker = RunningWorker::start(settings, registry);
     common::wait_for_state(&owner, hoard, "running").await;
 
-    owner
-        .batch_execute("insert into bugle.jobs (command, timeout) select 'brief', '0.1 s' from generate_series(1, 20)")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, timeout) select 'brief', '0.1 s' from generate_series(1, 20)",
+    )
+    .await;
     wait_for_readiness(address, "shortage: no free connection to the database").await;
     release.notify_one();
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
@@ -237,15 +231,14 @@ async fn a_job_that_gets_no_connection_from_the_server_is_given_back() {
     wait_for_readiness(address, "200 OK").await;
 
     let limit = |most: i32| format!("alter role {}_worker connection limit {most}", database.name);
-    owner.batch_execute(&limit(1)).await.unwrap();
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command) select unnest(array['own', 'in_sql']) from generate_series(1, 20)",
-        )
-        .await
-        .unwrap();
+    execute(&owner, &limit(1)).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select unnest(array['own', 'in_sql']) from generate_series(1, 20)",
+    )
+    .await;
     wait_for_readiness(address, "shortage: no free connection to the database").await;
-    owner.batch_execute(&limit(-1)).await.unwrap();
+    execute(&owner, &limit(-1)).await;
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
 
     let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
@@ -264,10 +257,11 @@ async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
         &format!("#!/bin/sh\nulimit -n 40 && exec {BUGLE} \"$@\"\n"),
     );
     std::fs::set_permissions(&few_files, std::fs::Permissions::from_mode(0o700)).unwrap();
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'wait' from generate_series(1, 60)")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'wait' from generate_series(1, 60)",
+    )
+    .await;
 
     let release = folder.join("release");
     let file = format!(
@@ -292,14 +286,13 @@ async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
 async fn what_is_logged_is_what_the_database_has_accepted() {
     let database = Database::new().await;
     let (owner, folder) = (database.owner().await, Folder::new());
-    owner
-        .batch_execute(
-            "create function public.refuse() returns trigger language plpgsql as $$
+    execute(
+        &owner,
+        "create function public.refuse() returns trigger language plpgsql as $$
              begin raise exception 'not today'; end $$;
              create trigger not_today before insert on bugle.jobs_ended for each row execute function public.refuse()",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     let program = enqueue(&owner, "program").await;
     let file =
         "[queues]\ndefault = 5\n[commands.program]\nprogram = [\"true\"]\n[commands.in_sql]\nsql = \"select 1\"\n";
@@ -307,7 +300,7 @@ async fn what_is_logged_is_what_the_database_has_accepted() {
     let worker = WorkerProcess::start(&database, &folder, "one", file, &[]);
     worker.event("undelivered").await;
     assert!(!worker.events().iter().any(|line| line["event"] == "complete"));
-    owner.batch_execute(ACCEPT).await.unwrap();
+    execute(&owner, ACCEPT).await;
     let in_sql = enqueue(&owner, "in_sql").await;
     let chain = "insert into bugle.jobs (command, steps) values ('chain', array['in_sql', 'program']) returning id";
     let chain = query::<i64>(&owner, chain).await;

@@ -11,7 +11,7 @@ mod runtime;
 use std::io::{BufRead, BufReader};
 use std::process::Command;
 
-use common::{BUGLE, Folder, connect, wait_until};
+use common::{BUGLE, Folder, connect, execute, query_value, wait_until};
 use leftovers::Marked;
 use rustix::process::Signal;
 
@@ -53,7 +53,7 @@ async fn the_first_job_runs_from_psql_and_from_another_language() {
         .split_first()
         .map(|(a, b)| (a.clone(), b.to_vec()))
         .unwrap();
-    client.batch_execute(&first).await.expect("enqueues");
+    execute(&client, &first).await;
     wait_until(
         &client,
         "select exists (select from bugle.jobs where state = 'completed' and result->>'greeting' = 'Hello, Ada!')",
@@ -62,14 +62,14 @@ async fn the_first_job_runs_from_psql_and_from_another_language() {
     // the last one calls off what fails: when it has failed
     let (last, between) = rest.split_last().unwrap();
     for statement in between {
-        client.batch_execute(statement).await.expect("runs");
+        execute(&client, statement).await;
     }
     wait_until(
         &client,
         "select exists (select from bugle.jobs where state = 'retrying' and last_error_code = 'exit_1')",
     )
     .await;
-    client.batch_execute(last).await.expect("cancels");
+    execute(&client, last).await;
     let enqueued = enqueue.env("DATABASE_URL", &url).output().await.expect("python runs");
     assert!(
         enqueued.status.success(),
@@ -88,14 +88,11 @@ async fn the_first_job_runs_from_psql_and_from_another_language() {
         .expect("runs");
 
     assert_eq!(String::from_utf8_lossy(&sum.stdout), "5\n");
-    let left: i64 = client
-        .query_one(
-            "select count(*) from bugle.jobs where state not in ('completed', 'cancelled')",
-            &[],
-        )
-        .await
-        .expect("asks")
-        .get(0);
+    let left: i64 = query_value(
+        &client,
+        "select count(*) from bugle.jobs where state not in ('completed', 'cancelled')",
+    )
+    .await;
     assert_eq!(left, 0);
     drop(client);
     dev.signal(Signal::INT);

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bugle::{Context, Failure, Registry};
 use common::poll::look_for;
-use common::{Database, Folder, RunningWorker, Shared, WorkerProcess, eventually, noop, wait_until};
+use common::{
+    Database, Folder, RunningWorker, Shared, WorkerProcess, eventually, execute, noop, query_value, wait_until,
+};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -70,11 +72,12 @@ async fn eight_processes_never_run_more_than_the_limit_and_a_raised_one_holds_at
     let owner = database.owner().await;
     let folder = Folder::new();
     let limit = |n: i32| format!("select bugle.set_limits('default', p_max_running => {n})");
-    owner.batch_execute(&limit(3)).await.unwrap();
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'note' from generate_series(1, 150)")
-        .await
-        .unwrap();
+    execute(&owner, &limit(3)).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'note' from generate_series(1, 150)",
+    )
+    .await;
 
     let workers = eight_processes(&database, &folder);
     wait_until(&owner, "select count(*) > 60 from bugle.jobs where state = 'completed'").await;
@@ -83,19 +86,18 @@ async fn eight_processes_never_run_more_than_the_limit_and_a_raised_one_holds_at
         .open(folder.join("journal"))
         .and_then(|mut file| std::io::Write::write_all(&mut file, b"raise\n"))
         .unwrap();
-    owner.batch_execute(&limit(6)).await.unwrap();
+    execute(&owner, &limit(6)).await;
     completed(&owner, 150).await;
 
     // The limits are made use of, whole: jobs that do not end fill them.
-    owner.batch_execute(&limit(2)).await.unwrap();
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, payload) select 'note', '\"hold\"' from generate_series(1, 12)",
-        )
-        .await
-        .unwrap();
+    execute(&owner, &limit(2)).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) select 'note', '\"hold\"' from generate_series(1, 12)",
+    )
+    .await;
     held(&folder, 2).await;
-    owner.batch_execute(&limit(6)).await.unwrap();
+    execute(&owner, &limit(6)).await;
     held(&folder, 6).await;
     std::fs::write(folder.join("open"), "").unwrap();
     completed(&owner, 162).await;
@@ -111,11 +113,7 @@ async fn eight_processes_never_run_more_than_the_limit_and_a_raised_one_holds_at
     }
     assert!(most[0] <= 3, "{} ran at once under a limit of 3", most[0]);
     assert!(most[1] <= 6, "{} ran at once under a limit of 6", most[1]);
-    let by: i64 = owner
-        .query_one("select count(distinct worker) from bugle.jobs", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let by: i64 = query_value(&owner, "select count(distinct worker) from bugle.jobs").await;
     assert!(by > 1, "several took part");
     drop(workers);
 }
@@ -125,26 +123,20 @@ async fn eight_processes_keep_the_order_of_each_key_across_retries_and_the_limit
     let database = Database::new().await;
     let owner = database.owner().await;
     let folder = Folder::new();
-    owner
-        .batch_execute(
-            "insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '20 milliseconds', 0);
+    execute(&owner, "insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '20 milliseconds', 0);
              select bugle.set_limits('default', p_max_running_per_key => 2);
              insert into bugle.jobs (command, payload, retry_policy, order_key, limit_key)
              select 'note', case when i % 5 = 0 then '\"fail\"' else '{}' end::jsonb, 'soon', 'o' || i % 12, 'l' || i % 4
-             from generate_series(1, 240) i",
-        )
-        .await
-        .unwrap();
+             from generate_series(1, 240) i").await;
 
     let workers = eight_processes(&database, &folder);
     completed(&owner, 240).await;
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, payload, order_key, limit_key)
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload, order_key, limit_key)
              select 'note', '\"hold\"', 'h' || i, 'l0' from generate_series(1, 4) i",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     held(&folder, 2).await;
     std::fs::write(folder.join("open"), "").unwrap();
     completed(&owner, 244).await;
@@ -189,17 +181,12 @@ fn without_safety_poll(database: &Database, queues: &[(&str, u32)], registry: Re
 async fn a_job_held_back_by_a_limit_starts_as_soon_as_it_may() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "select bugle.set_limits('running', p_max_running => 1);
+    execute(&owner, "select bugle.set_limits('running', p_max_running => 1);
              select bugle.set_limits('keys', p_max_running_per_key => 1);
              select bugle.set_limits('starts', p_max_starts => 10, p_starts_period => '100 milliseconds');
              select bugle.set_limits('key_starts', p_max_starts_per_key => 5, p_starts_per_key_period => '100 milliseconds');
              select bugle.set_command_limit('scarce', 1);
-             insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '1 millisecond', 0)",
-        )
-        .await
-        .unwrap();
+             insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '1 millisecond', 0)").await;
     let queues = ["running", "keys", "starts", "key_starts", "order", "fair", "one", "two"].map(|queue| (queue, 8));
     let registry =
         noop()
@@ -214,31 +201,19 @@ async fn a_job_held_back_by_a_limit_starts_as_soon_as_it_may() {
     wait_until(&owner, "select count(*) = 3 from bugle.workers where state = 'alive'").await;
 
     for round in 0..4 {
-        owner
-            .batch_execute(
-                "insert into bugle.jobs (command, queue) select 'noop', 'running' from generate_series(1, 30);
+        execute(&owner, "insert into bugle.jobs (command, queue) select 'noop', 'running' from generate_series(1, 30);
                  insert into bugle.jobs (command, queue, limit_key) select 'noop', 'keys', 'k' || i % 3 from generate_series(1, 30) i;
                  insert into bugle.jobs (command, queue) select 'noop', 'starts' from generate_series(1, 30);
                  insert into bugle.jobs (command, queue, limit_key) select 'noop', 'key_starts', 'k' || i % 3 from generate_series(1, 30) i;
                  insert into bugle.jobs (command, queue, order_key, retry_policy)
                  select case when i % 6 = 0 then 'flaky' else 'noop' end, 'order', 'k' || i % 3, 'soon' from generate_series(1, 30) i;
                  insert into bugle.jobs (command, queue, fair_key) select 'noop', 'fair', 'k' || i % 3 from generate_series(1, 30) i;
-                 insert into bugle.jobs (command, queue) select 'scarce', case when i % 2 = 0 then 'one' else 'two' end from generate_series(1, 20) i",
-            )
-            .await
-            .unwrap();
+                 insert into bugle.jobs (command, queue) select 'scarce', case when i % 2 = 0 then 'one' else 'two' end from generate_series(1, 20) i").await;
         completed(&owner, (round + 1) * 200).await;
     }
 
-    let most: i64 = owner
-        .query_one(
-            "select max(n) from (select count(*) over (order by started_at range between interval '99900 microseconds' preceding and current row) as n \
-             from bugle.jobs where queue = 'starts') w",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    let most: i64 = query_value(&owner, "select max(n) from (select count(*) over (order by started_at range between interval '99900 microseconds' preceding and current row) as n \
+             from bugle.jobs where queue = 'starts') w").await;
     assert!(most <= 10, "{most} starts in a tenth of a second");
     for worker in workers {
         worker.stop().await;
@@ -249,10 +224,7 @@ async fn a_job_held_back_by_a_limit_starts_as_soon_as_it_may() {
 async fn a_worker_that_is_held_back_sleeps_and_a_raised_limit_wakes_it() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("select bugle.set_limits('default', p_max_running => 1)")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.set_limits('default', p_max_running => 1)").await;
     let (started, release) = (Shared::<Vec<i64>>::default(), Shared::<bool>::default());
     let registry = Registry::new().on("hold", {
         let (started, release) = (started.clone(), release.clone());
@@ -266,10 +238,11 @@ async fn a_worker_that_is_held_back_sleeps_and_a_raised_limit_wakes_it() {
         }
     });
     let worker = without_safety_poll(&database, &[("default", 8)], registry);
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'hold' from generate_series(1, 4)")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'hold' from generate_series(1, 4)",
+    )
+    .await;
     eventually("one starts", || started.lock().unwrap().len() == 1).await;
 
     wait_until(
@@ -297,10 +270,7 @@ async fn a_worker_that_is_held_back_sleeps_and_a_raised_limit_wakes_it() {
 async fn jobs_of_one_tenant_do_not_wait_for_the_backlog_of_another() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("insert into bugle.jobs (command, fair_key) select 'noop', 'large' from generate_series(1, 30000); analyze bugle.jobs_live")
-        .await
-        .unwrap();
+    execute(&owner, "insert into bugle.jobs (command, fair_key) select 'noop', 'large' from generate_series(1, 30000); analyze bugle.jobs_live").await;
     let workers: Vec<_> = (0..4).map(|_| database.worker(&[("default", 4)], noop())).collect();
     wait_until(
         &owner,
@@ -308,10 +278,11 @@ async fn jobs_of_one_tenant_do_not_wait_for_the_backlog_of_another() {
     )
     .await;
 
-    owner
-        .batch_execute("insert into bugle.jobs (command, fair_key) select 'noop', 'small' from generate_series(1, 10)")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, fair_key) select 'noop', 'small' from generate_series(1, 10)",
+    )
+    .await;
     let small = "select count(*) = 10 from bugle.jobs where fair_key = 'small' and state = 'completed'";
     wait_until(&owner, small).await;
     for worker in workers {
@@ -320,21 +291,18 @@ async fn jobs_of_one_tenant_do_not_wait_for_the_backlog_of_another() {
 
     let behind = "select exists (select from bugle.jobs where fair_key = 'large' \
         and (started_at is null or started_at > (select max(started_at) from bugle.jobs where fair_key = 'small')))";
-    let behind: bool = owner.query_one(behind, &[]).await.unwrap().get(0);
+    let behind: bool = query_value(&owner, behind).await;
     assert!(behind, "they came after a backlog that was there before them");
 }
 
 /// Sign on for the command `noop` in the queues `default` and `other`; returns id and nonce as they are written in SQL.
 async fn register(client: &Client) -> String {
-    client
-        .query_one(
-            "select format('%s, %L', worker, nonce) \
+    query_value(
+        client,
+        "select format('%s, %L', worker, nonce) \
              from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{default,other}', '{100,100}', '{noop}')",
-            &[],
-        )
-        .await
-        .expect("registers")
-        .get(0)
+    )
+    .await
 }
 
 async fn claim(client: &Client, me: &str, requests: &[(&str, i32)]) -> usize {
@@ -355,19 +323,17 @@ async fn the_first_limit_waits_for_a_claim_that_has_not_seen_it_and_counts_what_
     let owner = database.owner().await;
     let (one, two) = (database.connect("worker").await, database.connect("worker").await);
     let (me, you) = (register(&one).await, register(&two).await);
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'noop' from generate_series(1, 20)")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'noop' from generate_series(1, 20)",
+    )
+    .await;
 
-    one.batch_execute("begin").await.unwrap();
+    execute(&one, "begin").await;
     assert_eq!(claim(&one, &me, &[("default", 3)]).await, 3);
     let operator = database.connect("operator").await;
     let setting = tokio::spawn(async move {
-        operator
-            .batch_execute("select bugle.set_limits('default', p_max_running => 5)")
-            .await
-            .unwrap();
+        execute(&operator, "select bugle.set_limits('default', p_max_running => 5)").await;
     });
     wait_until(
         &owner,
@@ -379,7 +345,7 @@ async fn the_first_limit_waits_for_a_claim_that_has_not_seen_it_and_counts_what_
         0,
         "nobody claims while it is being set"
     );
-    one.batch_execute("commit").await.unwrap();
+    execute(&one, "commit").await;
     setting.await.unwrap();
 
     assert_eq!(claim(&two, &you, &[("default", 10)]).await, 2);
@@ -391,22 +357,17 @@ async fn a_session_stopped_in_the_middle_of_a_counted_claim_does_not_stall_other
     let owner = database.owner().await;
     let (one, two) = (database.connect("worker").await, database.connect("worker").await);
     let (me, you) = (register(&one).await, register(&two).await);
-    owner
-        .batch_execute(
-            "select bugle.set_limits('default', p_max_running => 5);
-             insert into bugle.jobs (command, queue) select 'noop', q from generate_series(1, 9), unnest('{default,other}'::text[]) q",
-        )
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.set_limits('default', p_max_running => 5);
+             insert into bugle.jobs (command, queue) select 'noop', q from generate_series(1, 9), unnest('{default,other}'::text[]) q").await;
 
-    one.batch_execute("begin").await.unwrap();
+    execute(&one, "begin").await;
     assert_eq!(claim(&one, &me, &[("default", 3)]).await, 3);
     assert_eq!(
         claim(&two, &you, &[("default", 9), ("other", 9)]).await,
         9,
         "all of the other queue, none of the one whose lock is held"
     );
-    one.batch_execute("rollback").await.unwrap();
+    execute(&one, "rollback").await;
 
     assert_eq!(claim(&two, &you, &[("default", 9)]).await, 5);
 }
@@ -415,15 +376,10 @@ async fn a_session_stopped_in_the_middle_of_a_counted_claim_does_not_stall_other
 async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "select bugle.set_limits('default', p_max_running => 7, p_max_running_per_key => 2, p_max_starts => 60, p_starts_period => '200 milliseconds');
+    execute(&owner, "select bugle.set_limits('default', p_max_running => 7, p_max_running_per_key => 2, p_max_starts => 60, p_starts_period => '200 milliseconds');
              insert into bugle.jobs (command, limit_key, order_key, fair_key)
              select 'noop', 'l' || i % 5, case when i % 3 = 0 then 'o' || i % 11 end, case when i % 2 = 0 then 'f' || i % 4 end
-             from generate_series(1, 800) i",
-        )
-        .await
-        .unwrap();
+             from generate_series(1, 800) i").await;
 
     let done = Arc::new(AtomicUsize::new(0));
     let mut sessions = Vec::new();
@@ -478,14 +434,7 @@ async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
         session.await.unwrap();
     }
     completed(&owner, 800).await;
-    let starts: i64 = owner
-        .query_one(
-            "select max(n) from (select count(*) over (order by started_at range between interval '199900 microseconds' preceding and current row) as n \
-             from bugle.jobs) w",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    let starts: i64 = query_value(&owner, "select max(n) from (select count(*) over (order by started_at range between interval '199900 microseconds' preceding and current row) as n \
+             from bugle.jobs) w").await;
     assert!(starts <= 60, "{starts} starts in a fifth of a second");
 }

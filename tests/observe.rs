@@ -9,7 +9,8 @@ use bugle::observe::METRICS;
 use bugle::{Context, Registry, Settings};
 use common::poll::look_for;
 use common::{
-    BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, free_address, wait_for_state, wait_until,
+    BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, execute, free_address, query_value, wait_for_state,
+    wait_until,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -69,13 +70,11 @@ async fn with_token(address: SocketAddr, method: &str, path: &str, body: &str) -
 /// A worker that listens, with the rights its API needs.
 async fn listening(database: &Database, token: Option<&str>, registry: Registry) -> (RunningWorker, SocketAddr) {
     let owner = database.owner().await;
-    owner
-        .batch_execute(&format!(
-            "grant bugle_viewer, bugle_operator to {}_worker",
-            database.name
-        ))
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        &format!("grant bugle_viewer, bugle_operator to {}_worker", database.name),
+    )
+    .await;
     let address = free_address();
     let settings = Settings {
         listen: Some(address),
@@ -419,11 +418,7 @@ async fn the_api_is_as_it_is_described() {
     wait_for_state(&owner, done, "completed").await;
     let description: Value =
         serde_json::from_str(include_str!("../docs/openapi.json")).expect("docs/openapi.json is JSON");
-    let id = owner
-        .query_one("select id from bugle.workers", &[])
-        .await
-        .unwrap()
-        .get::<_, i64>(0);
+    let id = query_value::<i64>(&owner, "select id from bugle.workers").await;
     let mut answered = Vec::new();
 
     // changes come in an order that allows each: restart after cancel, resume after pause; the worker drains last
@@ -566,13 +561,14 @@ async fn the_trace_of_a_job_reaches_the_program_that_carries_it_out() {
     let registry = bugle::builtin::register(Registry::new(), &settings.commands).unwrap();
     let worker = RunningWorker::start(settings, registry);
     let owner = database.owner().await;
-    owner
-        .batch_execute(&format!(
+    execute(
+        &owner,
+        &format!(
             "insert into bugle.jobs (command, headers) values
                ('tell', '{{\"traceparent\": \"{parent}\"}}'), ('tell', '{{\"traceparent\": \"nonsense; rm\"}}')"
-        ))
-        .await
-        .unwrap();
+        ),
+    )
+    .await;
 
     wait_until(
         &owner,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bugle::{Context, Failure, Registry};
 use common::{
-    Database, RunningWorker, Shared, answered_or_blocked, enqueue, eventually, noop, register, wait_for_state,
-    wait_until,
+    Database, RunningWorker, Shared, answered_or_blocked, enqueue, eventually, execute, noop, query_value, register,
+    wait_for_state, wait_until,
 };
 use serde_json::Value;
 
@@ -60,23 +60,16 @@ async fn a_paused_worker_leaves_its_queue_to_another() {
     let second = start();
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
 
-    owner.batch_execute("select bugle.pause_worker(1)").await.unwrap();
+    execute(&owner, "select bugle.pause_worker(1)").await;
     wait_until(&owner, &armed.replace("select exists", "select not exists")).await;
     for _ in 0..20 {
         let id = enqueue(&owner, "noop").await;
         wait_for_state(&owner, id, "completed").await;
     }
-    let by: i64 = owner
-        .query_one("select count(*) from bugle.jobs where worker = 2", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let by: i64 = query_value(&owner, "select count(*) from bugle.jobs where worker = 2").await;
     assert_eq!(by, 20, "the other worker did all of it");
 
-    owner
-        .batch_execute("select bugle.resume_worker(1); select bugle.pause_worker(2)")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.resume_worker(1); select bugle.pause_worker(2)").await;
     let id = enqueue(&owner, "noop").await;
     wait_for_state(&owner, id, "completed").await;
     wait_until(
@@ -95,10 +88,7 @@ async fn a_worker_can_be_drained_by_sql() {
     let worker = database.worker(&[("default", 2)], noop());
     wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
 
-    owner
-        .batch_execute("select bugle.drain_worker(1, 'maintenance')")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.drain_worker(1, 'maintenance')").await;
 
     assert!(worker.ended().await.is_clean());
     wait_until(&owner, "select state = 'stopped' from bugle.workers").await;
@@ -111,23 +101,13 @@ async fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
     let mut settings = database.settings(&[("default", 2), ("other", 2)]);
     settings.safety_poll = Duration::ZERO;
     let worker = RunningWorker::start(settings, noop());
-    owner
-        .batch_execute("select bugle.pause_queue('default')")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.pause_queue('default')").await;
 
     let held = enqueue(&owner, "noop").await;
-    let free: i64 = owner
-        .query_one("select bugle.enqueue('noop', p_queue => 'other')", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let free: i64 = query_value(&owner, "select bugle.enqueue('noop', p_queue => 'other')").await;
     wait_for_state(&owner, free, "completed").await;
     wait_for_state(&owner, held, "ready").await;
-    owner
-        .batch_execute("select bugle.resume_queue('default')")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.resume_queue('default')").await;
 
     wait_for_state(&owner, held, "completed").await;
     worker.stop().await;
@@ -141,20 +121,17 @@ async fn a_claim_under_way_takes_nothing_that_was_enqueued_after_a_pause() {
         let (owner, blocker) = (database.owner().await, database.owner().await);
         let worker = database.connect("worker").await;
         let me = register(&worker).await;
-        let pid = worker.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-        blocker
-            .batch_execute("begin; lock table bugle.chains in access exclusive mode")
-            .await
-            .unwrap();
+        let pid = query_value(&worker, "select pg_backend_pid()").await;
+        execute(&blocker, "begin; lock table bugle.chains in access exclusive mode").await;
         let claim = format!(
             "select id from bugle.claim({me}, array[('default', 1, null, null, 'awake')::bugle.queue_request])"
         );
         let claim = tokio::spawn(async move { worker.query(&claim, &[]).await.unwrap().len() });
         assert!(answered_or_blocked(&claim, pid, &owner).await, "the claim waits");
 
-        owner.batch_execute(pause).await.unwrap();
+        execute(&owner, pause).await;
         let held = enqueue(&owner, "noop").await;
-        blocker.batch_execute("commit").await.unwrap();
+        execute(&blocker, "commit").await;
 
         assert_eq!(claim.await.unwrap(), 0, "{pause}");
         wait_for_state(&owner, held, "ready").await;

@@ -16,7 +16,7 @@ use std::process::Output;
 use std::sync::OnceLock;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
-use common::{BUGLE, DEADLINE, Database, Folder};
+use common::{BUGLE, DEADLINE, Database, Folder, execute};
 use runtime::{BUILD, FETCH, cache, can_run, cargo, fetched, fetched_within, missing, succeeds};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -353,12 +353,12 @@ impl Shop {
         let owner = database.owner().await;
         let login = format!("{}_enqueuer", database.name);
         let table = blocks(section("ORMs"), "sql").remove(0);
-        owner.batch_execute(&table).await.expect("a table");
+        execute(&owner, &table).await;
         let grants = blocks(section("ORMs"), "sql,rollback").remove(0);
         let (role, grants) = grants.split_once(";\n").expect("a role, then its grants");
         assert!(role.ends_with("in role bugle_enqueuer"), "{role}");
         let grants = grants.replace(" to shop", &format!(" to {login}"));
-        owner.batch_execute(&grants).await.expect("grants");
+        execute(&owner, &grants).await;
         let url = format!(
             "postgresql://{login}:{login}@127.0.0.1:{}/{}",
             server().port(),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 
 use common::poll::eventually_blocking;
-use common::{BUGLE, DEADLINE, Database, Folder, wait_until};
+use common::{BUGLE, DEADLINE, Database, Folder, query_value, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -70,11 +70,7 @@ async fn each_attempt_is_a_span_that_is_linked_to_the_one_that_enqueued_it() {
         "select exists (select from bugle.jobs where command = 'tell' and state = 'completed')",
     )
     .await;
-    let passed_on: String = owner
-        .query_one("select result#>>'{}' from bugle.jobs where command = 'tell'", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let passed_on: String = query_value(&owner, "select result#>>'{}' from bugle.jobs where command = 'tell'").await;
     assert_eq!(passed_on, format!("00-{}-{}-01", told.trace, told.span));
     // a failure is told by its code; what the program said stays here
     assert_eq!(broken.status, 2, "an error");

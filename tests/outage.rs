@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::{Context, Registry};
-use common::{Database, Shared, wait_until};
+use common::{Database, Shared, query_value, wait_until};
 use serde_json::Value;
 use tokio_postgres::NoTls;
 
@@ -48,11 +48,7 @@ async fn a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged() 
     for round in 0..3 {
         {
             let owner = database.owner().await;
-            let before: i64 = owner
-                .query_one("select count(*) from bugle.jobs_ended", &[])
-                .await
-                .unwrap()
-                .get(0);
+            let before: i64 = query_value(&owner, "select count(*) from bugle.jobs_ended").await;
             wait_until(
                 &owner,
                 &format!("select count(*) > {before} + 100 from bugle.jobs_ended"),

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 
 use bugle::{Bugle, Context, Failure, NewJob, Outcome, Registry, Settings};
-use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, wait_until};
+use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, execute, wait_until};
 use fastrand::Rng;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -77,7 +77,7 @@ async fn a_row_that_cannot_be_decoded_can_be_read() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let rights = format!("grant bugle_viewer, bugle_operator to {}_worker", database.name);
-    owner.batch_execute(&rights).await.unwrap();
+    execute(&owner, &rights).await;
     let folder = Folder::new();
     let config = "[commands.noop]\nprogram = ['true']";
     let worker = WorkerProcess::start(&database, &folder, "reader", config, &["--listen", "127.0.0.1:0"]);
@@ -239,10 +239,11 @@ fn key(quoted: &str) -> String {
 async fn no_column_of_a_job_stops_a_worker_whatever_executes_it() {
     let database = Database::new().await;
     let (owner, enqueuer) = (database.owner().await, database.connect("enqueuer").await);
-    owner
-        .batch_execute("insert into bugle.retry_policies (name, kind, retries, delay) values ('soon', 'fixed', 1, '0')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.retry_policies (name, kind, retries, delay) values ('soon', 'fixed', 1, '0')",
+    )
+    .await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (registry, file) = executors(server.local_addr().unwrap().port());
     tokio::spawn(echo(server));
@@ -264,17 +265,16 @@ async fn no_column_of_a_job_stops_a_worker_whatever_executes_it() {
             .unwrap();
     }
     // what no enqueuer can write, should it ever be there
-    owner
-        .batch_execute(
-            "update bugle.jobs_live set headers = '[1]' where id % 50 = 1;
+    execute(
+        &owner,
+        "update bugle.jobs_live set headers = '[1]' where id % 50 = 1;
              update bugle.jobs_live set created_at = 'infinity' where id % 50 = 3;
              update bugle.jobs_live set run_at = '-infinity' where id % 50 = 5;
              update bugle.jobs_live set context = '1e400' where id % 50 = 7 and steps is null;
              update bugle.jobs_live set answer = '[[1e400]]' where id % 50 = 9;
              update bugle.jobs_live set step = -5 where id % 50 = 11 and steps is null",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     let worker = RunningWorker::start(settings, registry);
     let live = "select count(*) = 0 from bugle.jobs_live where state <> 'waiting'";
@@ -415,12 +415,9 @@ async fn what_the_engine_itself_writes_is_read_whatever_it_holds() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let job = NewJob::new("noop", ()).enqueue(&owner).await.unwrap();
-    owner
-        .batch_execute(&format!(
+    execute(&owner, &format!(
             "update bugle.jobs_live set timeout = '10 years', created_at = '-infinity', run_at = 'infinity' where id = {job}"
-        ))
-        .await
-        .unwrap();
+        )).await;
 
     let shown = Command::new(BUGLE)
         .args(["jobs", "show", &job.to_string()])

@@ -6,7 +6,7 @@ mod pgbouncer;
 use std::process::{Command, Output};
 
 use bugle::{Bugle, NewJob, Workflow};
-use common::{BUGLE, Database, noop};
+use common::{BUGLE, Database, execute, noop};
 use pgbouncer::PgBouncer;
 use tokio_postgres::Client;
 
@@ -29,11 +29,11 @@ async fn pooler(database: &Database) -> Option<PgBouncer> {
     let mut clients: Vec<Client> = vec![];
     for _ in 0..SERVERS {
         let client = pooler.connect().await;
-        client.batch_execute("begin; select 1").await.unwrap();
+        execute(&client, "begin; select 1").await;
         clients.push(client);
     }
     for client in &clients {
-        client.batch_execute("commit").await.unwrap();
+        execute(client, "commit").await;
     }
     Some(pooler)
 }
@@ -164,10 +164,7 @@ async fn migrate_works_through_a_pooler_in_transaction_mode_and_leaves_no_settin
         let create = format!("create role {login} login password '{login}'");
         let own = format!("alter database {} owner to {login}", database.name);
         let owner = database.owner().await;
-        owner
-            .batch_execute(&format!("{create}; {own}"))
-            .await
-            .expect("a login that may migrate");
+        execute(&owner, &format!("{create}; {own}")).await;
         let Some(pooler) = pgbouncer::start_with(&config, settings) else {
             eprintln!("skipped: there is no pgbouncer on this machine");
             return;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bugle::{Context, Registry};
-use common::{Database, RunningWorker, enqueue, noop, wait_for_state, wait_until};
+use common::{Database, RunningWorker, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -23,16 +23,15 @@ async fn a_claim_that_is_committed_after_its_worker_came_back_is_given_back() {
     wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
     // a claim that has its row and takes its time
     let brake = database.owner().await;
-    brake
-        .batch_execute(
-            "create function public.brake() returns trigger language plpgsql security definer \
+    execute(
+        &brake,
+        "create function public.brake() returns trigger language plpgsql security definer \
                as $$ begin perform pg_advisory_xact_lock_shared(42); return new; end $$; \
              create trigger brake before update on bugle.jobs_live for each row \
                when (new.state = 'running' and old.claim = 0) execute function public.brake(); \
              select pg_advisory_lock(42)",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     let id = enqueue(&owner, "noop").await;
     let claiming = "select count(*) = 1 from pg_locks l join bugle.registrations r on r.backend_pid = l.pid \
         where l.locktype = 'advisory' and l.objid = 42 and not l.granted";
@@ -45,7 +44,7 @@ async fn a_claim_that_is_committed_after_its_worker_came_back_is_given_back() {
         &format!("select backend_pid <> {former} and lost_at is null from bugle.registrations"),
     )
     .await;
-    brake.batch_execute("select pg_advisory_unlock(42)").await.unwrap();
+    execute(&brake, "select pg_advisory_unlock(42)").await;
     wait_for_state(&owner, id, "completed").await;
 
     let row = owner
@@ -86,27 +85,25 @@ async fn a_claim_that_is_taken_up_again_after_its_end_was_refused_is_given_back(
     wait_for_state(&owner, id, "running").await;
 
     // its way back is held up after it has said what it runs
-    owner
-        .batch_execute("update bugle.registrations set running = 1, seen_at = now() + interval '1 hour'")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "update bugle.registrations set running = 1, seen_at = now() + interval '1 hour'",
+    )
+    .await;
     let former = backend_of_the_worker(&owner).await;
     let mut barrier = database.owner().await;
     let barrier = barrier.transaction().await.unwrap();
-    barrier
-        .batch_execute("select from bugle.registrations for update")
-        .await
-        .unwrap();
+    let lock = "select from bugle.registrations for update";
+    barrier.batch_execute(lock).await.unwrap();
     relay.cut();
     wait_until(&owner, &waiting(former, 1)).await;
     // a crash that undid its claim would leave this; then the job ends, and nobody wants to hear of it
-    owner
-        .batch_execute(
-            "update bugle.jobs_live set state = 'ready', claim = 0, attempt = 0, worker = null, \
+    execute(
+        &owner,
+        "update bugle.jobs_live set state = 'ready', claim = 0, attempt = 0, worker = null, \
                first_started_at = null, started_at = null",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     gate.add_permits(100);
     common::eventually("the executor ends", || ended.load(Ordering::Acquire) == 1).await;
     // a heartbeat that has fewer jobs to name is held up too
@@ -127,11 +124,7 @@ fn waiting(former: i32, sessions: u32) -> String {
 }
 
 async fn backend_of_the_worker(owner: &Client) -> i32 {
-    owner
-        .query_one("select backend_pid from bugle.registrations", &[])
-        .await
-        .unwrap()
-        .get(0)
+    query_value(owner, "select backend_pid from bugle.registrations").await
 }
 
 /// A way to the database that can be cut at the worker's end; what the server is doing it goes on doing.

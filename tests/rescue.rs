@@ -3,7 +3,7 @@
 mod common;
 
 use common::poll::look_for;
-use common::{Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state, wait_until};
+use common::{Database, Folder, WorkerProcess, enqueue, eventually, execute, query_value, wait_for_state, wait_until};
 
 /// `hold` notes its start and waits until the folder has a file "release"; `suicide` kills its own worker.
 fn config(folder: &Folder) -> String {
@@ -75,11 +75,7 @@ async fn a_job_that_kills_its_worker_three_times_has_failed() {
         .unwrap();
     assert_eq!(row.get::<_, String>(0), "crash_loop");
     assert_eq!((row.get::<_, i32>(1), row.get::<_, i32>(2)), (3, 3));
-    let attempts: i64 = owner
-        .query_one("select count(*) from bugle.attempts", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let attempts: i64 = query_value(&owner, "select count(*) from bugle.attempts").await;
     assert_eq!(attempts, 3);
     drop(keeper);
 }
@@ -88,10 +84,7 @@ async fn a_job_that_kills_its_worker_three_times_has_failed() {
 async fn a_frozen_worker_is_fenced_and_cannot_complete_when_it_wakes() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("update bugle.settings set lease = '1 hour'")
-        .await
-        .unwrap();
+    execute(&owner, "update bugle.settings set lease = '1 hour'").await;
     let folder = Folder::new();
     let frozen = WorkerProcess::start(&database, &folder, "frozen", &config(&folder), &[]);
     let id = enqueue(&owner, "hold").await;
@@ -104,8 +97,8 @@ async fn a_frozen_worker_is_fenced_and_cannot_complete_when_it_wakes() {
     let pass = "update bugle.registrations set seen_at = now() - interval '2 hours' where name = 'frozen'";
     let watched = "update bugle.keeping set watching_since = now() - interval '2 hours'";
     let starts_elsewhere = || async {
-        owner.batch_execute(pass).await.unwrap();
-        owner.batch_execute(watched).await.unwrap();
+        execute(&owner, pass).await;
+        execute(&owner, watched).await;
         (folder.lines("started").len() == 2).then_some(())
     };
     look_for(starts_elsewhere).await.expect("another worker starts it");
@@ -143,7 +136,7 @@ async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
     let owner = database.owner().await;
     // on a busy machine a moment may be long
     let grace = "update bugle.settings set lost_grace = '10 minutes'";
-    owner.batch_execute(grace).await.unwrap();
+    execute(&owner, grace).await;
     let folder = Folder::new();
     let blinking = WorkerProcess::start(&database, &folder, "blinking", &config(&folder), &[]);
     let watching = WorkerProcess::start(&database, &folder, "watching", &config(&folder), &[]);
@@ -157,16 +150,9 @@ async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
 
     for _ in 0..5 {
         // chosen first: as a condition beside the others it might be tried on the sessions of other tests
-        let cut: Vec<i32> = owner
-            .query_one(
-                "with ours as materialized ( \
+        let cut: Vec<i32> = query_value(&owner, "with ours as materialized ( \
                    select a.pid from pg_stat_activity a where a.datname = current_database() and a.application_name like 'bugle %') \
-                 select coalesce(array_agg(o.pid) filter (where pg_terminate_backend(o.pid)), '{}') from ours o",
-                &[],
-            )
-            .await
-            .unwrap()
-            .get(0);
+                 select coalesce(array_agg(o.pid) filter (where pg_terminate_backend(o.pid)), '{}') from ours o").await;
         assert!(!cut.is_empty());
         wait_until(
             &owner,
@@ -183,20 +169,16 @@ async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
     }
 
     assert_eq!(folder.lines("started").len(), 3, "nothing ran twice");
-    let attempts: i32 = owner
-        .query_one("select max(attempt) from bugle.jobs", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let attempts: i32 = query_value(&owner, "select max(attempt) from bugle.jobs").await;
     assert_eq!(attempts, 1);
     drop((blinking, watching));
 }
 
 /// What `tests/sql/helpers.sql` has for the server's clock: everything that is stored lies later by it.
 async fn set_the_clock_back(owner: &tokio_postgres::Client) {
-    owner.batch_execute(include_str!("sql/helpers.sql")).await.unwrap();
+    execute(owner, include_str!("sql/helpers.sql")).await;
     let step = "select test.clock_steps_back('1 hour')";
-    owner.batch_execute(step).await.unwrap();
+    execute(owner, step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,7 +186,7 @@ async fn a_frozen_worker_is_given_up_although_the_clock_was_set_back() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let settings = "update bugle.settings set lease = '2 seconds'";
-    owner.batch_execute(settings).await.unwrap();
+    execute(&owner, settings).await;
     let folder = Folder::new();
     let frozen = WorkerProcess::start(&database, &folder, "frozen", &config(&folder), &[]);
     let id = enqueue(&owner, "hold").await;
@@ -240,7 +222,7 @@ async fn a_deputy_takes_over_although_the_last_tick_lies_in_the_future() {
     for session in [&keeper, &deputy] {
         let register = "select format('select role from bugle.heartbeat(%s, %L, ''{}'', false)', worker, nonce) \
             from bugle.register('w', 'here', 1, '0', bugle.protocol(), '{default}', '{1}', '{noop}')";
-        beats.push(session.query_one(register, &[]).await.unwrap().get::<_, String>(0));
+        beats.push(query_value::<String>(session, register).await);
     }
     keeper.query_one(&beats[0], &[]).await.unwrap();
     deputy.query_one(&beats[1], &[]).await.unwrap();
@@ -251,7 +233,7 @@ async fn a_deputy_takes_over_although_the_last_tick_lies_in_the_future() {
 
     let sql = "select k.keeper = max(r.id) and k.ticked_at <= clock_timestamp() and bool_and(r.seen_at <= clock_timestamp()) \
         from bugle.keeping k cross join bugle.registrations r group by k.only_row";
-    assert!(owner.query_one(sql, &[]).await.unwrap().get::<_, bool>(0));
+    assert!(query_value::<bool>(&owner, sql).await);
 }
 
 /// A gap before each of its ticks would discount all silence there was, and a frozen keeper would never be given up.
@@ -264,7 +246,7 @@ async fn a_deputy_takes_the_post_of_a_keeper_that_is_frozen_and_keeps_it() {
     for session in [&keeper, &deputy] {
         let register = "select format('select role from bugle.heartbeat(%s, %L, ''{}'', false)', worker, nonce) \
             from bugle.register('w', 'here', 1, '0', bugle.protocol(), '{default}', '{1}', '{noop}')";
-        beats.push(session.query_one(register, &[]).await.unwrap().get::<_, String>(0));
+        beats.push(query_value::<String>(session, register).await);
     }
     let beat = async |session: &tokio_postgres::Client, sql: &str| {
         let row = session.query_one(sql, &[]).await.unwrap();
@@ -272,7 +254,7 @@ async fn a_deputy_takes_the_post_of_a_keeper_that_is_frozen_and_keeps_it() {
     };
     let given_up = async || {
         let sql = "select lost_at is not null from bugle.registrations order by id limit 1";
-        owner.query_one(sql, &[]).await.unwrap().get::<_, bool>(0)
+        query_value::<bool>(&owner, sql).await
     };
     assert_eq!(beat(&keeper, &beats[0]).await, "keeper");
     assert_eq!(beat(&deputy, &beats[1]).await, "deputy");
@@ -280,22 +262,17 @@ async fn a_deputy_takes_the_post_of_a_keeper_that_is_frozen_and_keeps_it() {
     // the keeper is frozen, and the deputy takes its post; the former keeper is back, and is deputy
     let freeze = "update bugle.keeping set ticked_at = now() - interval '6 seconds'";
     let ticked = "select keeper::text || ticked_at from bugle.keeping";
-    owner.batch_execute(freeze).await.unwrap();
+    execute(&owner, freeze).await;
     assert_eq!(beat(&deputy, &beats[1]).await, "keeper");
-    let before: String = owner.query_one(ticked, &[]).await.unwrap().get(0);
+    let before: String = query_value(&owner, ticked).await;
     assert_eq!(beat(&keeper, &beats[0]).await, "deputy");
-    assert_eq!(owner.query_one(ticked, &[]).await.unwrap().get::<_, String>(0), before);
+    assert_eq!(query_value::<String>(&owner, ticked).await, before);
 
     // frozen again, for good
     assert_eq!(beat(&deputy, &beats[1]).await, "keeper");
     assert!(!given_up().await, "nobody had watched it for long enough");
-    owner
-        .batch_execute(
-            "update bugle.keeping set watching_since = now() - interval '1 hour', ticked_at = now() - interval '1 second'; \
-             update bugle.registrations set seen_at = now() - interval '1 hour' where id = (select min(id) from bugle.registrations)",
-        )
-        .await
-        .unwrap();
+    execute(&owner, "update bugle.keeping set watching_since = now() - interval '1 hour', ticked_at = now() - interval '1 second'; \
+             update bugle.registrations set seen_at = now() - interval '1 hour' where id = (select min(id) from bugle.registrations)").await;
     assert_eq!(beat(&deputy, &beats[1]).await, "keeper");
     assert!(given_up().await, "the keeper has watched it for longer than its lease");
 }

@@ -6,7 +6,7 @@ mod common;
 use std::process::{Command, Stdio};
 
 use bugle::schema::{self, Status};
-use common::{Database, enqueue, noop, wait_for_state, wait_until};
+use common::{Database, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 use tokio_postgres::Client;
 
 /// Copy one database into another; false if that cannot be done here.
@@ -56,26 +56,21 @@ async fn a_restored_database_goes_on_where_the_dump_was_made() {
     wait_for_state(&owner, done, "completed").await;
     worker.stop().await;
     // one runs on a worker that will never be heard of again
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, queue) values ('noop', 'lost');
+    execute(&owner, "insert into bugle.jobs (command, queue) values ('noop', 'lost');
              create temp table me as
              select * from bugle.register('gone', 'elsewhere', 1, '1', 1, array['lost'], array[1], array['noop']);
              select c.id from me, bugle.claim(me.worker, me.nonce, array[row('lost', 1, null, null, 'awake')]::bugle.queue_request[]) c;
              insert into bugle.jobs (command) values ('noop');
              insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
              insert into bugle.jobs (command, unique_key) values ('other', 'k');
-             insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')",
-        )
-        .await
-        .expect("jobs in all states");
+             insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')").await;
 
     if !copied(&before, &after, &[]) {
         return;
     }
     let restored = after.owner().await;
     let states = "select string_agg(state, ' ' order by id) from bugle.jobs";
-    let seen: String = restored.query_one(states, &[]).await.expect("asks").get(0);
+    let seen: String = query_value(&restored, states).await;
     assert_eq!(seen, "completed running ready scheduled ready");
     let status = bugle::schema::check(&after.config("owner")).await.expect("asks");
     assert_eq!(status, bugle::schema::Status::UpToDate);
@@ -87,11 +82,7 @@ async fn a_restored_database_goes_on_where_the_dump_was_made() {
         "select string_agg(state, ' ' order by id) = 'completed completed completed scheduled ready' from bugle.jobs",
     )
     .await;
-    let code: String = restored
-        .query_one("select code from bugle.attempts where job = 2", &[])
-        .await
-        .expect("its worker was missed")
-        .get(0);
+    let code: String = query_value(&restored, "select code from bugle.attempts where job = 2").await;
     assert_eq!(code, "worker_lost");
     let next = enqueue(&restored, "noop").await;
     assert_eq!(next, 6, "ids go on");
@@ -119,7 +110,7 @@ async fn a_dump_of_the_schema_alone_can_be_migrated_and_serves() {
         let owner = before.owner().await;
         // a leaf of a day that nobody needs any more
         let old = "select bugle.add_day('ended', '2020-02-02')";
-        owner.batch_execute(old).await.expect("a day");
+        execute(&owner, old).await;
         enqueue(&owner, "noop").await;
         if !copied(&before, &after, &options) {
             return;
@@ -133,9 +124,8 @@ async fn a_dump_of_the_schema_alone_can_be_migrated_and_serves() {
 
         assert_eq!(schema::check(&config).await.expect("asks"), Status::UpToDate);
         let days = "select bugle.retire_day(kind, day), bugle.drop_day(kind, day) from bugle.history_days where day = '2020-02-02'";
-        owner.batch_execute(days).await.expect("upkeep");
-        let rows =
-            async |client: &Client| -> serde_json::Value { client.query_one(ROWS, &[]).await.expect("asks").get(0) };
+        execute(&owner, days).await;
+        let rows = async |client: &Client| -> serde_json::Value { query_value(client, ROWS).await };
         assert_eq!(rows(&restored).await, rows(&owner).await);
         after.create_logins().await;
         let worker = after.worker(&[("default", 1)], noop());
@@ -153,15 +143,14 @@ async fn rows_can_be_restored_into_a_dump_of_the_schema_before_it_is_migrated() 
     let done = enqueue(&owner, "noop").await;
     wait_for_state(&owner, done, "completed").await;
     worker.stop().await;
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
              insert into bugle.jobs (command, unique_key, idempotency_key) values ('other', 'k', 'i');
              insert into bugle.commands (name, priority) values ('other', 3);
              insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')",
-        )
-        .await
-        .expect("jobs in several states");
+    )
+    .await;
 
     if !copied(&before, &after, &["--schema-only"]) || !copied(&before, &after, &["--data-only", "--disable-triggers"])
     {
@@ -171,7 +160,7 @@ async fn rows_can_be_restored_into_a_dump_of_the_schema_before_it_is_migrated() 
     let (restored, config) = (after.owner().await, after.config("owner"));
     assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::UpToDate);
     let all = "select jsonb_agg(j order by j.id) || (select jsonb_agg(s) from bugle.schedules s) from bugle.jobs j";
-    let all = async |client: &Client| -> serde_json::Value { client.query_one(all, &[]).await.expect("asks").get(0) };
+    let all = async |client: &Client| -> serde_json::Value { query_value(client, all).await };
     assert_eq!(all(&restored).await, all(&owner).await);
     assert_eq!(enqueue(&restored, "noop").await, 4, "ids go on");
 }
@@ -194,11 +183,7 @@ async fn history_can_be_left_out() {
     let worker = after.worker(&[("default", 4)], noop());
 
     wait_for_state(&restored, waiting, "completed").await;
-    let count: i64 = restored
-        .query_one("select count(*) from bugle.jobs", &[])
-        .await
-        .expect("asks")
-        .get(0);
+    let count: i64 = query_value(&restored, "select count(*) from bugle.jobs").await;
     assert_eq!(count, 1);
     worker.stop().await;
 }

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 use std::str::FromStr;
 
-use common::{BUGLE, Database, noop, wait_until};
+use common::{BUGLE, Database, execute, noop, query_value, wait_until};
 use croner::Cron;
 use futures_util::future::join_all;
 use jiff::civil::{Time, time};
@@ -23,15 +23,13 @@ async fn each_slot_is_one_job_and_none_is_early_with_two_workers() {
     )
     .await;
 
-    owner
-        .batch_execute("insert into bugle.schedules (name, cron, command) values ('tick', '* * * * * *', 'noop')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.schedules (name, cron, command) values ('tick', '* * * * * *', 'noop')",
+    )
+    .await;
     wait_until(&owner, "select count(*) >= 5 from bugle.jobs where state = 'completed'").await;
-    owner
-        .batch_execute("select bugle.pause_schedule('tick')")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.pause_schedule('tick')").await;
     for worker in workers {
         worker.stop().await;
     }
@@ -53,15 +51,10 @@ async fn each_slot_is_one_job_and_none_is_early_with_two_workers() {
 async fn eight_sessions_that_fire_at_once_enqueue_one_job_for_each_slot() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "insert into bugle.schedules (name, every, command, misfire, catch_up_limit) \
+    execute(&owner, "insert into bugle.schedules (name, every, command, misfire, catch_up_limit) \
              select 's' || n, '1 minute', 'noop', 'catch_up', 20 from generate_series(1, 10) n; \
              update bugle.schedules set next_at = created_at - interval '19 minutes', starts_at = created_at - interval '1 day'; \
-             update bugle.schedules set next_at = created_at - interval '19 minutes'",
-        )
-        .await
-        .unwrap();
+             update bugle.schedules set next_at = created_at - interval '19 minutes'").await;
     let sessions = join_all((0..8).map(|_| database.owner())).await;
 
     let fired = join_all(
@@ -81,10 +74,11 @@ async fn eight_sessions_that_fire_at_once_enqueue_one_job_for_each_slot() {
 async fn the_primary_key_alone_decides_who_fires() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("insert into bugle.schedules (name, cron, command) values ('s', '@daily', 'noop')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.schedules (name, cron, command) values ('s', '@daily', 'noop')",
+    )
+    .await;
     let sessions = join_all((0..8).map(|_| database.owner())).await;
 
     // past the lock on the schedule's row, as if eight keepers believed in themselves
@@ -102,24 +96,23 @@ async fn the_primary_key_alone_decides_who_fires() {
 async fn a_slot_whose_session_is_killed_is_fired_by_another() {
     let database = Database::new().await;
     let (owner, doomed) = (database.owner().await, database.owner().await);
-    owner
-        .batch_execute(
-            "insert into bugle.schedules (name, cron, command) values ('s', '@daily', 'noop'); \
+    execute(
+        &owner,
+        "insert into bugle.schedules (name, cron, command) values ('s', '@daily', 'noop'); \
              update bugle.schedules set next_at = date_trunc('day', now(), 'UTC')",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     let fire = "select bugle.fire_schedules(), pg_backend_pid()";
 
-    doomed.batch_execute("begin").await.unwrap();
+    execute(&doomed, "begin").await;
     let row = doomed.query_one(fire, &[]).await.unwrap();
     let (fired, pid): (i32, i32) = (row.get(0), row.get(1));
-    let meanwhile: i32 = owner.query_one(fire, &[]).await.unwrap().get(0);
+    let meanwhile: i32 = query_value(&owner, fire).await;
     owner
         .query_one("select pg_terminate_backend($1, 120000)", &[&pid])
         .await
         .unwrap();
-    let afterwards: i32 = owner.query_one(fire, &[]).await.unwrap().get(0);
+    let afterwards: i32 = query_value(&owner, fire).await;
 
     assert_eq!((fired, meanwhile, afterwards), (1, 0, 1));
     assert_eq!(count(&owner, "bugle.jobs").await, 1);
@@ -127,7 +120,7 @@ async fn a_slot_whose_session_is_killed_is_fired_by_another() {
 
 async fn count(client: &tokio_postgres::Client, table: &str) -> i64 {
     let query = format!("select count(*) from {table}");
-    client.query_one(&query, &[]).await.unwrap().get(0)
+    query_value(client, &query).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

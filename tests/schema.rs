@@ -8,7 +8,7 @@ use std::process::Command;
 use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::schema::{self, Status};
 use bugle::{Code, State};
-use common::{BUGLE, Database, connect, wait_until};
+use common::{BUGLE, Database, connect, execute, query_value, wait_until};
 use futures_util::future::join_all;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
@@ -51,10 +51,10 @@ async fn no_advisory_lock_of_a_stranger_holds_up_a_migration() {
     let (owner, stranger) = (database.owner().await, database.owner().await);
     let login = format!("{}_viewer", database.name);
     let create = format!("create role {login} login; grant {login} to current_user; set role {login}");
-    stranger.batch_execute(&create).await.expect("a login without rights");
+    execute(&stranger, &create).await;
     // a stranger holds every advisory lock near those of the schema
     let hold = "select count(pg_advisory_lock(7126490900 + n)) from generate_series(0, 200) n";
-    stranger.batch_execute(hold).await.expect("locks");
+    execute(&stranger, hold).await;
 
     let found = tokio::time::timeout(common::DEADLINE, schema::migrate(&database.config("owner"))).await;
 
@@ -66,13 +66,8 @@ async fn no_advisory_lock_of_a_stranger_holds_up_a_migration() {
 async fn a_migration_that_fails_leaves_nothing() {
     let database = Database::empty().await;
     let (owner, config) = (database.owner().await, database.config("owner"));
-    owner
-        .batch_execute(
-            "create function public.fail() returns event_trigger language plpgsql as 'begin raise ''no views today''; end'; \
-             create event trigger fail on ddl_command_end when tag in ('CREATE VIEW') execute function public.fail()",
-        )
-        .await
-        .expect("something that fails late");
+    execute(&owner, "create function public.fail() returns event_trigger language plpgsql as 'begin raise ''no views today''; end'; \
+             create event trigger fail on ddl_command_end when tag in ('CREATE VIEW') execute function public.fail()").await;
 
     let failed = schema::migrate(&config).await.expect_err("it fails");
 
@@ -81,9 +76,9 @@ async fn a_migration_that_fails_leaves_nothing() {
         "{failed}"
     );
     let left = "select count(*) from pg_namespace where nspname = 'bugle'";
-    let left: i64 = owner.query_one(left, &[]).await.expect("asks").get(0);
+    let left: i64 = query_value(&owner, left).await;
     assert_eq!(left, 0);
-    owner.batch_execute("drop event trigger fail").await.expect("dropped");
+    execute(&owner, "drop event trigger fail").await;
     assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Missing);
 }
 
@@ -100,9 +95,9 @@ async fn a_schema_of_another_program_is_left_alone() {
         let database = Database::empty().await;
         let (owner, config) = (database.owner().await, database.config("owner"));
         let create = format!("create schema bugle; {content}");
-        owner.batch_execute(&create).await.expect("another program");
+        execute(&owner, &create).await;
         let things = "select count(*) from pg_depend where refobjid = 'bugle'::regnamespace";
-        let before: i64 = owner.query_one(things, &[]).await.expect("asks").get(0);
+        let before: i64 = query_value(&owner, things).await;
 
         let refused = schema::migrate(&config).await.expect_err("it is refused");
         let checked = schema::check(&config).await.expect_err("it is refused");
@@ -110,7 +105,7 @@ async fn a_schema_of_another_program_is_left_alone() {
         assert!(refused.to_string().contains("belongs to something else"), "{refused}");
         assert!(refused.what_to_do().expect("a hint").contains("rename"), "{refused}");
         assert_eq!(checked.to_string(), refused.to_string());
-        let after: i64 = owner.query_one(things, &[]).await.expect("asks").get(0);
+        let after: i64 = query_value(&owner, things).await;
         assert_eq!(after, before, "{content}");
     }
 }
@@ -121,7 +116,7 @@ async fn an_empty_schema_of_ones_own_is_enough_to_migrate() {
     let owner = database.owner().await;
     let login = format!("{}_operator", database.name);
     let create = format!("create role {login} login; create schema bugle authorization {login}");
-    owner.batch_execute(&create).await.expect("a login with a schema");
+    execute(&owner, &create).await;
     let mut config = database.config("owner");
     config.user(&login);
 
@@ -147,13 +142,12 @@ async fn functions_that_changed_are_put_right_and_jobs_stay() {
     let owner = database.owner().await;
     let before = catalog(&database).await;
     let id = common::enqueue(&owner, "noop").await;
-    owner
-        .batch_execute(
-            "create or replace function bugle.protocol() returns integer language sql as 'select 99'; \
+    execute(
+        &owner,
+        "create or replace function bugle.protocol() returns integer language sql as 'select 99'; \
              drop view bugle.dead_letters; update bugle.schema_version set checksum = 'of another version'",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
 
     let found = schema::migrate(&database.config("owner")).await.unwrap();
 
@@ -166,16 +160,15 @@ async fn functions_that_changed_are_put_right_and_jobs_stay() {
 async fn migrating_waits_for_a_lock_only_in_short_turns() {
     let database = Database::new().await;
     let (owner, mut other) = (database.owner().await, database.owner().await);
-    owner
-        .batch_execute("update bugle.schema_version set checksum = 'of an earlier release'")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "update bugle.schema_version set checksum = 'of an earlier release'",
+    )
+    .await;
     for table in ["bugle.migrations", "bugle.jobs_live"] {
         let blocking = other.transaction().await.unwrap();
-        blocking
-            .batch_execute(&format!("lock table {table} in access exclusive mode"))
-            .await
-            .unwrap();
+        let lock = format!("lock table {table} in access exclusive mode");
+        blocking.batch_execute(&lock).await.unwrap();
         let config = database.config("owner");
         let migrating = tokio::spawn(async move { schema::migrate(&config).await });
         let waits = format!(
@@ -190,10 +183,11 @@ async fn migrating_waits_for_a_lock_only_in_short_turns() {
         blocking.rollback().await.unwrap();
 
         assert_eq!(migrating.await.unwrap().unwrap(), schema::Status::Behind);
-        owner
-            .batch_execute("update bugle.schema_version set checksum = 'of an earlier release'")
-            .await
-            .unwrap();
+        execute(
+            &owner,
+            "update bugle.schema_version set checksum = 'of an earlier release'",
+        )
+        .await;
     }
 }
 
@@ -205,7 +199,7 @@ async fn a_newer_schema_is_left_alone() {
         "update bugle.schema_version set revision = {}, checksum = 'newer'",
         schema::REVISION + 1
     );
-    owner.batch_execute(&newer).await.unwrap();
+    execute(&owner, &newer).await;
     let before = catalog(&database).await;
 
     let refused = schema::migrate(&config).await.expect_err("it is refused");
@@ -221,7 +215,7 @@ async fn the_script_makes_the_same_schema() {
     let (migrated, scripted) = (Database::new().await, Database::empty().await);
 
     let owner = scripted.owner().await;
-    owner.batch_execute(&schema::script()).await.expect("the script runs");
+    execute(&owner, &schema::script()).await;
 
     assert_same(&catalog(&migrated).await, &catalog(&scripted).await);
     let found = schema::migrate(&scripted.config("owner")).await.unwrap();
@@ -245,13 +239,14 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
         Database::empty_on(superuser.clone()).await,
     );
     let owner = connect(&superuser).await;
-    owner
-        .batch_execute(&format!(
+    execute(
+        &owner,
+        &format!(
             "create role app login; grant create on database {}, {} to app",
             migrated.name, scripted.name
-        ))
-        .await
-        .unwrap();
+        ),
+    )
+    .await;
     let as_app = |database: &Database| {
         let mut config = database.config("owner");
         config.user("app");
@@ -272,10 +267,11 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
     common::enqueue(&connect(&as_app(&migrated)).await, "noop").await;
 
     // what the notice says: create them, and migrate again
-    owner
-        .batch_execute("create role bugle_enqueuer; create role bugle_worker; create role bugle_viewer; create role bugle_operator")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "create role bugle_enqueuer; create role bugle_worker; create role bugle_viewer; create role bugle_operator",
+    )
+    .await;
     schema::migrate(&as_app(&migrated)).await.expect("migrates again");
     migrated.create_logins().await;
     common::enqueue(&migrated.connect("enqueuer").await, "noop").await;
@@ -293,7 +289,7 @@ async fn run_with_notices(config: &Config, sql: &str) -> Vec<String> {
         }
         notices
     });
-    client.batch_execute(sql).await.expect("the script runs");
+    execute(&client, sql).await;
     drop(client);
     messages.await.unwrap()
 }
@@ -406,35 +402,22 @@ async fn the_engine_enters_a_large_table_by_its_indexes() {
     let database = Database::new().await;
     let owner = database.owner().await;
     // statistics of an empty table, then of a full one
-    owner.batch_execute("analyze bugle.jobs_live").await.unwrap();
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, queue, priority, run_at) \
+    execute(&owner, "analyze bugle.jobs_live").await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, queue, priority, run_at) \
              select 'c' || n % 5, 'q' || n % 3, n % 7, now() + case when n % 2 = 0 then interval '1 day' else '0' end \
              from generate_series(1, 50000) n",
-        )
-        .await
-        .unwrap();
-    let worker: String = owner
-        .query_one(
-            "select format('%s, %L', worker, nonce) from bugle.register('w', 'h', 1, '0', bugle.protocol(), '{q0,q1,q2}', '{9,9,9}', '{c1,c3}')",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    )
+    .await;
+    let worker: String = query_value(&owner, "select format('%s, %L', worker, nonce) from bugle.register('w', 'h', 1, '0', bugle.protocol(), '{q0,q1,q2}', '{9,9,9}', '{c1,c3}')").await;
     let claim = format!(
         "select from bugle.claim({worker}, array[('q0', 9, null, null, 'awake'), ('q1', 9, null, null, 'awake')]::bugle.queue_request[])"
     );
-    owner
-        .batch_execute(
-            "select bugle.set_limits('keyed', p_max_running => 1000, p_max_running_per_key => 1, p_max_starts => 1000, p_starts_period => '1 hour');
+    execute(&owner, "select bugle.set_limits('keyed', p_max_running => 1000, p_max_running_per_key => 1, p_max_starts => 1000, p_starts_period => '1 hour');
              insert into bugle.jobs (command, queue, limit_key) select 'c1', 'keyed', 'k' || n % 20 from generate_series(1, 5000) n;
              insert into bugle.jobs (command, queue, order_key) select 'c1', 'ordered', 'k' || n % 20 from generate_series(1, 5000) n;
-             insert into bugle.jobs (command, queue, fair_key) select 'c1', 'fair', 'k' || n % 20 from generate_series(1, 5000) n",
-        )
-        .await
-        .unwrap();
+             insert into bugle.jobs (command, queue, fair_key) select 'c1', 'fair', 'k' || n % 20 from generate_series(1, 5000) n").await;
     let exact = |queue: &str| {
         format!("select from bugle.claim({worker}, array[('{queue}', 90, null, null, 'awake')]::bugle.queue_request[])")
     };
@@ -458,11 +441,11 @@ async fn the_engine_enters_a_large_table_by_its_indexes() {
 
     for statistics in ["of an empty table", "of a full one"] {
         for (call, index) in calls {
-            owner.batch_execute("begin").await.unwrap();
-            owner.batch_execute(call).await.unwrap();
+            execute(&owner, "begin").await;
+            execute(&owner, call).await;
             let by_index: i64 = owner.query_one(SCANS, &[&index]).await.unwrap().get(0);
             let whole: i64 = owner.query_one(SCANS, &[&"bugle.jobs_live"]).await.unwrap().get(0);
-            owner.batch_execute("commit").await.unwrap();
+            execute(&owner, "commit").await;
 
             assert!(
                 by_index > 0,
@@ -470,7 +453,7 @@ async fn the_engine_enters_a_large_table_by_its_indexes() {
             );
             assert_eq!(whole, 0, "{call} reads the whole table, with statistics {statistics}");
         }
-        owner.batch_execute("analyze bugle.jobs_live").await.unwrap();
+        execute(&owner, "analyze bugle.jobs_live").await;
     }
 }
 

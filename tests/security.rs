@@ -6,7 +6,9 @@ mod common;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, enqueue, wait_for_state, wait_until};
+use common::{
+    BUGLE, DEADLINE, Database, Folder, WorkerProcess, enqueue, execute, query_value, wait_for_state, wait_until,
+};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,7 +41,7 @@ async fn register(client: &Client, commands: &str) -> String {
         "select format('%s, %L', worker, nonce) \
          from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{{default}}', '{{10}}', '{commands}')"
     );
-    client.query_one(&sql, &[]).await.expect("registers").get(0)
+    query_value(client, &sql).await
 }
 
 async fn claim_one(client: &Client, worker: &str) -> (i64, i64) {
@@ -84,10 +86,7 @@ async fn a_worker_login_cannot_speak_for_another_worker() {
         let rest: String = types[2..].iter().map(|kind| format!(", null::{kind}")).collect();
         let sql = format!("select * from bugle.{name}({victim}, gen_random_uuid(){rest})");
         if name == "should_drain" {
-            assert!(
-                !attacker.query_one(&sql, &[]).await.unwrap().get::<_, bool>(0),
-                "no answer but no"
-            );
+            assert!(!query_value::<bool>(&attacker, &sql).await, "no answer but no");
             continue;
         }
         let error = attacker.batch_execute(&sql).await.expect_err(&signature);
@@ -129,7 +128,7 @@ async fn a_worker_login_cannot_end_a_job_that_another_worker_runs() {
         assert_eq!(verdicts, ["fenced"], "{call}");
     }
     let sql = format!("select bugle.report_progress({you}, {held}, 0.5, 'mine')");
-    assert!(!attacker.query_one(&sql, &[]).await.unwrap().get::<_, bool>(0));
+    assert!(!query_value::<bool>(&attacker, &sql).await);
 
     let done = format!("select * from bugle.complete({me}, array[({id}, {claim}, '\"mine\"')::bugle.finished_job])");
     assert!(
@@ -149,15 +148,15 @@ async fn an_enqueuer_cannot_answer_a_job_that_just_begins_to_wait_without_a_toke
     let me = register(&worker, "{noop}").await;
     let (id, claim) = claim_one(&worker, &me).await;
     let enqueuer = database.connect("enqueuer").await;
-    let pid: i32 = enqueuer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid: i32 = query_value(&enqueuer, "select pg_backend_pid()").await;
 
     let wait = format!("begin; select bugle.wait({me}, ({id}, {claim})::bugle.held_job, null, null)");
-    worker.batch_execute(&wait).await.unwrap();
+    execute(&worker, &wait).await;
     let answer = format!("select bugle.answer({id}, 'guess', '\"forged\"')");
     let answering = tokio::spawn(async move { enqueuer.batch_execute(&answer).await });
     let waits = format!("select cardinality(pg_blocking_pids({pid})) > 0");
     wait_until(&owner, &waits).await;
-    worker.batch_execute("commit").await.unwrap();
+    execute(&worker, "commit").await;
 
     let answered = tokio::time::timeout(DEADLINE, answering)
         .await
@@ -178,7 +177,7 @@ async fn a_viewer_can_read_neither_nonces_nor_tokens() {
     let nonce = me.split('\'').nth(1).expect("a nonce").to_owned();
     let (id, claim) = claim_one(&worker, &me).await;
     let wait = format!("select bugle.wait({me}, ({id}, {claim})::bugle.held_job, 'open-sesame', null)");
-    worker.batch_execute(&wait).await.unwrap();
+    execute(&worker, &wait).await;
 
     let viewer = database.connect("viewer").await;
     let relations = "
@@ -212,7 +211,7 @@ async fn a_viewer_can_read_neither_nonces_nor_tokens() {
 async fn no_name_becomes_sql_a_path_or_a_command_of_the_shell() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner.batch_execute("create table public.canary ()").await.unwrap();
+    execute(&owner, "create table public.canary ()").await;
     let folder = Folder::new();
     let mut config = String::from("[queues]\n");
     let quoted = |name: &str| serde_json::to_string(name).unwrap();
@@ -282,10 +281,7 @@ async fn no_name_becomes_sql_a_path_or_a_command_of_the_shell() {
         assert_eq!(within.components().count(), 3, "{place}");
         assert!(within.ends_with(format!("job-{job}-claim-1")), "{place}");
     }
-    owner
-        .batch_execute("select from public.canary")
-        .await
-        .expect("it is still there");
+    execute(&owner, "select from public.canary").await;
     assert!(!std::path::Path::new("pwned").exists() && !folder.join("pwned").exists());
 
     // one event on each line, however a name tries to end it
@@ -313,14 +309,15 @@ async fn what_others_wrote_does_not_steer_a_terminal() {
     let insert = "insert into bugle.jobs (command, queue, unique_key, order_key, payload, headers) \
         values ($1, $1, $1, $1, to_jsonb($1::text), jsonb_build_object('a', $1::text)) returning id";
     let job: i64 = enqueuer.query_one(insert, &[&hostile]).await.unwrap().get(0);
-    owner
-        .batch_execute(&format!(
+    execute(
+        &owner,
+        &format!(
             "select bugle.register(n, n, 1, n, bugle.protocol(), array[n], '{{1}}', array[n]), bugle.pause_queue(n) \
              from unnest({}) n",
             sql_array(&[hostile])
-        ))
-        .await
-        .unwrap();
+        ),
+    )
+    .await;
 
     for command in [
         "jobs list",
@@ -425,13 +422,11 @@ async fn status(address: SocketAddr, method: &str, path: &str, authorization: &s
 async fn without_its_token_the_api_opens_nothing_and_with_it_only_what_is_described() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(&format!(
-            "grant bugle_viewer, bugle_operator to {}_worker",
-            database.name
-        ))
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        &format!("grant bugle_viewer, bugle_operator to {}_worker", database.name),
+    )
+    .await;
     let job = enqueue(&owner, "nobody serves this").await;
     let folder = Folder::new();
     let token = folder.write("token", "0123456789abcdef\n");
@@ -515,7 +510,7 @@ async fn who_listens_learns_no_payload_result_header_or_error() {
     let owner = database.owner().await;
     // a login without any role
     let revoke = format!("revoke bugle_operator from {}_operator", database.name);
-    owner.batch_execute(&revoke).await.unwrap();
+    execute(&owner, &revoke).await;
 
     let (client, mut connection) = database
         .config("operator")
@@ -530,17 +525,13 @@ async fn who_listens_learns_no_payload_result_header_or_error() {
             }
         }
     });
-    let bell: String = owner
-        .query_one("select bugle.bell_channel('default')", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let bell: String = query_value(&owner, "select bugle.bell_channel('default')").await;
     let channels =
         format!("listen bugle_events; listen bugle_keeper; listen {bell}; listen bugle_worker_1; listen the_end");
-    client.batch_execute(&channels).await.unwrap();
+    execute(&client, &channels).await;
 
     let subscriber = database.connect("viewer").await;
-    subscriber.batch_execute("select bugle.subscribe()").await.unwrap();
+    execute(&subscriber, "select bugle.subscribe()").await;
     let folder = Folder::new();
     let config = format!(
         "[queues]\ndefault = 2\n[commands.tell]\nprogram = [\"echo\", '\"{SECRET}\"']\n\
@@ -557,7 +548,7 @@ async fn who_listens_learns_no_payload_result_header_or_error() {
     }
     let held: i64 = enqueue(&owner, "nobody serves this").await;
     let cancel = format!("select bugle.cancel({held}, '{SECRET}'); notify the_end, 'the end'");
-    owner.batch_execute(&cancel).await.unwrap();
+    execute(&owner, &cancel).await;
 
     let mut heard = Vec::new();
     loop {

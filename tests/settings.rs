@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 
 use bugle::{Context, Failure, Registry};
-use common::{BUGLE, Database, RunningWorker, connect, enqueue, side_by_side, wait_until};
+use common::{BUGLE, Database, RunningWorker, connect, enqueue, execute, query_value, side_by_side, wait_until};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -109,7 +109,7 @@ async fn life_under(settings: &'static [(&'static str, &'static str)]) -> usize 
         create function traps.clock_timestamp() returns timestamptz language plpgsql as $$ begin raise 'a trap'; end $$; \
         create function traps.coalesce_(text) returns text language sql as 'select null::text'; \
         update bugle.retry_policies set delay = '20 milliseconds', jitter = 0 where name = 'fixed'";
-    owner.batch_execute(traps).await.unwrap();
+    execute(&owner, traps).await;
     // what the worker's sessions have, as they register, claim and complete
     let seen = "create table public.seen (name text, setting text); \
         create function public.see() returns trigger language plpgsql security definer as $$ begin \
@@ -117,7 +117,7 @@ async fn life_under(settings: &'static [(&'static str, &'static str)]) -> usize 
           return null; end $$; \
         create trigger see after insert or update on bugle.registrations execute function public.see(); \
         create trigger see after update or delete on bugle.jobs_live execute function public.see()";
-    owner.batch_execute(seen).await.unwrap();
+    execute(&owner, seen).await;
     let logins = ["worker", "enqueuer", "viewer", "operator"];
     let logins = logins.map(|role| format!("role {}", database.config(role).get_user().unwrap()));
     let mut known = 0;
@@ -181,7 +181,7 @@ async fn life_under(settings: &'static [(&'static str, &'static str)]) -> usize 
     }
     bugle(&database, "operator", &["schedules", "pause", "often"]).await;
     let failed = "select coalesce(string_agg(concat_ws(' ', id, command, reason, last_error), '; '), '') from bugle.jobs where state = 'failed'";
-    let failed: String = owner.query_one(failed, &[]).await.unwrap().get(0);
+    let failed: String = query_value(&owner, failed).await;
     assert_eq!(failed, "", "{settings:?}");
     worker.stop().await;
     let timeouts = "select count(*), coalesce(string_agg(distinct concat_ws(' = ', s.name, s.setting), ', ') \
@@ -295,7 +295,7 @@ async fn migrate_refuses_a_database_that_is_not_utf8_and_says_what_to_do() {
         let name = format!("{}_{}", database.name, encoding.to_lowercase());
         let create =
             format!("create database {name} encoding '{encoding}' lc_collate 'C' lc_ctype 'C' template template0");
-        owner.batch_execute(&create).await.unwrap();
+        execute(&owner, &create).await;
         let mut config = database.config("owner");
         config.dbname(&name);
 
@@ -303,11 +303,8 @@ async fn migrate_refuses_a_database_that_is_not_utf8_and_says_what_to_do() {
 
         let left = connect(&config).await;
         let schemas = "select count(*) from pg_namespace where nspname = 'bugle'";
-        let left: i64 = left.query_one(schemas, &[]).await.unwrap().get(0);
-        owner
-            .batch_execute(&format!("drop database {name} with (force)"))
-            .await
-            .unwrap();
+        let left: i64 = query_value(&left, schemas).await;
+        execute(&owner, &format!("drop database {name} with (force)")).await;
         assert!(error.to_string().contains(encoding), "{error}");
         assert!(
             error.what_to_do().is_some_and(|hint| hint.contains("encoding 'UTF8'")),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bugle::{Context, Registry};
-use common::{Database, Folder, WorkerProcess, enqueue, eventually, wait_for_state};
+use common::{Database, Folder, WorkerProcess, enqueue, eventually, execute, wait_for_state};
 use serde_json::Value;
 
 fn config(folder: &Folder) -> String {
@@ -94,14 +94,16 @@ async fn until_empty_runs_what_is_there_and_ends() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let folder = Folder::new();
-    owner
-        .batch_execute("insert into bugle.jobs (command) select 'quick' from generate_series(1, 50)")
-        .await
-        .unwrap();
-    owner
-        .batch_execute("insert into bugle.jobs (command, run_at) values ('quick', now() + interval '1 hour')")
-        .await
-        .unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'quick' from generate_series(1, 50)",
+    )
+    .await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, run_at) values ('quick', now() + interval '1 hour')",
+    )
+    .await;
     let config = "[commands.quick]\nprogram = ['true']";
 
     let worker = WorkerProcess::start(&database, &folder, "worker", config, &["--until-empty"]);

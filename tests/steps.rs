@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bugle::{Context, Failure, NewJob, Registry};
-use common::{Database, Folder, Shared, WorkerProcess, enqueue, eventually, wait_for_state, wait_until};
+use common::{Database, Folder, Shared, WorkerProcess, enqueue, eventually, execute, wait_for_state, wait_until};
 use serde_json::{Value, json};
 
 /// Each step notes that it ran. `hold_N` waits, in its first attempt, until it is killed.
@@ -68,13 +68,14 @@ async fn a_chain_whose_worker_is_killed_in_any_step_goes_on_with_that_step_elsew
 async fn programs_statements_and_requests_are_steps() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(&format!(
+    execute(
+        &owner,
+        &format!(
             "create table booked (item text); grant insert, select on booked to {}_worker",
             database.name
-        ))
-        .await
-        .unwrap();
+        ),
+    )
+    .await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || one_request(&listener));

@@ -5,7 +5,7 @@ mod common;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{BUGLE, Database, Folder, enqueue, wait_until};
+use common::{BUGLE, Database, Folder, enqueue, execute, query_value, wait_until};
 use serde_json::{Value, json};
 
 struct Said {
@@ -251,14 +251,13 @@ async fn policies_are_shown_with_what_they_mean() {
 async fn filters_choose_jobs_for_lists_and_for_verbs() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command, queue) values ('a', 'x'), ('a', 'y'), ('b', 'x');
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, queue) values ('a', 'x'), ('a', 'y'), ('b', 'x');
              update bugle.jobs_live set created_at = now() - interval '3 hours' where command = 'b';
              update bugle.jobs_live set last_error = 'disk FULL at 3' where queue = 'y'",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     let ids = async |arguments: &[&str]| {
         let said = bugle(&database, "viewer", &[&["jobs", "list", "--json"], arguments].concat()).await;
         said.json().as_array().unwrap().len()
@@ -290,13 +289,10 @@ async fn the_doctor_tells_that_the_clock_of_the_database_was_set_back() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let step = "update bugle.keeping set ticked_at = clock_timestamp() + interval '1 hour'";
-    owner.batch_execute(step).await.unwrap();
+    execute(&owner, step).await;
 
     let unnoticed = bugle(&database, "viewer", &["doctor"]).await;
-    owner
-        .batch_execute("select bugle.run_maintenance(0, false)")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.run_maintenance(0, false)").await;
     let noticed = bugle(&database, "viewer", &["doctor"]).await;
 
     assert_eq!(unnoticed.code, 1, "{}", unnoticed.out);
@@ -320,15 +316,10 @@ async fn the_doctor_names_a_partition_of_history_that_was_detached_by_hand_and_w
     let detach = "do $$ begin
         execute format('alter table bugle.jobs_failed detach partition bugle.%I', (select min(leaf) from bugle.history_days where kind = 'failed'));
         end $$";
-    owner.batch_execute(detach).await.unwrap();
+    execute(&owner, detach).await;
 
     let ill = bugle(&database, "viewer", &["doctor"]).await;
-    while owner
-        .query_one("select bugle.upkeep() is not null", &[])
-        .await
-        .unwrap()
-        .get(0)
-    {}
+    while query_value(&owner, "select bugle.upkeep() is not null").await {}
     let well = bugle(&database, "viewer", &["doctor"]).await;
 
     assert_eq!(ill.code, 1, "{}", ill.out);
@@ -344,7 +335,7 @@ async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
     let worker = database.worker(&[("default", 1)], common::noop());
     common::wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
     let pause = "select bugle.pause_worker(id) from bugle.workers";
-    owner.batch_execute(pause).await.expect("paused");
+    execute(&owner, pause).await;
     let id = enqueue(&owner, "noop").await;
 
     let report = bugle(&database, "viewer", &["doctor", "--json"]).await.json();
@@ -397,30 +388,26 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
     assert!(find(&report, "workers", "warn").is_some(), "there is none");
 
     enqueue(&owner, "nobody").await;
-    owner
-        .batch_execute(
-            "insert into bugle.queues (name) values ('mail');
+    execute(
+        &owner,
+        "insert into bugle.queues (name) values ('mail');
              select bugle.pause_queue('mail');
              alter table bugle.jobs_live set (autovacuum_enabled = false)",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     let ill = bugle(&database, "owner", &["doctor", "--json"]).await;
     let report = ill.json();
     assert_eq!(ill.code, 1);
     let autovacuum = find(&report, "autovacuum", "fail").expect("it is off");
     let mend = autovacuum["mend"].as_str().unwrap();
-    owner.batch_execute(mend).await.expect("what mends it runs");
+    execute(&owner, mend).await;
     let paused = report
         .as_array()
         .unwrap()
         .iter()
         .find(|f| f["words"].as_str().unwrap().contains("\"mail\""))
         .unwrap();
-    owner
-        .batch_execute(paused["mend"].as_str().unwrap())
-        .await
-        .expect("what mends it runs");
+    execute(&owner, paused["mend"].as_str().unwrap()).await;
     assert!(ill.out.contains("no live worker serves command"), "{report:#}");
 
     let mended = bugle(&database, "owner", &["doctor"]).await;

@@ -4,6 +4,8 @@ mod common;
 
 use bugle::{Code, State};
 use common::Database;
+use common::execute;
+use common::query_value;
 use tokio_postgres::Client;
 
 /// All that can be done to a job. The worker's verbs are said by the worker that claimed it last, under that claim,
@@ -197,11 +199,11 @@ async fn every_verb_does_what_the_table_says_in_every_state_and_nothing_else() {
 
     for state in State::ALL {
         for verb in VERBS {
-            owner.batch_execute("begin").await.unwrap();
+            execute(&owner, "begin").await;
             let job = Job::in_state(&owner, state).await;
             job.make_due_for(verb).await;
             let (before, answer, after) = (job.row().await, job.apply(verb).await, job.row().await);
-            owner.batch_execute("rollback").await.unwrap();
+            execute(&owner, "rollback").await;
 
             let expected = expected(verb, state);
             if answer != expected {
@@ -264,11 +266,7 @@ impl<'a> Job<'a> {
     async fn in_state(client: &'a Client, state: State) -> Job<'a> {
         let worker = register(client).await;
         let other = register(client).await;
-        let id = client
-            .query_one("select bugle.enqueue('noop')", &[])
-            .await
-            .unwrap()
-            .get(0);
+        let id = query_value(client, "select bugle.enqueue('noop')").await;
         let job = Job {
             client,
             id,
@@ -425,13 +423,10 @@ fn fail(who: &str, id: i64, claim: i64, retryable: bool) -> String {
 }
 
 async fn register(client: &Client) -> String {
-    client
-        .query_one(
-            "select format('%s, %L::uuid', worker, nonce) \
+    query_value(
+        client,
+        "select format('%s, %L::uuid', worker, nonce) \
              from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{default}', '{10}', '{noop}')",
-            &[],
-        )
-        .await
-        .expect("registers")
-        .get(0)
+    )
+    .await
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bugle::{Bugle, Enqueued, NewJob, OnConflict};
-use common::{BUGLE, Database};
+use common::{BUGLE, Database, execute, query_value};
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 
@@ -26,13 +26,10 @@ async fn race(clients: &[Client], enqueue: impl Fn(usize) -> String + Copy) -> V
     let runs = clients.iter().enumerate().map(|(n, client)| async move {
         let mut all = vec![];
         for round in 0..ROUNDS {
-            client.batch_execute("begin").await.unwrap();
+            execute(client, "begin").await;
             let row = client.query_one(&enqueue(round), &[]).await.expect("an answer");
             let committed = (n + round) % 3 != 0;
-            client
-                .batch_execute(if committed { "commit" } else { "rollback" })
-                .await
-                .unwrap();
+            execute(client, if committed { "commit" } else { "rollback" }).await;
             all.push(Got {
                 round,
                 id: row.get(0),
@@ -92,10 +89,7 @@ async fn sixteen_clients_race_for_an_idempotency_key_and_one_job_is_there_even_w
     let first = ids(&owner, "idempotency_key").await;
     assert_one_job_a_round(&all, &first);
 
-    owner
-        .batch_execute("select bugle.cancel(array(select id from bugle.jobs_live))")
-        .await
-        .unwrap();
+    execute(&owner, "select bugle.cancel(array(select id from bugle.jobs_live))").await;
     let later = race(&clients, enqueue).await;
 
     assert!(later.iter().all(|got| !got.created), "the keys outlive their jobs");
@@ -112,17 +106,17 @@ async fn of_sixteen_plain_inserts_one_succeeds_and_the_others_get_a_unique_viola
         let inserts = clients.iter().enumerate().map(|(n, client)| async move {
             let mut succeeded = 0;
             for round in 0..ROUNDS {
-                client.batch_execute("begin").await.unwrap();
+                execute(client, "begin").await;
                 let insert = format!("insert into bugle.jobs (command, {column}) values ('{column}', '{round}')");
                 match client.batch_execute(&insert).await {
                     Ok(()) if (n + round) % 3 != 0 => {
-                        client.batch_execute("commit").await.unwrap();
+                        execute(client, "commit").await;
                         succeeded += 1;
                     }
-                    Ok(()) => client.batch_execute("rollback").await.unwrap(),
+                    Ok(()) => execute(client, "rollback").await,
                     Err(error) => {
                         assert_eq!(error.code().expect("a SQLSTATE").code(), "23505", "{error}");
-                        client.batch_execute("rollback").await.unwrap();
+                        execute(client, "rollback").await;
                     }
                 }
             }
@@ -154,10 +148,7 @@ async fn a_key_is_answered_for_while_its_jobs_come_and_go() {
     let over = std::sync::atomic::AtomicBool::new(false);
     let cancelling = async {
         while !over.load(std::sync::atomic::Ordering::Relaxed) {
-            operator
-                .batch_execute("select bugle.cancel_where(p_command => 'noop')")
-                .await
-                .expect("cancels");
+            execute(&operator, "select bugle.cancel_where(p_command => 'noop')").await;
         }
     };
     let enqueueing = async {
@@ -190,7 +181,7 @@ async fn sixteen_clients_add_the_same_missing_jobs_in_any_order_and_each_is_adde
             .iter()
             .map(|key| serde_json::json!({ "key": key.to_string() }))
             .collect();
-        client.batch_execute("begin").await.unwrap();
+        execute(client, "begin").await;
         let query = "select bugle.add_missing('noop', $1)";
         let added: i64 = client
             .query_one(query, &[&serde_json::Value::from(jobs)])
@@ -198,10 +189,7 @@ async fn sixteen_clients_add_the_same_missing_jobs_in_any_order_and_each_is_adde
             .expect("added")
             .get(0);
         let committed = n % 3 != 0;
-        client
-            .batch_execute(if committed { "commit" } else { "rollback" })
-            .await
-            .unwrap();
+        execute(client, if committed { "commit" } else { "rollback" }).await;
         if committed { added } else { 0 }
     });
     let added: i64 = join_all(runs).await.into_iter().sum();
@@ -210,7 +198,7 @@ async fn sixteen_clients_add_the_same_missing_jobs_in_any_order_and_each_is_adde
     assert_eq!(ids(&owner, "unique_key").await.len(), 200);
     let strays =
         "select count(*) from bugle.idempotency_keys k where not exists (select from bugle.jobs j where j.id = k.job)";
-    assert_eq!(owner.query_one(strays, &[]).await.unwrap().get::<_, i64>(0), 0);
+    assert_eq!(query_value::<i64>(&owner, strays).await, 0);
 }
 
 #[tokio::test]
@@ -220,15 +208,13 @@ async fn under_repeatable_read_a_key_that_came_meanwhile_is_a_serialization_fail
 
     for argument in ["p_unique_key", "p_idempotency_key"] {
         let enqueue = format!("select id from bugle.enqueue_once('noop', {argument} => 'k')");
-        one.batch_execute("begin isolation level repeatable read; select id from bugle.jobs")
-            .await
-            .unwrap();
-        two.batch_execute(&enqueue).await.unwrap();
+        execute(&one, "begin isolation level repeatable read; select id from bugle.jobs").await;
+        execute(&two, &enqueue).await;
         let refused = one.batch_execute(&enqueue).await.expect_err("it cannot see the job");
-        one.batch_execute("rollback").await.unwrap();
+        execute(&one, "rollback").await;
 
         assert_eq!(refused.code().expect("a SQLSTATE").code(), "40001", "{refused}");
-        one.batch_execute(&enqueue).await.expect("the second try is answered");
+        execute(&one, &enqueue).await;
     }
 }
 

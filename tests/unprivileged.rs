@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bugle::{Context, Registry};
-use common::{BUGLE, Database, RunningWorker, enqueue, noop, wait_for_state, wait_until};
+use common::{BUGLE, Database, RunningWorker, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_postgres::Client;
@@ -36,7 +36,7 @@ fn holding() -> (Registry, Arc<Semaphore>) {
 }
 
 async fn text(client: &Client, sql: &str) -> String {
-    client.query_one(sql, &[]).await.unwrap().get(0)
+    query_value(client, sql).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +53,7 @@ async fn a_forged_order_to_drain_or_cancel_is_ignored() {
         from bugle.jobs_live";
     let forged = text(&owner, forge).await;
     for _ in 0..20 {
-        stranger.batch_execute(&forged).await.unwrap();
+        execute(&stranger, &forged).await;
     }
     // heard after them
     let later = enqueue(&owner, "noop").await;
@@ -79,18 +79,15 @@ async fn an_order_that_the_database_confirms_is_obeyed_after_forged_ones() {
     let id = text(&owner, "select id::text from bugle.workers").await;
     for _ in 0..20 {
         let forged = format!("notify bugle_worker_{id}, 'drain'; notify bugle_worker_{id}, 'cancel {held} 1'");
-        stranger.batch_execute(&forged).await.unwrap();
+        execute(&stranger, &forged).await;
     }
 
     let operator = database.connect("operator").await;
     let cancel = format!("select bugle.cancel({held})");
-    operator.batch_execute(&cancel).await.unwrap();
+    execute(&operator, &cancel).await;
     wait_for_state(&owner, held, "cancelled").await;
     // the executor that never ends was ended, or the worker would wait for it
-    operator
-        .batch_execute(&format!("select bugle.drain_worker({id})"))
-        .await
-        .unwrap();
+    execute(&operator, &format!("select bugle.drain_worker({id})")).await;
     worker.ended().await;
 }
 
@@ -109,7 +106,7 @@ async fn strangers_who_hold_bells_do_not_stop_pickup() {
         format!("pg_advisory_lock_shared({bell}), pg_advisory_lock({follower})"),
     ] {
         let stranger = database.connect("stranger").await;
-        stranger.batch_execute(&format!("select {held}")).await.unwrap();
+        execute(&stranger, &format!("select {held}")).await;
         let workers: Vec<_> = (0..3).map(|_| start(&database, &[("default", 1)], noop())).collect();
         wait_until(&owner, "select count(*) = 3 from bugle.workers where state = 'alive'").await;
         for _ in 0..10 {
@@ -141,7 +138,7 @@ async fn a_stranger_who_takes_the_proof_of_life_of_a_dead_worker_does_not_keep_i
         text(&owner, "select life_key::text from bugle.registrations").await
     );
     let taken = tokio::spawn(async move {
-        stranger.batch_execute(&take).await.unwrap();
+        execute(&stranger, &take).await;
         stranger
     });
     wait_until(
@@ -172,17 +169,16 @@ async fn strangers_who_hold_every_advisory_lock_stop_neither_promotion_nor_sched
              generate_series(7126490900, 7126491000) s) keys",
     )
     .await;
-    stranger.batch_execute(&all).await.unwrap();
-    owner
-        .batch_execute(
-            "select bugle.set_limits('limited', p_max_running => 1);
+    execute(&stranger, &all).await;
+    execute(
+        &owner,
+        "select bugle.set_limits('limited', p_max_running => 1);
              select bugle.set_command_limit('noop', 1);
              insert into bugle.jobs (command, run_at) values ('noop', now() + interval '100 milliseconds');
              insert into bugle.jobs (command, queue) select 'noop', 'limited' from generate_series(1, 5);
              insert into bugle.schedules (name, every, command) values ('ticks', '1 second', 'noop')",
-        )
-        .await
-        .unwrap();
+    )
+    .await;
     let workers: Vec<_> = (0..2)
         .map(|_| start(&database, &[("default", 2), ("limited", 2)], noop()))
         .collect();
@@ -203,17 +199,18 @@ async fn a_limited_queue_named_all_is_claimed_while_somebody_subscribes() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let subscriber = database.connect("viewer").await;
-    subscriber
-        .batch_execute("listen bugle_events; select bugle.subscribe(); select bugle.subscribe('all'); select bugle.subscribe('mail')")
-        .await
-        .unwrap();
+    execute(
+        &subscriber,
+        "listen bugle_events; select bugle.subscribe(); select bugle.subscribe('all'); select bugle.subscribe('mail')",
+    )
+    .await;
     let queues = ["all", "queue mail", "mail"];
     for queue in queues {
         let limit = format!("select bugle.set_limits('{queue}', p_max_running => 1)");
-        owner.batch_execute(&limit).await.unwrap();
+        execute(&owner, &limit).await;
         let insert =
             format!("insert into bugle.jobs (command, queue) select 'noop', '{queue}' from generate_series(1, 3)");
-        owner.batch_execute(&insert).await.unwrap();
+        execute(&owner, &insert).await;
     }
     let worker = start(&database, &queues.map(|queue| (queue, 2)), noop());
 
@@ -245,10 +242,7 @@ async fn the_doctor_names_sessions_that_hold_locks_of_workers_and_how_to_end_the
     let stranger = database.connect("stranger").await;
     let pid = text(&stranger, "select pg_backend_pid()::text").await;
     let key = text(&owner, "select bugle.follower_key('default')::text").await;
-    stranger
-        .batch_execute(&format!("select pg_advisory_lock({key})"))
-        .await
-        .unwrap();
+    execute(&stranger, &format!("select pg_advisory_lock({key})")).await;
 
     let found = doctor();
     assert_eq!(found["level"], "warn");
@@ -258,7 +252,7 @@ async fn the_doctor_names_sessions_that_hold_locks_of_workers_and_how_to_end_the
     );
     let mend = found["mend"].as_str().unwrap();
     assert_eq!(mend, format!("select pg_terminate_backend({pid});"));
-    owner.batch_execute(mend).await.unwrap();
+    execute(&owner, mend).await;
     wait_until(
         &owner,
         &format!("select not exists (select from pg_stat_activity where pid = {pid})"),

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::poll::look_for;
-use common::{Database, RunningWorker, enqueue, noop, wait_for_state, wait_until};
+use common::{Database, RunningWorker, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 use tokio_postgres::Client;
 
 /// Workers that rely on the bell alone: the safety poll is switched off.
@@ -127,7 +127,7 @@ async fn many_idle_workers_do_not_all_start_for_one_job() {
         let (me, worker): (String, i64) = (me.get(0), me.get(1));
         heard.listen(&format!("select bugle.worker_channel({worker})")).await;
         let arm = format!("select mode from bugle.arm({worker}, array['default'])");
-        let mode: String = client.query_one(&arm, &[]).await.unwrap().get(0);
+        let mode: String = query_value(&client, &arm).await;
         idle.push((client, me, mode));
     }
     heard.listen("select bugle.bell_channel('default')").await;
@@ -207,9 +207,7 @@ async fn a_job_the_sentinel_does_not_serve_is_handed_on() {
 async fn while_an_enqueuing_transaction_stays_open_one_worker_watches_and_the_others_follow() {
     let database = Database::new().await;
     let open = database.connect("enqueuer").await;
-    open.batch_execute("begin; insert into bugle.jobs (command) values ('noop')")
-        .await
-        .unwrap();
+    execute(&open, "begin; insert into bugle.jobs (command) values ('noop')").await;
     let mut idle = Vec::new();
     for _ in 0..4 {
         let client = database.connect("worker").await;
@@ -226,7 +224,7 @@ async fn while_an_enqueuing_transaction_stays_open_one_worker_watches_and_the_ot
         "it goes on"
     );
 
-    open.batch_execute("commit").await.unwrap();
+    execute(&open, "commit").await;
     assert_eq!(
         arm(watching, *watcher).await,
         ("sentinel".to_string(), true),
@@ -240,9 +238,7 @@ async fn another_worker_watches_once_the_first_is_gone() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let open = database.connect("enqueuer").await;
-    open.batch_execute("begin; insert into bugle.jobs (command) values ('noop')")
-        .await
-        .unwrap();
+    execute(&open, "begin; insert into bugle.jobs (command) values ('noop')").await;
     let (first, second) = (database.connect("worker").await, database.connect("worker").await);
     let (watcher, _) = register(&first, "noop").await;
     let (other, _) = register(&second, "noop").await;
@@ -281,10 +277,7 @@ async fn those_who_follow_sleep_on_while_the_sentinel_is_rung_for() {
         if sentinel.len() != 1 || followers.len() != 7 {
             return None;
         }
-        owner
-            .batch_execute("select pg_notify(bugle.bell_channel('default'), 'default')")
-            .await
-            .unwrap();
+        execute(&owner, "select pg_notify(bugle.bell_channel('default'), 'default')").await;
         let looked = || async {
             let now = holders("bell_key", "ExclusiveLock").await;
             (now.len() == 1 && now != sentinel).then_some(())
@@ -336,14 +329,14 @@ async fn everything_said(database: &Database) -> Heard {
 impl Heard {
     /// Listen to the channel that this query names.
     async fn listen(&self, channel: &str) {
-        let channel: String = self.client.query_one(channel, &[]).await.unwrap().get(0);
-        self.client.batch_execute(&format!("listen {channel}")).await.unwrap();
+        let channel: String = query_value(&self.client, channel).await;
+        execute(&self.client, &format!("listen {channel}")).await;
     }
 
     /// All that was said since it was asked last.
     async fn until_the_end(&mut self, owner: &Client) -> Vec<String> {
-        self.client.batch_execute("listen the_end").await.unwrap();
-        owner.batch_execute("notify the_end, 'the end'").await.unwrap();
+        execute(&self.client, "listen the_end").await;
+        execute(owner, "notify the_end, 'the end'").await;
         let mut said = Vec::new();
         loop {
             let message = tokio::time::timeout(common::DEADLINE, self.messages.recv()).await;
@@ -416,11 +409,7 @@ async fn a_delayed_job_starts_at_its_time_without_the_safety_poll() {
     }
 
     wait_until(&owner, "select count(*) = 3 from bugle.jobs where state = 'completed'").await;
-    let early: bool = owner
-        .query_one("select bool_or(started_at < run_at) from bugle.jobs", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let early: bool = query_value(&owner, "select bool_or(started_at < run_at) from bugle.jobs").await;
     assert!(!early, "started before its time");
     worker.stop().await;
 }
@@ -431,15 +420,16 @@ async fn what_lies_before_the_cursor_is_found_while_an_old_snapshot_is_held_open
     let database = Database::new().await;
     let owner = database.owner().await;
     let old = database.owner().await;
-    old.batch_execute("begin isolation level repeatable read; select count(*) from bugle.jobs")
-        .await
-        .unwrap();
-    owner
-        .batch_execute(
-            "insert into bugle.jobs (command) select 'noop' from generate_series(1, 200000); delete from bugle.jobs_live",
-        )
-        .await
-        .unwrap();
+    execute(
+        &old,
+        "begin isolation level repeatable read; select count(*) from bugle.jobs",
+    )
+    .await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'noop' from generate_series(1, 200000); delete from bugle.jobs_live",
+    )
+    .await;
     let worker = start_without_safety_poll(&database, 10);
     for round in 0..6 {
         let id = enqueue(&owner, "noop").await;
@@ -456,15 +446,12 @@ async fn what_lies_before_the_cursor_is_found_while_an_old_snapshot_is_held_open
             wait_for_state(&owner, urgent, "completed").await;
         }
     }
-    let scouts: i64 = owner
-        .query_one(
-            "select count(*) from pg_stat_activity where datname = current_database() and application_name like '% (scan)'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    let scouts: i64 = query_value(
+        &owner,
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name like '% (scan)'",
+    )
+    .await;
     assert_eq!(scouts, 1, "somebody looked before the cursor");
     assert!(worker.stop().await.is_clean());
-    old.batch_execute("rollback").await.unwrap();
+    execute(&old, "rollback").await;
 }

@@ -15,6 +15,7 @@ pub use process::{Folder, WorkerProcess};
 use bugle::{Drained, Registry, Settings, Shutdown, Worker};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::Host;
+use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
 /// The binary under test.
@@ -270,13 +271,21 @@ pub async fn connect(config: &Config) -> Client {
     client
 }
 
+/// Run statements.
+pub async fn execute(client: &Client, statements: &str) {
+    let outcome = client.batch_execute(statements).await;
+    outcome.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+}
+
+/// The value of a query that returns one.
+pub async fn query_value<T: for<'a> FromSql<'a>>(client: &Client, query: &str) -> T {
+    let row = client.query_one(query, &[]).await;
+    row.unwrap_or_else(|error| panic!("{query}: {error:?}")).get(0)
+}
+
 /// Ask until the answer is true.
 pub async fn wait_until(client: &Client, question: &str) {
-    let ask = || async {
-        let answer = client.query_one(question, &[]).await;
-        let answer = answer.unwrap_or_else(|error| panic!("{question}: {error:?}"));
-        answer.get::<_, bool>(0).then_some(())
-    };
+    let ask = || async { query_value::<bool>(client, question).await.then_some(()) };
     if poll::look_for(ask).await.is_some() {
         return;
     }

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use crate::common::{Database, RunningWorker, enqueue, noop, wait_for_state, wait_until};
+use crate::common::{Database, RunningWorker, enqueue, execute, noop, wait_for_state, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_beyond_every_smaller_integer_and_every_double_work() {
     for start in [2_147_483_647_i64, 9_007_199_254_740_992, i64::MAX - 20] {
         let database = Database::new().await;
         let owner = database.owner().await;
-        owner
-            .batch_execute(&format!(
+        execute(
+            &owner,
+            &format!(
                 "alter sequence bugle.job_ids restart with {start}; \
                  select setval(pg_get_serial_sequence('bugle.registrations', 'id'), {start}); \
                  insert into bugle.jobs (command) select 'noop' from generate_series(1, 5)"
-            ))
-            .await
-            .expect("the edge");
+            ),
+        )
+        .await;
         let registry = noop().on("hold", async |context: bugle::Context, _: serde_json::Value| {
             context.cancellation().cancelled().await;
             Ok(())
@@ -42,18 +43,16 @@ async fn the_last_attempt_there_can_be_is_the_last() {
     let registry = bugle::Registry::new().on("fail", async |_: bugle::Context, _: serde_json::Value| {
         Err::<(), _>(bugle::Failure::new("again").retry_after(Duration::ZERO))
     });
-    owner
-        .batch_execute("insert into bugle.jobs (command, retry_policy, priority) values ('fail', 'endless', -2147483648), ('fail', 'endless', 2147483647)")
-        .await
-        .expect("enqueues");
-    owner
-        .batch_execute(&format!(
+    execute(&owner, "insert into bugle.jobs (command, retry_policy, priority) values ('fail', 'endless', -2147483648), ('fail', 'endless', 2147483647)").await;
+    execute(
+        &owner,
+        &format!(
             "update bugle.jobs_live set attempt = {}, claim = {}",
             i32::MAX - 2,
             i64::MAX - 20
-        ))
-        .await
-        .expect("the edge");
+        ),
+    )
+    .await;
     let worker = database.worker(&[("default", 4)], registry);
 
     wait_until(
@@ -85,7 +84,7 @@ async fn a_full_notification_queue_fails_no_enqueue_and_delays_the_job_by_the_sa
         "pg_notification_queue_usage() operator(pg_catalog.<) 0.9",
         "pg_notification_queue_usage() operator(pg_catalog.<) -1",
     );
-    owner.batch_execute(&full).await.expect("a full queue");
+    execute(&owner, &full).await;
     let mut settings = database.settings(&[("default", 4)]);
     settings.safety_poll = Duration::from_millis(300);
     let worker = RunningWorker::start(settings, noop());

@@ -12,7 +12,7 @@ use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::{Context, Registry, Settings};
 use tokio_postgres::{Client, NoTls};
 
-use crate::common::{BUGLE, Folder, RunningWorker, Shared, connect, wait_until};
+use crate::common::{BUGLE, Folder, RunningWorker, Shared, connect, execute, wait_until};
 
 /// A primary and its streaming replica.
 struct Pair {
@@ -100,7 +100,7 @@ impl Pair {
     async fn fail_over(&mut self) -> Client {
         self.primary.kill().expect("it dies");
         let replica = self.on_replica().await;
-        replica.batch_execute("select pg_promote()").await.expect("promoted");
+        execute(&replica, "select pg_promote()").await;
         wait_until(&replica, "select not pg_is_in_recovery()").await;
         replica
     }
@@ -174,14 +174,8 @@ async fn ids(client: &Client, state: &str) -> HashSet<i64> {
 async fn a_failover_to_a_synchronous_replica_loses_nothing_that_was_acknowledged() {
     let mut pair = Pair::start().await;
     let primary = pair.on_primary().await;
-    primary
-        .batch_execute("alter system set synchronous_standby_names = '*'")
-        .await
-        .expect("synchronous");
-    primary
-        .batch_execute("select pg_reload_conf()")
-        .await
-        .expect("reloaded");
+    execute(&primary, "alter system set synchronous_standby_names = '*'").await;
+    execute(&primary, "select pg_reload_conf()").await;
     wait_until(
         &primary,
         "select exists (select from pg_stat_replication where sync_state in ('sync', 'quorum'))",
@@ -227,14 +221,8 @@ async fn a_failover_to_a_replica_that_lags_loses_what_postgres_lost_and_nothing_
 
     // from here on the replica hears nothing: neither of jobs, nor of claims, nor of a worker that signs on
     let replica = pair.on_replica().await;
-    replica
-        .batch_execute("alter system set primary_conninfo = ''")
-        .await
-        .expect("cut off");
-    replica
-        .batch_execute("select pg_reload_conf()")
-        .await
-        .expect("reloaded");
+    execute(&replica, "alter system set primary_conninfo = ''").await;
+    execute(&replica, "select pg_reload_conf()").await;
     wait_until(&primary, "select not exists (select from pg_stat_replication)").await;
     let known = ids(&replica, "true").await;
     let second = worker(&pair.url(), "second", &ran);
@@ -288,13 +276,12 @@ async fn people_read_on_a_replica_what_they_read_on_the_primary() {
     let pair = Pair::start().await;
     let primary = pair.on_primary().await;
     let worker = worker(&pair.url(), "reader", &Shared::default());
-    primary
-        .batch_execute(
-            "insert into bugle.jobs (command) values ('work'), ('work'), ('unknown');
+    execute(
+        &primary,
+        "insert into bugle.jobs (command) values ('work'), ('work'), ('unknown');
              insert into bugle.jobs (command, run_at) values ('work', now() + interval '1 hour')",
-        )
-        .await
-        .expect("enqueues");
+    )
+    .await;
     wait_until(
         &primary,
         "select count(*) = 2 from bugle.jobs where state = 'completed'",

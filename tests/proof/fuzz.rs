@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tokio_postgres::Client;
 
 use super::random_seed::seed;
-use crate::common::{DEADLINE, Database, enqueue, noop, wait_for_state};
+use crate::common::{DEADLINE, Database, enqueue, execute, noop, wait_for_state};
 use crate::judge::{AUDIT, Evidence, illegal_steps};
 
 const CALLS: usize = 20_500;
@@ -38,7 +38,7 @@ async fn every_entry_point_accepts_everything_or_refuses_it_with_an_error_of_its
     let mut rng = Rng::with_seed(seed);
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner.batch_execute(AUDIT).await.expect("an audit");
+    execute(&owner, AUDIT).await;
     let functions = functions(&owner).await;
     assert!(functions.len() > 60, "only {}", functions.len());
 
@@ -53,10 +53,7 @@ async fn every_entry_point_accepts_everything_or_refuses_it_with_an_error_of_its
         let role = rng.choice(["enqueuer", "viewer", "worker", "operator"]).expect("one");
         let of_role: Vec<&Function> = functions.iter().filter(|function| function.role == role).collect();
         let client = database.connect(role).await;
-        client
-            .batch_execute(&format!("set statement_timeout = '{}s'", DEADLINE.as_secs()))
-            .await
-            .expect("nothing takes long");
+        execute(&client, &format!("set statement_timeout = '{}s'", DEADLINE.as_secs())).await;
         let known = Known::new(&owner, &client, role).await;
         for _ in 0..CALLS_OF_A_SESSION {
             done += 1;
@@ -94,10 +91,7 @@ async fn every_entry_point_accepts_everything_or_refuses_it_with_an_error_of_its
 
 /// After all of it a job is run as on the first day.
 async fn still_works(database: &Database, owner: &Client) {
-    owner
-        .batch_execute("set audit.op = 'cleanup'; delete from bugle.jobs; delete from bugle.schedules; update bugle.queues set paused_at = null")
-        .await
-        .expect("cleaned up");
+    execute(owner, "set audit.op = 'cleanup'; delete from bugle.jobs; delete from bugle.schedules; update bugle.queues set paused_at = null").await;
     let worker = database.worker(&[("default", 2)], noop());
     let id = enqueue(owner, "noop").await;
     wait_for_state(owner, id, "completed").await;
@@ -127,14 +121,9 @@ struct Known {
 
 impl Known {
     async fn new(owner: &Client, client: &Client, role: &str) -> Known {
-        owner
-            .batch_execute(
-                "insert into bugle.jobs (command, unique_key) select 'noop', 'f' || random() from generate_series(1, 3); \
+        execute(owner, "insert into bugle.jobs (command, unique_key) select 'noop', 'f' || random() from generate_series(1, 3); \
                  insert into bugle.schedules (name, every, command) values ('hourly', '1 hour', 'noop') on conflict do nothing; \
-                 update bugle.queues set paused_at = null",
-            )
-            .await
-            .expect("something");
+                 update bugle.queues set paused_at = null").await;
         let jobs = owner
             .query("select id from bugle.jobs_live order by random() limit 6", &[])
             .await

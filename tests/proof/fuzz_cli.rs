@@ -11,7 +11,7 @@ use fastrand::Rng;
 use tokio_postgres::Client;
 
 use super::random_seed::seed;
-use crate::common::{BUGLE, Database, Folder, side_by_side};
+use crate::common::{BUGLE, Database, Folder, query_value, side_by_side};
 
 const RUNS: usize = 600;
 const LANES: usize = 3;
@@ -94,7 +94,7 @@ async fn state(owner: &Client) -> String {
     let sums =
         tables.map(|table| format!("(select md5(string_agg(t::text, '' order by t::text)) from bugle.{table} t)"));
     let sql = format!("select concat_ws(' ', {})", sums.join(", "));
-    owner.query_one(&sql, &[]).await.expect("asks").get(0)
+    query_value(owner, &sql).await
 }
 
 /// One call: what it is given, and what is on its standard input.

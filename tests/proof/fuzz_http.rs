@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::random_seed::seed;
 use crate::common::poll::look_for;
-use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, wait_for_state};
+use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, execute, query_value, wait_for_state};
 
 const REQUESTS: usize = 3000;
 const AT_ONCE: usize = 100;
@@ -27,7 +27,7 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let rights = format!("grant bugle_viewer, bugle_operator to {}_worker", database.name);
-    owner.batch_execute(&rights).await.expect("rights");
+    execute(&owner, &rights).await;
     let folder = Folder::new();
     let config = format!(
         "listen = \"127.0.0.1:0\"\ntoken = \"{TOKEN}\"\n[queues]\ndefault = 2\n[commands.noop]\nprogram = [\"true\"]\n"
@@ -43,15 +43,16 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     })
     .await
     .expect("it is ready");
-    owner
-        .batch_execute("insert into bugle.jobs (command, run_at) select 'held', now() + interval '1 day' from generate_series(1, 20)")
-        .await
-        .expect("something to aim at");
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, run_at) select 'held', now() + interval '1 day' from generate_series(1, 20)",
+    )
+    .await;
     let sum = "select md5(string_agg(t::text, '' order by t::text)) from ( \
         select to_jsonb(j)::text from bugle.jobs j union all select to_jsonb(q)::text from bugle.queues q \
         union all select to_jsonb(c)::text from bugle.changes c \
         union all select paused_at::text || stopped_at::text from bugle.registrations) t";
-    let before: String = owner.query_one(sum, &[]).await.expect("asks").get(0);
+    let before: String = query_value(&owner, sum).await;
 
     let head = "POST /api/jobs/1/cancel HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 9\r\n";
     let half = format!("{head}authorization: Bearer {TOKEN}\r\n\r\n");
@@ -60,7 +61,7 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     let mut statuses = BTreeMap::new();
     let strangers: Vec<Vec<u8>> = (0..REQUESTS / 2).map(|_| request(&mut rng, false)).collect();
     let mut strange = all(address, strangers, &mut statuses).await;
-    let after: String = owner.query_one(sum, &[]).await.expect("asks").get(0);
+    let after: String = query_value(&owner, sum).await;
     let friends: Vec<Vec<u8>> = (0..REQUESTS / 2).map(|_| request(&mut rng, true)).collect();
     strange.extend(all(address, friends, &mut statuses).await);
     println!("fuzz: {REQUESTS} requests, answered with {statuses:?}");
@@ -91,10 +92,11 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     let log = worker.log();
     assert!(!log.contains("panicked"), "BUGLE_FUZZ_SEED={seed}\n{log}");
     assert!(!log.contains(TOKEN), "the log has the token");
-    owner
-        .batch_execute("update bugle.queues set paused_at = null; update bugle.registrations set paused_at = null")
-        .await
-        .expect("goes on");
+    execute(
+        &owner,
+        "update bugle.queues set paused_at = null; update bugle.registrations set paused_at = null",
+    )
+    .await;
     let resume = format!(
         "POST /api/workers/1/resume HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
     );

@@ -1,6 +1,8 @@
 //! A schema of somebody else in front of everything, with a better match for each function, operator and type that the engine
 //! uses: none of them is ever executed by an INSERT, a view or a function of ours.
 
+use crate::common::execute;
+use crate::common::query_value;
 use tokio_postgres::Client;
 
 use crate::common::Database;
@@ -117,21 +119,16 @@ const WRITES: [&str; 17] = [
 async fn nobody_executes_a_function_that_somebody_else_put_in_the_way() {
     let database = Database::new().await;
     let (owner, sleeper) = (database.owner().await, database.owner().await);
-    owner
-        .batch_execute(
-            "insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait) \
+    execute(&owner, "insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait) \
              select now(), 'default', 'plain', w, 1, 0, 0, 1, 1, array_fill(1::bigint, array[21]), array_fill(1::bigint, array[21]) \
-             from generate_series(1, 2) w",
-        )
-        .await
-        .expect("something to count");
-    owner.batch_execute(TRAPS).await.expect("traps");
+             from generate_series(1, 2) w").await;
+    execute(&owner, TRAPS).await;
     let laid = "select count(*) from pg_proc where pronamespace = 'hostile'::regnamespace";
-    let laid: i64 = owner.query_one(laid, &[]).await.expect("asks").get(0);
+    let laid: i64 = query_value(&owner, laid).await;
     assert!(laid > 800, "{laid} traps");
     // somebody sleeps there, so that an INSERT rings
     let hold = "select pg_advisory_lock(bugle.bell_key('rung'))";
-    sleeper.batch_execute(hold).await.expect("a bell");
+    execute(&sleeper, hold).await;
 
     let (views, calls) = (views(&owner).await, calls(&owner).await);
     assert!(views.len() > 8 && calls.len() > 100, "{} {}", views.len(), calls.len());
@@ -142,16 +139,16 @@ async fn nobody_executes_a_function_that_somebody_else_put_in_the_way() {
             // a session of its own: what it has read and planned already is not looked up again
             let client = database.connect(role).await;
             let set = format!("set search_path = {path}");
-            client.batch_execute(&set).await.expect("a path");
+            execute(&client, &set).await;
             for statement in WRITES
                 .iter()
                 .copied()
                 .chain(views.iter().chain(&calls).map(String::as_str))
             {
                 tried += 1;
-                client.batch_execute("begin").await.expect("begins");
+                execute(&client, "begin").await;
                 let said = client.batch_execute(statement).await;
-                client.batch_execute("rollback").await.expect("rolls back");
+                execute(&client, "rollback").await;
                 if was_tripped(&owner).await {
                     tripped.push(format!("{role}, {path}: {statement}: {said:?}"));
                 }
@@ -166,14 +163,11 @@ async fn nobody_executes_a_function_that_somebody_else_put_in_the_way() {
 async fn a_migration_finds_nothing_that_somebody_else_put_in_the_way() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner.batch_execute(TRAPS).await.expect("traps");
-    owner
-        .batch_execute(&format!(
+    execute(&owner, TRAPS).await;
+    execute(&owner, &format!(
             "alter database {} set search_path = hostile, pg_catalog; update bugle.schema_version set checksum = 'of an earlier release'",
             database.name
-        ))
-        .await
-        .expect("a path for all sessions");
+        )).await;
 
     let migrated = bugle::schema::migrate(&database.config("owner")).await;
 
@@ -182,14 +176,14 @@ async fn a_migration_finds_nothing_that_somebody_else_put_in_the_way() {
     let kept = "select string_agg(pg_describe_object(d.classid, d.objid, d.objsubid), ', ') from pg_depend d \
         where d.refobjid in (select p.oid from pg_proc p where p.pronamespace = 'hostile'::regnamespace ) \
           and pg_describe_object(d.classid, d.objid, d.objsubid) like '%bugle.%'";
-    let kept: Option<String> = owner.query_one(kept, &[]).await.expect("asks").get(0);
+    let kept: Option<String> = query_value(&owner, kept).await;
     assert_eq!(kept, None);
 }
 
 /// Whether a trap was executed since the last time.
 async fn was_tripped(owner: &Client) -> bool {
     let asked = "select is_called, setval('hostile.tripped', 1, false) from hostile.tripped";
-    owner.query_one(asked, &[]).await.expect("asks").get(0)
+    query_value(owner, asked).await
 }
 
 async fn views(owner: &Client) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Error};
 
-use crate::common::{DEADLINE, Database, connect, side_by_side};
+use crate::common::{DEADLINE, Database, connect, execute, side_by_side};
 use crate::judge::{AUDIT, Evidence, illegal_steps};
 
 /// Where three jobs are when two sessions come for them.
@@ -324,10 +324,8 @@ impl Arena {
     async fn new() -> Arena {
         let database = Database::new().await;
         let gate = database.owner().await;
-        gate.batch_execute(AUDIT).await.expect("an audit");
-        gate.batch_execute("set audit.op = 'cleanup'")
-            .await
-            .expect("it says what it does");
+        execute(&gate, AUDIT).await;
+        execute(&gate, "set audit.op = 'cleanup'").await;
         Arena {
             one: Session::new(&database, "one").await,
             two: Session::new(&database, "two").await,
@@ -349,7 +347,7 @@ impl Arena {
              update bugle.keeping set ticked_at = now() - interval '1 hour', watching_since = now()",
             self.one.worker, self.one.pid, self.two.pid
         );
-        self.gate.batch_execute(&clean).await.expect("cleaned up");
+        execute(&self.gate, &clean).await;
         let enqueue = |more: &str| {
             (1..=3)
                 .map(|n| format!("select bugle.enqueue('noop', p_unique_key => 'k{n}'{more});"))
@@ -537,14 +535,14 @@ impl Arena {
             (_, Some(id)) => format!("begin; select from bugle.jobs_live where id = {id} for update"),
             (_, None) => "begin".to_owned(),
         };
-        self.gate.batch_execute(&lock).await.expect("locked");
+        execute(&self.gate, &lock).await;
         let mut first: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> =
             Box::pin(self.one.client.batch_execute(one));
         let first_said = self.until_it_waits(&mut first, self.one.pid).await;
         let mut second: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> =
             Box::pin(self.two.client.batch_execute(two));
         let second_said = self.until_it_waits(&mut second, self.two.pid).await;
-        self.gate.batch_execute("commit").await.expect("unlocked");
+        execute(&self.gate, "commit").await;
         let (first, second) = tokio::join!(
             async {
                 match first_said {

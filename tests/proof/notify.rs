@@ -11,7 +11,7 @@ use bugle::Settings;
 use bugle::private_postgres::{Options, PrivatePostgres};
 use tokio_postgres::{Client, Config};
 
-use crate::common::{BUGLE, RunningWorker, connect, enqueue, noop, wait_for_state, wait_until};
+use crate::common::{BUGLE, RunningWorker, connect, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_job() {
@@ -39,8 +39,8 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
 
     let deaf = connect(&shop).await;
     // a LISTEN counts from its commit on
-    deaf.batch_execute("listen anything").await.expect("listens");
-    deaf.batch_execute("begin; select 1").await.expect("stays");
+    execute(&deaf, "listen anything").await;
+    execute(&deaf, "begin; select 1").await;
     fill(&owner).await;
 
     // one by one, many, with a time, and by the other ways to be told of
@@ -49,23 +49,20 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
         wait_for_state(&owner, id, "completed").await;
     }
     let many = "insert into bugle.jobs (command, run_at) select 'noop', now() + n * interval '1 millisecond' from generate_series(1, 300) n";
-    owner.batch_execute(many).await.expect("enqueues");
+    execute(&owner, many).await;
     let others = "select bugle.enqueue('noop'); select bugle.enqueue_workflow('{\"jobs\": {\"a\": {\"command\": \"noop\"}, \"b\": {\"command\": \"noop\", \"after\": [\"a\"]}}}')";
-    owner.batch_execute(others).await.expect("enqueues");
+    execute(&owner, others).await;
     let late = worker("default", Duration::from_millis(300));
     wait_until(
         &owner,
         "select count(*) = 306 and bool_and(state = 'completed') from bugle.jobs",
     )
     .await;
-    let lying: i64 = owner
-        .query_one(
-            "insert into bugle.jobs (command, queue) values ('noop', 'deaf') returning id",
-            &[],
-        )
-        .await
-        .expect("enqueues")
-        .get(0);
+    let lying: i64 = query_value(
+        &owner,
+        "insert into bugle.jobs (command, queue) values ('noop', 'deaf') returning id",
+    )
+    .await;
     let again = owner.batch_execute("select pg_notify('anything', 'one more')").await;
     assert_eq!(
         again.expect_err("it is still full").code().map(|code| code.code()),
@@ -74,11 +71,7 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
 
     // there is room again: whoever enqueues next wakes even those that never look by themselves
     // it would have to read all of it first
-    let deaf: i32 = deaf
-        .query_one("select pg_backend_pid()", &[])
-        .await
-        .expect("asks")
-        .get(0);
+    let deaf: i32 = query_value(&deaf, "select pg_backend_pid()").await;
     owner
         .execute("select pg_terminate_backend($1)", &[&deaf])
         .await
@@ -105,7 +98,7 @@ async fn server_with_a_small_queue() -> Option<PrivatePostgres> {
     let config: Config = server.url("postgres").parse().expect("a URL");
     let client = connect(&config).await;
     let version = "select current_setting('server_version_num')::integer";
-    let version: i32 = client.query_one(version, &[]).await.expect("asks").get(0);
+    let version: i32 = query_value(&client, version).await;
     if version < 170_000 && std::env::var_os("BUGLE_FULL_QUEUE").is_none() {
         return None;
     }
@@ -123,7 +116,7 @@ async fn server_with_a_small_queue() -> Option<PrivatePostgres> {
         .expect("no panic");
     }
     let client = connect(&config).await;
-    client.batch_execute("create database shop").await.expect("a database");
+    execute(&client, "create database shop").await;
     Some(server)
 }
 
@@ -131,7 +124,7 @@ async fn server_with_a_small_queue() -> Option<PrivatePostgres> {
 /// so in the end one by one.
 async fn fill(owner: &Client) {
     let small = "select count(*) = 1 from pg_settings where name = 'max_notify_queue_pages'";
-    let is_small: bool = owner.query_one(small, &[]).await.expect("asks").get(0);
+    let is_small: bool = query_value(owner, small).await;
     let sizes = if is_small { &[1][..] } else { &[20_000, 1000, 1] };
     for size in sizes {
         let sql =
@@ -139,7 +132,7 @@ async fn fill(owner: &Client) {
         while owner.batch_execute(&sql).await.is_ok() {}
     }
     let usage = "select pg_notification_queue_usage()";
-    let usage: f64 = owner.query_one(usage, &[]).await.expect("asks").get(0);
+    let usage: f64 = query_value(owner, usage).await;
     println!("notify: the queue is full by {:.1} %", usage * 100.0);
     assert!(usage > 0.9, "{usage}");
 }

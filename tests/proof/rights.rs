@@ -1,5 +1,6 @@
 //! Who may do what: the catalog against `docs/rights.md`, and attempts to get more.
 
+use crate::common::execute;
 use std::fmt::Write;
 
 use tokio_postgres::Client;
@@ -192,9 +193,9 @@ async fn what_is_not_granted_is_refused() {
                     .await
                     .expect("asks")
                     .get(0);
-                client.batch_execute("begin").await.expect("begins");
+                execute(&client, "begin").await;
                 let said = client.batch_execute(&sql).await;
-                client.batch_execute("rollback").await.expect("rolls back");
+                execute(&client, "rollback").await;
                 let denied = said
                     .as_ref()
                     .is_err_and(|error| error.code().is_some_and(|code| code.code() == "42501"));
@@ -240,18 +241,16 @@ async fn nobody_can_slip_the_engine_a_function_of_their_own() {
     let login = |role: &str| format!("{}_{role}", database.name);
     for role in ["enqueuer", "operator", "worker"] {
         let name = login(role);
-        owner
-            .batch_execute(&format!(
-                "create schema {name} authorization {name}; grant usage on schema {name} to public"
-            ))
-            .await
-            .expect("a schema of their own");
+        execute(
+            &owner,
+            &format!("create schema {name} authorization {name}; grant usage on schema {name} to public"),
+        )
+        .await;
     }
     for role in ["enqueuer", "operator", "worker"] {
         let client = database.connect(role).await;
         let own = login(role);
-        client
-            .batch_execute(&format!(
+        execute(&client, &format!(
                 "create table {own}.seen (who text); grant insert, select on {own}.seen to public; \
                  create function {own}.trap() returns text language plpgsql as $$ begin insert into {own}.seen values (current_user); return current_user; end $$; \
                  create function {own}.now() returns timestamptz language plpgsql as $$ begin perform {own}.trap(); return clock_timestamp(); end $$; \
@@ -266,9 +265,7 @@ async fn nobody_can_slip_the_engine_a_function_of_their_own() {
                  create temp table registrations (id bigint, nonce uuid, stopped_at timestamptz); \
                  create temp table jobs_live (id bigint); create temp table settings (keep_completed boolean); \
                  set search_path = {own}, pg_temp, bugle, pg_catalog"
-            ))
-            .await
-            .expect("their own things");
+            )).await;
         let calls: &[&str] = match role {
             "enqueuer" => &[
                 "insert into bugle.jobs (command) values ('noop')",

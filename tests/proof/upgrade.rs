@@ -11,7 +11,9 @@ use bugle::schema;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-use crate::common::{Database, Folder, Shared, WorkerProcess, enqueue, noop, wait_for_state, wait_until};
+use crate::common::{
+    Database, Folder, Shared, WorkerProcess, enqueue, execute, noop, query_value, wait_for_state, wait_until,
+};
 
 /// What one enqueues, and the other: claims of queues with keys are another path through the functions.
 const JOBS: [&str; 2] = [
@@ -70,7 +72,7 @@ impl Load {
 async fn completed_when_all_ended(owner: &Client) -> usize {
     wait_until(owner, "select count(*) = 0 from bugle.jobs_live").await;
     let completed = "select count(*) from bugle.jobs where state = 'completed'";
-    owner.query_one(completed, &[]).await.expect("asks").get::<_, i64>(0) as usize
+    query_value::<i64>(owner, completed).await as usize
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,10 +94,10 @@ async fn workers_of_an_earlier_release_go_on_under_the_new_schema_and_beside_new
     let old = ["old_1", "old_2"].map(|name| WorkerProcess::of(previous, &database, &folder, name, config, &[]));
     let load = Load::start(&database).await;
     let revision = "select revision from bugle.schema_version";
-    let before: i32 = owner.query_one(revision, &[]).await.expect("asks").get(0);
+    let before: i32 = query_value(&owner, revision).await;
     // each of them runs what was enqueued after the moment
     let all_run = async |workers: i64| {
-        let now: SystemTime = owner.query_one("select now()", &[]).await.expect("asks").get(0);
+        let now: SystemTime = query_value(&owner, "select now()").await;
         let now = humantime::format_rfc3339_micros(now);
         let ran = format!("select count(distinct worker) = {workers} from bugle.jobs_ended where started_at > '{now}'");
         wait_until(&owner, &ran).await;
@@ -118,7 +120,7 @@ async fn workers_of_an_earlier_release_go_on_under_the_new_schema_and_beside_new
         worker.terminate();
         assert!(worker.ended().await.success());
     }
-    let after: i32 = owner.query_one(revision, &[]).await.expect("asks").get(0);
+    let after: i32 = query_value(&owner, revision).await;
     println!("upgraded from revision {before} to {after} under {wanted} jobs");
     assert!(after > before);
     assert!(!refused.status.success());
@@ -141,12 +143,11 @@ async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
 
     for _ in 0..3 {
         let before = load.acknowledged();
-        owner
-            .batch_execute(
-                "update bugle.schema_version set checksum = 'of an earlier release', revision = revision - 1",
-            )
-            .await
-            .expect("an older schema");
+        execute(
+            &owner,
+            "update bugle.schema_version set checksum = 'of an earlier release', revision = revision - 1",
+        )
+        .await;
         schema::migrate(&database.config("owner")).await.expect("migrates");
         wait_until(&owner, &format!("select count(*) > {before} from bugle.jobs_ended")).await;
     }
@@ -165,10 +166,11 @@ async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
 async fn a_worker_serves_a_newer_schema_while_the_protocol_is_the_same_and_refuses_clearly_otherwise() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    owner
-        .batch_execute("update bugle.schema_version set revision = revision + 1, checksum = 'of a later release'")
-        .await
-        .expect("a newer schema");
+    execute(
+        &owner,
+        "update bugle.schema_version set revision = revision + 1, checksum = 'of a later release'",
+    )
+    .await;
     let error = schema::migrate(&database.config("owner"))
         .await
         .expect_err("an older migrate refuses");
@@ -178,10 +180,11 @@ async fn a_worker_serves_a_newer_schema_while_the_protocol_is_the_same_and_refus
     wait_for_state(&owner, id, "completed").await;
     worker.stop().await;
 
-    owner
-        .batch_execute("create or replace function bugle.protocol() returns integer language sql immutable parallel safe return 99")
-        .await
-        .expect("another protocol");
+    execute(
+        &owner,
+        "create or replace function bugle.protocol() returns integer language sql immutable parallel safe return 99",
+    )
+    .await;
     let settings = database.settings(&[("default", 1)]);
     let error = bugle::Worker::new(settings, noop())
         .run(bugle::Shutdown::new())

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
-use crate::common::{Database, side_by_side};
+use crate::common::{Database, execute, side_by_side};
 use op::{Identity, Op, QUEUES, WORKERS, Word};
 use world::{Job, Said, World};
 
@@ -129,15 +129,16 @@ impl Engine {
     async fn new() -> Engine {
         let database = Database::new().await;
         let client = database.owner().await;
-        client
-            .batch_execute(&format!(
+        execute(
+            &client,
+            &format!(
                 "insert into bugle.retry_policies (name, kind, retries, delay, jitter) \
                  values ('modelled', 'fixed', {}, '{} hours', 0)",
                 world::ATTEMPTS - 1,
                 world::DELAY
-            ))
-            .await
-            .expect("a policy");
+            ),
+        )
+        .await;
         let mut workers = Vec::new();
         for worker in 0..WORKERS {
             let row = client

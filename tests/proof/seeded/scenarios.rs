@@ -8,7 +8,7 @@ use tokio_postgres::types::Json;
 
 use super::super::manual::{Enqueuer, ManualWorker};
 use crate::common::poll::{DEADLINE, look_for, look_for_up_to};
-use crate::common::{Database, Folder, RunningWorker, wait_until};
+use crate::common::{Database, Folder, RunningWorker, execute, wait_until};
 use crate::judge::{AUDIT, Bars, Event, Evidence, Fault, History, Recorder, Report, judge};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Stage {
     async fn new(seeded: &[String]) -> Stage {
         let database = Database::new().await;
         let owner = database.owner().await;
-        owner.batch_execute(AUDIT).await.expect("an audit");
+        execute(&owner, AUDIT).await;
         for statements in seeded {
             let in_schema = format!("set search_path = bugle, pg_catalog; {statements}; set search_path = public;");
             let outcome = owner.batch_execute(&in_schema).await;
@@ -326,7 +326,7 @@ impl Stage {
         let held = a.claim(3).await;
         let (gate, operator) = (self.database.owner().await, self.database.connect("operator").await);
         let middle = format!("begin; select from bugle.jobs_live where id = {} for update", jobs[1]);
-        gate.batch_execute(&middle).await.expect("locks");
+        execute(&gate, &middle).await;
         a.finished(&held, "complete");
         let complete = a.complete_sql(&held);
         let word = a.client.query(&complete, &[]);
@@ -335,7 +335,7 @@ impl Stage {
         let (word, cancel, ()) = tokio::join!(word, cancel, async {
             let both = "select count(*) = 2 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
             wait_until(&self.owner, both).await;
-            gate.batch_execute("commit").await.expect("unlocks");
+            execute(&gate, "commit").await;
         });
         match word {
             Ok(rows) => a.answered(&held, "complete", rows),
