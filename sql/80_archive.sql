@@ -1,11 +1,11 @@
--- archive: days of history are made ahead of need, and go when they are past the days kept. Called by the keeper.
+-- archive: partitions of history exist 2 days ahead, and are dropped by retention. Called by the keeper.
 --
--- Neither may hold anyone up, even while a report has bugle.jobs open for minutes:
---   A day's leaf is made as a table of its own and then attached, which locks lightly. CREATE TABLE … PARTITION OF, or a
---   default partition, would wait for the report, and every completion would hang behind it.
---   A day is retired by TRUNCATE of its leaf, which locks that leaf alone; the empty shell is dropped when nobody looks.
+-- Neither may block other sessions, even while a report has bugle.jobs open for minutes:
+--   A day's leaf is created as a table of its own and then attached, which locks lightly. CREATE TABLE … PARTITION OF,
+--   or a default partition, would wait for the report, and every completion would wait behind it.
+--   A day is retired by TRUNCATE of its leaf, which locks that leaf alone; the empty table is dropped when unused.
 --   Each call does at most one thing that locks, so that no lock is held longer than a moment, and gives up soon.
--- Leaves that were detached or dropped by hand are noticed: bugle.history_days is compared with the catalog first.
+-- Leaves that were detached or dropped by hand are found by comparing bugle.history_days with the catalog.
 
 create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
 language plpgsql
@@ -22,7 +22,7 @@ begin
   then
     return false;
   end if;
-  -- attached by hand
+  -- an operator attached one
   insert into bugle.history_days (kind, day, leaf)
   select p_kind, p_day, c.relname
   from pg_inherits i
@@ -39,19 +39,23 @@ begin
     exit when to_regclass(format('bugle.%I', v_leaf)) is null;
     v_leaf := format('%s_%s', v_name, v_number);
   end loop;
-  execute format('create table bugle.%I (like bugle.%I including defaults including constraints including comments)', v_leaf, v_parent);
+  execute format('create table bugle.%I (like bugle.%I including defaults including constraints including comments)',
+    v_leaf, v_parent);
   execute format('alter table bugle.%I add primary key (id)', v_leaf);
-  execute format('create index on bugle.%I using brin (finished_at) with (pages_per_range = 32, autosummarize = on)', v_leaf);
+  execute format('create index on bugle.%I using brin (finished_at) with (pages_per_range = 32, autosummarize = on)',
+    v_leaf);
   execute format('comment on table bugle.%I is %L', v_leaf, format('Jobs %s on %s (UTC).', p_kind, p_day));
   execute format('alter table bugle.%I attach partition bugle.%I for values in (%L)', v_parent, v_leaf, p_day);
   insert into bugle.history_days (kind, day, leaf) values (p_kind, p_day, v_leaf);
   return true;
-exception when lock_not_available or deadlock_detected or unique_violation or duplicate_table or invalid_object_definition then
-  -- the next call tries again; until then the newest day takes what ends
+exception
+  when lock_not_available or deadlock_detected or unique_violation or duplicate_table or invalid_object_definition then
+  -- the next call tries again; until then jobs that end go to the newest day
   return false;
 end
 $$;
-comment on function bugle.add_day is 'Make the leaf of a day of history. False if it was there, or could not be had at once.';
+comment on function bugle.add_day is
+  'Create the leaf of a day of history. False if it exists, or a lock could not be had at once.';
 
 create or replace function bugle.missing_leaves() returns table (kind text, day date, leaf name, is_there boolean)
 language sql stable
@@ -68,10 +72,11 @@ as $$
       and i.inhparent = to_regclass('bugle.jobs_' || d.kind)
       and not i.inhdetachpending)
 $$;
-comment on function bugle.missing_leaves is 'Days of bugle.history_days whose table is not a partition: somebody detached it (is_there) or dropped it.';
+comment on function bugle.missing_leaves is
+  'Days of bugle.history_days whose table is not a partition: an operator detached it (is_there) or dropped it.';
 
--- A table of today or later that was detached is attached again: jobs end there. Every other one is left to the operator who detached it, and
--- must neither be emptied nor dropped when its day is past.
+-- A table of today or later that was detached is attached again: jobs end there. Every other one is left to the
+-- operator who detached it, and must neither be emptied nor dropped by retention.
 create or replace function bugle.repair_day(p_kind text, p_day date, p_leaf name) returns text
 language plpgsql
 set lock_timeout = '100ms'
@@ -79,12 +84,13 @@ as $$
 begin
   if p_day >= (now() at time zone 'utc')::date and to_regclass(format('bugle.%I', p_leaf)) is not null then
     begin
-      execute format('alter table bugle.%I attach partition bugle.%I for values in (%L)', 'jobs_' || p_kind, p_leaf, p_day);
+      execute format('alter table bugle.%I attach partition bugle.%I for values in (%L)',
+        'jobs_' || p_kind, p_leaf, p_day);
       return format('attached %s %s', p_kind, p_day);
     exception
       when lock_not_available or deadlock_detected then
         return null;
-      -- somebody changed it: another table takes its place
+      -- its columns were changed: another table takes its place
       when others then
         null;
     end;
@@ -93,7 +99,8 @@ begin
   return format('forgot %s %s, whose table is not a partition any more', p_kind, p_day);
 end
 $$;
-comment on function bugle.repair_day is 'Attach the table of a day that was detached by hand, or forget the day. What was done; null if it could not be had at once.';
+comment on function bugle.repair_day is 'Attach the table of a day that was detached by hand, or forget the day. '
+  'Returns what was done; null if a lock could not be had at once.';
 
 create or replace function bugle.kept_days(p_kind text) returns integer
 language sql stable
@@ -102,7 +109,7 @@ as $$
 $$;
 comment on function bugle.kept_days is 'How many full days of history are kept besides today.';
 
--- Empty a leaf whose day is past. Jobs that ended later, for want of a leaf of their own, keep it alive.
+-- A leaf that also took jobs of a later day, which had no leaf of its own, stays.
 create or replace function bugle.retire_day(p_kind text, p_day date) returns boolean
 language plpgsql
 set lock_timeout = '100ms'
@@ -112,11 +119,17 @@ declare
   v_cutoff constant timestamptz := ((now() at time zone 'utc')::date - bugle.kept_days(p_kind)) at time zone 'utc';
   v_in_use boolean;
 begin
-  select d.leaf into v_leaf from bugle.history_days d where d.kind = p_kind and d.day = p_day and d.retired_at is null;
+  select d.leaf into v_leaf
+  from bugle.history_days d
+  where d.kind = p_kind
+    and d.day = p_day
+    and d.retired_at is null;
   if not found then
     return false;
   end if;
-  execute format('select exists (select from bugle.%I l where l.finished_at >= $1)', v_leaf) into v_in_use using v_cutoff;
+  execute format('select exists (select from bugle.%I l where l.finished_at >= $1)', v_leaf)
+  into v_in_use
+  using v_cutoff;
   if v_in_use then
     return false;
   end if;
@@ -127,7 +140,8 @@ exception when lock_not_available or deadlock_detected then
   return false;
 end
 $$;
-comment on function bugle.retire_day is 'Empty the leaf of a day that is past the days kept. False if it could not be had at once.';
+comment on function bugle.retire_day is
+  'Empty the leaf of a day that retention does not keep. False if a lock could not be had at once.';
 
 create or replace function bugle.drop_day(p_kind text, p_day date) returns boolean
 language plpgsql
@@ -136,7 +150,11 @@ as $$
 declare
   v_leaf name;
 begin
-  select d.leaf into v_leaf from bugle.history_days d where d.kind = p_kind and d.day = p_day and d.retired_at is not null;
+  select d.leaf into v_leaf
+  from bugle.history_days d
+  where d.kind = p_kind
+    and d.day = p_day
+    and d.retired_at is not null;
   if not found then
     return false;
   end if;
@@ -147,86 +165,67 @@ exception when lock_not_available or deadlock_detected then
   return false;
 end
 $$;
-comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if it could not be had at once.';
+comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if a lock could not be had at once.';
 
--- Expired keys, and rows about attempts, steps, workers and slots that nobody will ask about any more, a bounded number at a time.
+-- At most p_limit rows of each table, so that no call takes long.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
 language plpgsql
 as $$
 declare
-  v_cutoff constant timestamptz := now() - make_interval(days => 1 + greatest(bugle.kept_days('failed'), bugle.kept_days('ended')));
+  v_cutoff constant timestamptz :=
+    now() - make_interval(days => 1 + greatest(bugle.kept_days('failed'), bugle.kept_days('ended')));
+  v_table record;
+  v_rows integer;
   v_pruned integer;
-  v_workers integer;
-  v_keys integer;
-  v_steps integer;
-  v_runs integer;
-  v_needs integer;
 begin
-  delete from bugle.attempts a
-  where a.ctid = any (array(
-    select o.ctid
-    from bugle.attempts o
-    where o.ended_at < v_cutoff
-      and not exists (select from bugle.jobs_live j where j.id = o.job)
-    limit p_limit));
+  delete from bugle.registrations r where coalesce(r.stopped_at, r.lost_at) < v_cutoff;
   get diagnostics v_pruned = row_count;
-  delete from bugle.step_records s
-  where s.ctid = any (array(
-    select o.ctid
-    from bugle.step_records o
-    where o.updated_at < v_cutoff
-      and not exists (select from bugle.jobs_live j where j.id = o.job)
-    limit p_limit));
-  get diagnostics v_steps = row_count;
-  delete from bugle.registrations r
-  where coalesce(r.stopped_at, r.lost_at) < v_cutoff;
-  get diagnostics v_workers = row_count;
-  delete from bugle.changes c
-  where c.ctid = any (array(
-    select o.ctid from bugle.changes o where o.changed_at < v_cutoff limit p_limit));
-  delete from bugle.schedule_runs r
-  where r.ctid = any (array(
-    select o.ctid
-    from bugle.schedule_runs o
-    where o.enqueued_at < v_cutoff
-      and not exists (select from bugle.jobs_live j where j.id = o.job)
-    limit p_limit));
-  get diagnostics v_runs = row_count;
-  delete from bugle.dependencies d
-  where d.ctid = any (array(
-    select o.ctid
-    from bugle.dependencies o
-    where o.created_at < v_cutoff
-      and not exists (select from bugle.jobs_live j where j.id in (o.job, o.needs))
-    limit p_limit));
-  get diagnostics v_needs = row_count;
-  delete from bugle.workflow_jobs w
-  where w.ctid = any (array(
-    select o.ctid
-    from bugle.workflow_jobs o
-    where o.created_at < v_cutoff
-      and not exists (select from bugle.jobs_live j where j.id = o.job)
-    limit p_limit));
   delete from bugle.idempotency_keys k
   where k.ctid = any (array(
     select o.ctid from bugle.idempotency_keys o where o.expires_at <= now() limit p_limit));
-  get diagnostics v_keys = row_count;
+  get diagnostics v_rows = row_count;
+  v_pruned := v_pruned + v_rows;
+  -- rows about jobs that are no longer live: the table, since when it has a row, the jobs the row is about
+  for v_table in
+    values ('attempts', 'ended_at', 'o.job'), ('step_records', 'updated_at', 'o.job'),
+      ('schedule_runs', 'enqueued_at', 'o.job'), ('workflow_jobs', 'created_at', 'o.job'),
+      ('dependencies', 'created_at', 'o.job, o.needs')
+  loop
+    execute format('
+      delete from bugle.%1$I d
+      where d.ctid = any (array(
+        select o.ctid
+        from bugle.%1$I o
+        where o.%2$I < $1
+          and not exists (select from bugle.jobs_live j where j.id in (%3$s))
+        limit $2))', v_table.column1, v_table.column2, v_table.column3)
+    using v_cutoff, p_limit;
+    get diagnostics v_rows = row_count;
+    v_pruned := v_pruned + v_rows;
+  end loop;
+  delete from bugle.changes c
+  where c.ctid = any (array(
+    select o.ctid from bugle.changes o where o.changed_at < v_cutoff limit p_limit));
   delete from bugle.starts s
   where s.started_at < now() - coalesce((
     select greatest(q.starts_period, q.starts_per_key_period) from bugle.queues q where q.name = s.queue), '0');
   delete from bugle.watchers w
   where w.queue = any (array(
-    select o.queue from bugle.watchers o where o.until < now() - interval '1 hour' limit p_limit for update skip locked));
-  -- one that is still needed is made again; only names that are made up as they come are many
+    select o.queue
+    from bugle.watchers o
+    where o.until < now() - interval '1 hour'
+    limit p_limit
+    for update skip locked));
+  -- one that is still needed is created again; there are many only if the names of queues are made up as they come
   delete from bugle.claim_locks l
   where (select count(*) from (select from bugle.claim_locks limit 1001) c) > 1000
     and l.ctid = any (array(select o.ctid from bugle.claim_locks o limit p_limit for update skip locked));
-  return v_pruned + v_steps + v_workers + v_runs + v_needs + v_keys + bugle.prune_chains();
+  return v_pruned + bugle.prune_chains();
 end
 $$;
-comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, steps, chains, workers and slots of schedules. Returns how many.';
+comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, steps, chains, '
+  'workers, workflows, changes and slots of schedules. Returns how many.';
 
--- One step of upkeep. Returns what was done, or null when there is nothing to do: call it until then.
 create or replace function bugle.upkeep() returns text
 language plpgsql
 security definer
@@ -276,4 +275,5 @@ begin
   return null;
 end
 $$;
-comment on function bugle.upkeep is 'One step of the upkeep of history: repair a day, make one, retire one, prune. Null when nothing is left to do.';
+comment on function bugle.upkeep is 'One step of the upkeep of history: repair a day, add one, retire one, prune. '
+  'Returns what was done; null when nothing is left to do: call it until then.';

@@ -142,10 +142,6 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
 /// Files that still have longer lines.
 const WIDE: &[&str] = &[
     "sql/00_constants.sql",
-    "sql/10_enqueue.sql",
-    "sql/12_template.sql",
-    "sql/15_once.sql",
-    "sql/17_workflow.sql",
     "sql/20_wake.sql",
     "sql/25_register.sql",
     "sql/30_claim.sql",
@@ -165,7 +161,6 @@ const WIDE: &[&str] = &[
     "sql/66_clock.sql",
     "sql/70_schedule.sql",
     "sql/71_cron.sql",
-    "sql/80_archive.sql",
     "sql/90_views.sql",
     "sql/91_queue_stats.sql",
     "sql/92_stats.sql",
