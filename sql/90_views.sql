@@ -2,17 +2,13 @@
 
 -- One job by its id, without opening every day of history for a job that is still alive.
 create or replace function bugle.job(p_id bigint) returns setof bugle.jobs
-language plpgsql stable
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 rows 1
-security definer
-set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  return query
-  select j.* from bugle.jobs_live j where j.id = p_id;
+  return query select j.* from bugle.jobs_live j where j.id = p_id;
   if not found then
-    return query
-    select j.* from bugle.jobs j where j.id = p_id;
+    return query select j.* from bugle.jobs j where j.id = p_id;
   end if;
 end
 $$;
@@ -21,9 +17,7 @@ comment on function bugle.job is 'One job, wherever it is now. Faster than a que
 -- Those of these jobs that have ended, or are gone. What callers who await a result ask, for all they wait for at once.
 create or replace function bugle.endings(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, last_error text)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_ids constant bigint[] := array(
@@ -42,47 +36,48 @@ end
 $$;
 comment on function bugle.endings is 'How jobs ended: only those that have. A job that is nowhere any more is gone.';
 
+-- Also after a view was replaced: what its own comments say comes behind.
+create or replace function bugle.copy_comments(p_view regclass, p_from regclass) returns void
+language plpgsql
+as $$
+declare
+  v_column record;
+begin
+  for v_column in
+    select v.attname as name, col_description(f.attrelid, f.attnum) as comment
+    from pg_attribute v
+      join pg_attribute f on f.attrelid = p_from and f.attname = v.attname
+    where v.attrelid = p_view
+      and v.attnum > 0
+      and f.attnum > 0
+  loop
+    execute format('comment on column %s.%I is %L', p_view, v_column.name, v_column.comment);
+  end loop;
+end
+$$;
+comment on function bugle.copy_comments is
+  'Describe the columns of a view like those of the table, or view, that they come from. For migrations.';
+
 create or replace view bugle.workers as
 select
-  r.id,
-  r.name,
-  r.host,
-  r.process_id,
-  r.version,
+  r.id, r.name, r.host, r.process_id, r.version,
   case
     when r.stopped_at is not null then 'stopped'
     when r.lost_at is not null then 'lost'
     when r.paused_at is not null then 'paused'
     else 'alive'
   end as state,
-  r.queues,
-  r.slots,
-  r.commands,
-  r.running,
-  r.id = k.keeper and r.stopped_at is null as is_keeper,
-  r.started_at,
-  r.seen_at,
-  r.lost_at,
-  r.stopped_at
+  r.queues, r.slots, r.commands, r.running, r.id = k.keeper and r.stopped_at is null as is_keeper,
+  r.started_at, r.seen_at, r.lost_at, r.stopped_at
 from bugle.registrations r
   cross join bugle.keeping k;
 comment on view bugle.workers is 'Worker processes: alive ones, and those that left in the last days.';
+select bugle.copy_comments('bugle.workers', 'bugle.registrations');
 comment on column bugle.workers.id is 'The worker''s number: bugle.jobs.worker.';
-comment on column bugle.workers.name is 'The name it registered with.';
-comment on column bugle.workers.host is 'The node it runs on.';
-comment on column bugle.workers.process_id is 'Its process on that node.';
-comment on column bugle.workers.version is 'The version of its library.';
 comment on column bugle.workers.state is
-  'alive, lost (its connection or its heartbeat is gone) or stopped (it signed off).';
-comment on column bugle.workers.queues is 'The queues it serves.';
-comment on column bugle.workers.slots is 'How many jobs it runs at once, for each of its queues.';
-comment on column bugle.workers.commands is 'The commands it has executors for.';
+  'alive, paused, lost (its connection or its heartbeat is gone) or stopped (it signed off).';
 comment on column bugle.workers.running is 'How many jobs it ran when it was last seen.';
 comment on column bugle.workers.is_keeper is 'Whether it runs maintenance: rescuing, promoting, looking after history.';
-comment on column bugle.workers.started_at is 'When it registered.';
-comment on column bugle.workers.seen_at is 'When it last gave a sign of life.';
-comment on column bugle.workers.lost_at is 'Since when it is missing.';
-comment on column bugle.workers.stopped_at is 'When it signed off.';
 
 -- Which ready jobs no worker would claim now. Computed when asked, from the fleet and the heads of the queues.
 create or replace view bugle.unserved as
@@ -117,19 +112,10 @@ from bugle.jobs_live j
   left join bugle.registrations r on r.id = j.worker
 where j.state like 'running';
 comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
-comment on column bugle.running_jobs.id is 'bugle.jobs.id.';
-comment on column bugle.running_jobs.command is 'What it does.';
-comment on column bugle.running_jobs.queue is 'The queue it waited in.';
-comment on column bugle.running_jobs.attempt is '1 for the first attempt.';
-comment on column bugle.running_jobs.claim is 'The claim it is held under.';
-comment on column bugle.running_jobs.worker is 'The worker that runs it: bugle.workers.id.';
+select bugle.copy_comments('bugle.running_jobs', 'bugle.jobs');
 comment on column bugle.running_jobs.worker_name is 'The name of that worker.';
 comment on column bugle.running_jobs.host is 'The node it runs on.';
-comment on column bugle.running_jobs.started_at is 'When this attempt began.';
 comment on column bugle.running_jobs.running_for is 'How long ago that is.';
-comment on column bugle.running_jobs.timeout is 'How long it may take, if the job itself sets a time.';
-comment on column bugle.running_jobs.progress is 'How far it is, as its executor reports it.';
-comment on column bugle.running_jobs.progress_note is 'What it is doing at the moment.';
 comment on column bugle.running_jobs.step is 'Of a chain: the step that runs.';
 
 create or replace view bugle.dead_letters as
@@ -147,26 +133,14 @@ from bugle.jobs j
   left join bugle.registrations r on r.id = j.worker
 where j.state = 'failed';
 comment on view bugle.dead_letters is 'Jobs that failed for good: why, in which step, when, and on which node.';
-comment on column bugle.dead_letters.id is 'bugle.jobs.id.';
-comment on column bugle.dead_letters.command is 'What was to be done.';
-comment on column bugle.dead_letters.queue is 'The queue it waited in.';
-comment on column bugle.dead_letters.payload is 'Its data.';
-comment on column bugle.dead_letters.reason is
-  'Why it was given up: attempts_exhausted, not_retryable, deadline, timeout, crash_loop, answer_overdue, rejected …';
-comment on column bugle.dead_letters.last_error is 'What went wrong last. All errors are in bugle.attempts.';
-comment on column bugle.dead_letters.last_error_code is 'The same as a short code, where there is one.';
-comment on column bugle.dead_letters.attempt is 'How often it was tried.';
-comment on column bugle.dead_letters.crashes is 'How often its worker was lost while it ran.';
-comment on column bugle.dead_letters.worker is 'The worker that ran it last: bugle.workers.id.';
+select bugle.copy_comments('bugle.dead_letters', 'bugle.jobs');
 comment on column bugle.dead_letters.worker_name is 'The name of that worker.';
 comment on column bugle.dead_letters.host is 'The node it ran on.';
-comment on column bugle.dead_letters.created_at is 'When it was enqueued.';
-comment on column bugle.dead_letters.started_at is 'When its last attempt began.';
-comment on column bugle.dead_letters.finished_at is 'When it failed for good.';
 comment on column bugle.dead_letters.failed_step is
   'The step in which it failed: of the chain, or made by its executor.';
 
--- A step of a chain that was not begun has no record; one that runs in a job that does not was interrupted, or waits with it.
+-- A step of a chain that was not begun has no record; one that runs in a job that does not was interrupted, or waits
+-- with it.
 create or replace view bugle.steps as
 select
   s.job, s.position, s.name,
@@ -176,11 +150,11 @@ select
     when s.state in ('running', 'retrying') and s.job_state <> 'running' then 'interrupted'
     else s.state
   end as state,
-  coalesce(s.attempts, 0) as attempts, s.first_started_at, s.last_started_at, s.last_ended_at, s.code, s.error, s.output,
-  s.worker, w.name as worker_name, w.host, s.within
+  coalesce(s.attempts, 0) as attempts, s.first_started_at, s.last_started_at, s.last_ended_at, s.code, s.error,
+  s.output, s.worker, w.name as worker_name, w.host, s.within
 from (
-    select j.id as job, n.position::integer, n.name, r.state, j.state as job_state, r.attempts, r.first_started_at, r.last_started_at,
-      r.last_ended_at, r.code, r.error, r.output, r.worker, null::integer as within
+    select j.id as job, n.position::integer, n.name, r.state, j.state as job_state, r.attempts, r.first_started_at,
+      r.last_started_at, r.last_ended_at, r.code, r.error, r.output, r.worker, null::integer as within
     from bugle.jobs j
       cross join lateral unnest(j.steps) with ordinality n (name, position)
       left join bugle.step_records r on r.job = j.id and r.position = n.position
@@ -195,21 +169,8 @@ from (
 comment on view bugle.steps is
   'The steps of jobs: those of chains, also if they were not begun yet, and those that executors made. State, '
   'tries, first and last time, error, output, and on which node.';
-comment on column bugle.steps.job is 'bugle.jobs.id.';
-comment on column bugle.steps.position is
-  'Its place in the chain, from 1. Steps that an executor makes come behind those of the chain.';
-comment on column bugle.steps.name is 'The command of the step, or the name its executor gave it.';
+select bugle.copy_comments('bugle.steps', 'bugle.step_records');
 comment on column bugle.steps.state is
   'pending, running, retrying (in the same worker), waiting, interrupted, done, skipped or failed.';
-comment on column bugle.steps.attempts is 'How often it was attempted, in all attempts of the job.';
-comment on column bugle.steps.first_started_at is 'When it was first begun.';
-comment on column bugle.steps.last_started_at is 'When it was last begun.';
-comment on column bugle.steps.last_ended_at is 'When its last attempt ended.';
-comment on column bugle.steps.code is 'The kind of its latest failure.';
-comment on column bugle.steps.error is 'What its latest failure said.';
-comment on column bugle.steps.output is 'Its output.';
-comment on column bugle.steps.worker is 'The worker that last began it.';
 comment on column bugle.steps.worker_name is 'That worker''s name.';
 comment on column bugle.steps.host is 'Where that worker runs.';
-comment on column bugle.steps.within is
-  'Of a step that an executor made: in which step of the chain; 0 if the job is no chain.';

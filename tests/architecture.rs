@@ -161,9 +161,7 @@ const WIDE: &[&str] = &[
     "sql/66_clock.sql",
     "sql/70_schedule.sql",
     "sql/71_cron.sql",
-    "sql/90_views.sql",
     "sql/91_queue_stats.sql",
-    "sql/92_stats.sql",
 ];
 
 #[test]

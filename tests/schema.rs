@@ -369,31 +369,6 @@ async fn the_public_can_execute_no_function_and_read_no_table() {
     assert_eq!(open, Vec::<String>::new());
 }
 
-/// `\d+` and `\df+` teach. The leaves of history get theirs when they are made; the columns of partitions have their parent's.
-#[tokio::test]
-async fn everything_in_the_schema_says_what_it_is() {
-    let database = Database::new().await;
-    let silent = "select c.oid::regclass::text from pg_class c \
-        where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'S') \
-          and obj_description(c.oid, 'pg_class') is null \
-        union all \
-        select format('%s.%s', c.oid::regclass, a.attname) from pg_class c \
-          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped \
-        where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'c') and not c.relispartition \
-          and c.oid <> 'bugle.migrations'::regclass and col_description(c.oid, a.attnum) is null \
-        union all \
-        select t.oid::regtype::text from pg_type t join pg_class c on c.oid = t.typrelid \
-        where t.typnamespace = 'bugle'::regnamespace and c.relkind = 'c' and obj_description(t.oid, 'pg_type') is null \
-        union all \
-        select p.oid::regprocedure::text from pg_proc p \
-        where p.pronamespace = 'bugle'::regnamespace and obj_description(p.oid, 'pg_proc') is null";
-
-    let rows = database.owner().await.query(silent, &[]).await.unwrap();
-
-    let silent: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    assert_eq!(silent, Vec::<String>::new());
-}
-
 /// How often an index of, or all of, the live table was read in this transaction.
 const SCANS: &str = "select pg_stat_get_xact_numscans($1::text::regclass)";
 
