@@ -92,7 +92,7 @@ begin
     select j.id
     from bugle.jobs_live j
     where j.worker = p_worker
-      and j.state like 'running'
+      and bugle.is_running(j)
     order by 1) i
     cross join lateral (
       select
@@ -119,7 +119,7 @@ begin
     select j.id
     from bugle.jobs_live j
     where j.worker = p_worker
-      and j.state like 'running'
+      and bugle.is_running(j)
       and not exists (
         select from unnest(p_running) h where h.id = j.id and h.claim = j.claim)
     order by j.id
@@ -195,7 +195,7 @@ begin
   select j.id, j.claim
   from bugle.jobs_live j
   where j.worker = p_worker
-    and j.state like 'running'
+    and bugle.is_running(j)
   except
   select h.id, h.claim from unnest(p_running) h;
 end

@@ -1,13 +1,16 @@
--- chain: a job that is made of steps, run in order in one worker. Called by workers, between claim and complete.
+-- steps: what a job has done so far, so that the next attempt continues behind it. Called by workers, between claim and
+-- complete, under their claim.
 --
--- jobs.step says how many steps are done, jobs.context what they have put out; both change in one statement with the record of
--- the step, under the worker's claim. Whoever claims the job next, after a crash or a retry, goes on with the step behind.
+-- A chain is a job made of steps that run in order in one worker. jobs.step says how many steps are done, jobs.context
+-- holds their merged output; both change in one statement with the record of the step. A worker that claimed a chain
+-- calls start_step, runs what it is told, and calls finish_step, which starts the next step; the last one completes the
+-- job. After a failed try it calls retry_step, which says how long to wait before the next try, or that this was the
+-- last. Each of them may be repeated after a lost reply.
 --
--- A worker that took a chain says start_step, runs what it is told, says finish_step, which starts the next one; the last one
--- completes the job. A try that failed is told to retry_step, which says how long to wait before the next try, or that this
--- was the last. Each of them may be repeated after a lost reply.
+-- An executor can also record steps as it goes, by name: begin_step says whether a step was done before, and with what
+-- output; end_step stores the output.
 
--- The local retries of a step: as its command says, or the policy named step.
+-- As its command says, or the policy named step.
 create or replace function bugle.step_policy(p_name text) returns bugle.retry_policies
 language plpgsql stable
 as $$
@@ -25,29 +28,38 @@ begin
   return v_policy;
 end
 $$;
-comment on function bugle.step_policy is 'The policy by which a step is tried again in the same worker.';
+comment on function bugle.step_policy is 'The policy by which a step is retried in the same worker.';
 
--- The job itself, locked, if this worker holds it under this claim.
-create or replace function bugle.lock_one_held(p_worker bigint, p_job bugle.held_job) returns bugle.jobs_live
-language plpgsql
+-- The context and every stored output may be as large as a payload. An object is laid over the context, key by key;
+-- anything else is kept under the name of the step; null changes nothing.
+create or replace function bugle.merged(p_context jsonb, p_name text, p_output jsonb) returns jsonb
+language plpgsql stable
 as $$
 declare
-  v_job bugle.jobs_live;
+  v_context constant jsonb := coalesce(p_context, '{}') || case
+    when p_output is null or p_output = 'null' then '{}'
+    when jsonb_typeof(p_output) = 'object' then p_output
+    else jsonb_build_object(p_name, p_output)
+  end;
+  v_limit integer;
 begin
-  select j.* into v_job
-  from bugle.jobs_live j
-  where j.id = p_job.id
-    and j.claim = p_job.claim
-    and j.worker = p_worker
-    and j.state = 'running'
-  for update;
-  return v_job;
+  if pg_column_size(v_context) > 4096 then
+    select s.max_payload_bytes into v_limit from bugle.settings s;
+    if octet_length(v_context::text) > v_limit then
+      perform bugle.refuse('JB003', format('column "context" would have %s bytes after step %s, the limit is %s',
+          octet_length(v_context::text), bugle.quoted(p_name), v_limit),
+        'Store large data elsewhere (the working folder is one for all steps) and name it in the output, '
+        'or raise bugle.settings.max_payload_bytes.');
+    end if;
+  end if;
+  return v_context;
 end
 $$;
-comment on function bugle.lock_one_held is 'Lock a job that a worker holds under this claim; null if it does not.';
+comment on function bugle.merged is 'The context of a chain after the output of a step.';
 
--- The record of a step whose try begins now.
-create or replace function bugle.record_start(p_job bugle.jobs_live, p_position integer, p_name text, p_within integer, p_try integer)
+-- Attempts are counted over all claims: those of earlier claims, and the tries under this one.
+create or replace function bugle.record_start(
+  p_job bugle.jobs_live, p_position integer, p_name text, p_within integer, p_try integer)
 returns void
 language plpgsql
 as $$
@@ -55,7 +67,8 @@ begin
   insert into bugle.step_records as r (
     job, position, name, within, state, attempts, claim, worker, first_started_at, last_started_at)
   values (
-    p_job.id, p_position, p_name, p_within, 'running', p_try, p_job.claim, p_job.worker, clock_timestamp(), clock_timestamp())
+    p_job.id, p_position, p_name, p_within, 'running', p_try, p_job.claim, p_job.worker, clock_timestamp(),
+    clock_timestamp())
   on conflict (job, position) do update
   set name = excluded.name,
     state = 'running',
@@ -69,16 +82,43 @@ begin
     updated_at = now();
 end
 $$;
-comment on function bugle.record_start is 'Note that a step has begun.';
+comment on function bugle.record_start is 'Record that a step has begun.';
 
--- Pass over what an operator has set, then start what comes next; with nothing left the job is completed.
-create or replace function bugle.begin_next(p_job bugle.jobs_live, p_nonce uuid, p_try integer)
-returns table (verdict text, "position" integer, context jsonb, timeout_seconds double precision, default_timeout_seconds double precision)
+create or replace function bugle.record_end(
+  p_job bugle.jobs_live, p_position integer, p_try integer, p_state text, p_output jsonb, p_error text default null,
+  p_code text default null)
+returns void
+language plpgsql
+as $$
+begin
+  insert into bugle.step_records as r (
+    job, position, name, state, attempts, claim, worker, first_started_at, last_started_at, last_ended_at, output,
+    error, code)
+  values (
+    p_job.id, p_position, p_job.steps[p_position], p_state, coalesce(p_try, 1), p_job.claim, p_job.worker,
+    p_job.started_at, p_job.started_at, clock_timestamp(), p_output, bugle.bounded(p_error), left(p_code, 100))
+  on conflict (job, position) do update
+  set state = excluded.state,
+    attempts = coalesce(r.attempts_before + p_try, r.attempts),
+    last_ended_at = excluded.last_ended_at,
+    output = excluded.output,
+    error = coalesce(excluded.error, r.error),
+    code = coalesce(excluded.code, r.code),
+    updated_at = now();
+end
+$$;
+comment on function bugle.record_end is 'Record how a try of a step ended.';
+
+-- Steps that an operator has set to done or skipped are passed over.
+create or replace function bugle.begin_next(p_job bugle.jobs_live, p_try integer, inout verdict text default null,
+  out "position" integer, out context jsonb, out timeout_seconds double precision,
+  out default_timeout_seconds double precision)
 language plpgsql
 as $$
 declare
   v_step integer := coalesce(p_job.step, 0);
 begin
+  context := p_job.context;
   while exists (
     select
     from bugle.step_records r
@@ -96,86 +136,83 @@ begin
   end if;
 
   if v_step >= cardinality(p_job.steps) then
-    perform bugle.complete(p_job.worker, p_nonce,
-      array[(p_job.id, p_job.claim, nullif(p_job.context, '{}'))::bugle.finished_job]);
+    perform bugle.end_jobs(array[
+      (p_job.id, 'completed', null, nullif(p_job.context, '{}'), null, null)::bugle.ending]);
     if not (select s.keep_completed from bugle.settings s) then
       delete from bugle.step_records r where r.job = p_job.id;
     end if;
-    return query
-    select null::text, null::integer, p_job.context, null::double precision, null::double precision;
     return;
   end if;
 
-  perform bugle.record_start(p_job, v_step + 1, p_job.steps[v_step + 1], null, p_try);
-  return query
-  select null::text, v_step + 1, p_job.context,
-    extract(epoch from (
-      select c.timeout from bugle.commands c where c.name = p_job.steps[v_step + 1]))::double precision,
-    extract(epoch from s.step_timeout)::double precision
-  from bugle.settings s;
+  "position" := v_step + 1;
+  perform bugle.record_start(p_job, "position", p_job.steps["position"], null, p_try);
+  timeout_seconds := extract(epoch from (
+    select c.timeout from bugle.commands c where c.name = p_job.steps["position"]));
+  default_timeout_seconds := extract(epoch from (select s.step_timeout from bugle.settings s));
 end
 $$;
 comment on function bugle.begin_next is 'Start the next step of a chain, or complete it if none is left.';
 
-create or replace function bugle.start_step(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_try integer default 1)
-returns table (verdict text, "position" integer, context jsonb, timeout_seconds double precision, default_timeout_seconds double precision)
+create or replace function bugle.start_step(
+  p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_try integer default 1)
+returns table (
+  verdict text, "position" integer, context jsonb, timeout_seconds double precision,
+  default_timeout_seconds double precision)
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_job bugle.jobs_live;
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null then
-    return query
-    select v.verdict, null::integer, null::jsonb, null::double precision, null::double precision
-    from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
+    verdict := bugle.verdict_on(p_worker, p_job);
+    return next;
     return;
   end if;
   if v_job.steps is null then
     perform bugle.refuse('JB031', format('job %s is no chain', p_job.id), 'Only a job with steps has a next one.');
   end if;
-  -- what is lost of this in a crash of the server is said again
+  -- if this is lost in a crash of the server, it is called again
   if coalesce(v_job.step, 0) < cardinality(v_job.steps) then
     perform set_config('synchronous_commit', 'off', true);
   end if;
   return query
-  select n.* from bugle.begin_next(v_job, p_nonce, greatest(p_try, 1)) n;
+  select n.* from bugle.begin_next(v_job, greatest(p_try, 1)) n;
 end
 $$;
-comment on function bugle.start_step is 'Start the next step of a chain this worker holds: its place, the context, and how long it may take (by its command, and if nothing else says so).';
+comment on function bugle.start_step is
+  'Start the next step of a chain this worker holds: its position, the context, and how long it may take (by its '
+  'command, and by default).';
 
 create or replace function bugle.finish_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_position integer, p_try integer, p_output jsonb,
   p_skipped boolean default false)
-returns table (verdict text, "position" integer, context jsonb, timeout_seconds double precision, default_timeout_seconds double precision)
+returns table (
+  verdict text, "position" integer, context jsonb, timeout_seconds double precision,
+  default_timeout_seconds double precision)
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_job bugle.jobs_live;
+  v_job bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
+  v_done constant integer := coalesce(v_job.step, 0);
   v_context jsonb;
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null then
-    return query
-    select v.verdict, null::integer, null::jsonb, null::double precision, null::double precision
-    from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
+    verdict := bugle.verdict_on(p_worker, p_job);
+    return next;
     return;
   end if;
-  if v_job.steps is null or p_position > coalesce(v_job.step, 0) + 1 or p_position < 1 or p_position is null then
+  if v_job.steps is null or p_position > v_done + 1 or p_position < 1 or p_position is null then
     perform bugle.refuse('JB031', format('step %s of job %s cannot end: %s', p_position, p_job.id,
-        case when v_job.steps is null then 'it is no chain' else format('%s of its steps are done', coalesce(v_job.step, 0)) end),
+        case when v_job.steps is null then 'it is no chain' else format('%s of its steps are done', v_done) end),
       'Steps end in their order.');
   end if;
-  if p_position <= coalesce(v_job.step, 0) then
+  if p_position <= v_done then
     return query
-    select 'repeated', n."position", n.context, n.timeout_seconds, n.default_timeout_seconds
-    from bugle.begin_next(v_job, p_nonce, 1) n;
+    select n.* from bugle.begin_next(v_job, 1, 'repeated') n;
     return;
   end if;
 
@@ -192,67 +229,14 @@ begin
   where j.id = v_job.id
   returning j.* into v_job;
   return query
-  select n.* from bugle.begin_next(v_job, p_nonce, 1) n;
+  select n.* from bugle.begin_next(v_job, 1) n;
 end
 $$;
-comment on function bugle.finish_step is 'End a step of a chain this worker holds and start the next: its output is merged into the context. The last one completes the job.';
+comment on function bugle.finish_step is
+  'End a step of a chain this worker holds and start the next: its output is merged into the context. The last one '
+  'completes the job.';
 
--- step: what becomes of one step, of a chain or of an executor that makes its steps as it goes. Called by workers.
---
--- The steps an executor makes are remembered by their names: begin_step says whether one was done before, and what it put out
--- then; end_step keeps what it put out now. Both only under the claim: a worker that lost the job does not begin a step, and
--- what it did is not remembered in its name.
-
--- An object is laid over the context, key by key; anything else is kept under the name of the step; null changes nothing.
-create or replace function bugle.merged(p_context jsonb, p_name text, p_output jsonb) returns jsonb
-language plpgsql stable
-as $$
-declare
-  v_context constant jsonb := coalesce(p_context, '{}') || case
-    when p_output is null or p_output = 'null' then '{}'
-    when jsonb_typeof(p_output) = 'object' then p_output
-    else jsonb_build_object(p_name, p_output)
-  end;
-  v_limit integer;
-begin
-  if pg_column_size(v_context) > 4096 then
-    select s.max_payload_bytes into v_limit from bugle.settings s;
-    if octet_length(v_context::text) > v_limit then
-      perform bugle.refuse('JB003', format('column "context" would have %s bytes after step %s, the limit is %s',
-          octet_length(v_context::text), bugle.quoted(p_name), v_limit),
-        'Store large data elsewhere (the working folder is one for all steps) and name it in the output, or raise bugle.settings.max_payload_bytes.');
-    end if;
-  end if;
-  return v_context;
-end
-$$;
-comment on function bugle.merged is 'The context of a chain after a step has put something out.';
-
-create or replace function bugle.record_end(
-  p_job bugle.jobs_live, p_position integer, p_try integer, p_state text, p_output jsonb, p_error text default null,
-  p_code text default null)
-returns void
-language plpgsql
-as $$
-begin
-  insert into bugle.step_records as r (
-    job, position, name, state, attempts, claim, worker, first_started_at, last_started_at, last_ended_at, output, error, code)
-  values (
-    p_job.id, p_position, p_job.steps[p_position], p_state, coalesce(p_try, 1), p_job.claim, p_job.worker,
-    p_job.started_at, p_job.started_at, clock_timestamp(), p_output, bugle.bounded(p_error), left(p_code, 100))
-  on conflict (job, position) do update
-  set state = excluded.state,
-    attempts = coalesce(r.attempts_before + p_try, r.attempts),
-    last_ended_at = excluded.last_ended_at,
-    output = excluded.output,
-    error = coalesce(excluded.error, r.error),
-    code = coalesce(excluded.code, r.code),
-    updated_at = now();
-end
-$$;
-comment on function bugle.record_end is 'Note how a try of a step ended.';
-
--- Tried again here, or not: a delay that the executor asks for and the policy would not wait is left to the job's own policy.
+-- A delay that the executor asks for and the step's policy would not wait for is left to the job's own policy.
 create or replace function bugle.retry_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_position integer, p_try integer, p_error text, p_code text,
   p_retryable boolean, p_retry_after_seconds double precision)
@@ -262,15 +246,12 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_job bugle.jobs_live;
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
   v_policy bugle.retry_policies;
-  v_delay double precision;
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null or p_position is distinct from coalesce(v_job.step, 0) + 1 or v_job.steps[p_position] is null then
-    return query
-    select coalesce((select v.verdict from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v), 'fenced'), null::double precision;
+    verdict := bugle.verdict_on(p_worker, p_job);
+    return next;
     return;
   end if;
   perform set_config('synchronous_commit', 'off', true);
@@ -278,19 +259,21 @@ begin
   if coalesce(p_retryable, true) and greatest(p_try, 1) < bugle.attempts_allowed(v_policy)
     and coalesce(p_retry_after_seconds, 0) <= extract(epoch from v_policy.max_delay)
   then
-    v_delay := case
+    delay_seconds := case
       when p_retry_after_seconds is not null then greatest(p_retry_after_seconds, 0)
       else extract(epoch from bugle.backoff(v_policy, p_try, v_job.started_at, now(), random()) - now())
     end;
   end if;
-  perform bugle.record_end(v_job, p_position, p_try, case when v_delay is null then 'failed' else 'retrying' end, null, p_error, p_code);
-  return query
-  select null::text, v_delay;
+  perform bugle.record_end(v_job, p_position, p_try,
+    case when delay_seconds is null then 'failed' else 'retrying' end, null, p_error, p_code);
+  return next;
 end
 $$;
-comment on function bugle.retry_step is 'Note that a try of a step failed. Returns how long this worker waits before it tries again; null: no more, the job has to be failed.';
+comment on function bugle.retry_step is
+  'Record that a try of a step failed. Returns how long this worker waits before the next try; null: no more, the job '
+  'has to be failed.';
 
--- The attempt of the job failed: so did the step it was in, if it has not said so itself (its time was over, it panicked).
+-- For a step that did not report it itself: it timed out, or it panicked.
 create or replace function bugle.fail_open_step(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language plpgsql
 as $$
@@ -306,42 +289,28 @@ begin
     and r.state in ('running', 'retrying');
 end
 $$;
-comment on function bugle.fail_open_step is 'Note that the step a job was in failed with it.';
+comment on function bugle.fail_open_step is 'Record that the step a job was in failed with it.';
 
--- Whether a chain that failed is tried again as a whole, from the step that failed: only if somebody asked for it.
-create or replace function bugle.is_retried_as_a_whole(p_job bugle.jobs_live) returns boolean
-language plpgsql stable
-as $$
-begin
-  return p_job.steps is null or p_job.retry_policy is not null or p_job.max_attempts is not null
-    or exists (
-      select
-      from bugle.commands c
-      where c.name = p_job.command
-        and (c.retry_policy is not null or c.max_attempts is not null));
-end
-$$;
-comment on function bugle.is_retried_as_a_whole is 'Whether the retry policy of the job holds, after the local retries of a step.';
-
-create or replace function bugle.begin_step(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer default 0)
+create or replace function bugle.begin_step(
+  p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer default 0)
 returns table (verdict text, is_done boolean, output jsonb)
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_job bugle.jobs_live;
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
   v_record bugle.step_records;
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
   if coalesce(length(p_name), 0) not between 1 and 200 then
-    perform bugle.refuse('JB001', format('the name of a step must have 1 to 200 characters, not %s', coalesce(length(p_name), 0)),
-      'It is what the step is remembered by.');
+    perform bugle.refuse('JB001',
+      format('the name of a step must have 1 to 200 characters, not %s', coalesce(length(p_name), 0)),
+      'Steps are told apart by their names.');
   end if;
-  v_job := bugle.lock_one_held(p_worker, p_job);
+  is_done := false;
   if v_job.id is null then
-    return query
-    select v.verdict, false, null::jsonb from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
+    verdict := bugle.verdict_on(p_worker, p_job);
+    return next;
     return;
   end if;
   select r.* into v_record
@@ -350,19 +319,24 @@ begin
     and r.within = p_within
     and r.name = p_name;
   if v_record.state in ('done', 'skipped') then
-    return query
-    select null::text, true, v_record.output;
+    is_done := true;
+    output := v_record.output;
+    return next;
     return;
   end if;
   perform set_config('synchronous_commit', 'off', true);
-  perform bugle.record_start(v_job, coalesce(v_record.position, (
-      select greatest(max(r.position), cardinality(v_job.steps), 0) + 1 from bugle.step_records r where r.job = v_job.id)),
-    p_name, p_within, case when v_record.claim = v_job.claim then v_record.attempts - v_record.attempts_before + 1 else 1 end);
-  return query
-  select null::text, false, null::jsonb;
+  perform bugle.record_start(v_job,
+    coalesce(v_record.position, (
+      select greatest(max(r.position), cardinality(v_job.steps), 0) + 1
+      from bugle.step_records r
+      where r.job = v_job.id)),
+    p_name, p_within,
+    case when v_record.claim = v_job.claim then v_record.attempts - v_record.attempts_before + 1 else 1 end);
+  return next;
 end
 $$;
-comment on function bugle.begin_step is 'Begin a step that an executor makes as it goes, unless it was done before: then what it put out.';
+comment on function bugle.begin_step is
+  'Begin a step that an executor makes as it goes, unless it was done before: then its stored output is returned.';
 
 create or replace function bugle.end_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer, p_output jsonb,
@@ -373,12 +347,10 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_job bugle.jobs_live;
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_job := bugle.lock_one_held(p_worker, p_job);
   if v_job.id is null then
-    return (select v.verdict from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v);
+    return bugle.verdict_on(p_worker, p_job);
   end if;
   perform bugle.merged(null, p_name, p_output); -- not larger than a payload may be
   update bugle.step_records r
@@ -399,9 +371,9 @@ begin
   return null;
 end
 $$;
-comment on function bugle.end_step is 'End a step that an executor made: done with what it put out, or failed. Null if that was noted.';
+comment on function bugle.end_step is
+  'End a step that an executor made: done with its output, or failed. Null if that was recorded.';
 
--- A chain whose step waits for an answer goes on with it: the answer is what the step puts out.
 create or replace function bugle.resolve_step(p_id bigint, p_output jsonb) returns boolean
 language plpgsql
 as $$
@@ -409,7 +381,12 @@ declare
   v_job bugle.jobs_live;
   v_position integer;
 begin
-  select j.* into v_job from bugle.jobs_live j where j.id = p_id and j.state = 'waiting' and j.steps is not null and j.attempt > 0;
+  select j.* into v_job
+  from bugle.jobs_live j
+  where j.id = p_id
+    and j.state = 'waiting'
+    and j.steps is not null
+    and j.attempt > 0;
   if not found then
     return false;
   end if;
@@ -422,10 +399,11 @@ begin
   where j.id = p_id
   returning j.* into v_job;
   if v_position >= cardinality(v_job.steps) then
-    perform bugle.end_jobs(array[(p_id, 'completed', 'resolved', nullif(v_job.context, '{}'), null, null)::bugle.ending]);
+    perform bugle.end_jobs(array[
+      (p_id, 'completed', 'resolved', nullif(v_job.context, '{}'), null, null)::bugle.ending]);
     return true;
   end if;
-  -- to wait was no attempt: what comes now is the same one
+  -- waiting was no attempt: this one continues
   update bugle.jobs_live j
   set state = 'ready',
     attempt = j.attempt - 1,
@@ -437,9 +415,11 @@ begin
   return true;
 end
 $$;
-comment on function bugle.resolve_step is 'Answer the step of a chain that waits: the chain goes on. False if the job is no chain.';
+comment on function bugle.resolve_step is
+  'Answer the step of a chain that waits: the answer is its output, and the chain continues. False if the job is no '
+  'chain.';
 
--- From the beginning: nothing is done any more. What was tried, when, and how it failed is kept.
+-- What was tried, when, and how it failed is kept.
 create or replace function bugle.reset_steps(p_id bigint) returns void
 language sql
 as $$

@@ -1,8 +1,9 @@
--- complete: running -> completed. Called by workers, a batch at a time; also by executors inside their own transaction.
+-- end: running -> completed, ready, scheduled, cancelled; and every move of a job between the live table and history.
+-- Called by workers, a batch at a time; bugle.complete also by executors inside their own transaction.
 --
--- Every word about a job carries the claim it was made under, and is refused, row by row, when that claim is no longer
--- current: a worker that was frozen and woke up again must not finish what another is running now. A repeated word about
--- something that has already happened is answered with "repeated", so that it can be sent again after a lost reply.
+-- Every call about a job carries the claim it was made under, and is rejected, row by row, when that claim is no longer
+-- current: a worker that was frozen and woke up again must not finish a job that another one runs now. A call that is
+-- repeated after a lost reply is answered with "repeated".
 
 create or replace function bugle.check_worker(p_worker bigint, p_nonce uuid) returns void
 language plpgsql stable
@@ -16,9 +17,63 @@ begin
   end if;
 end
 $$;
-comment on function bugle.check_worker is 'Refuse whoever is not the worker it says it is.';
+comment on function bugle.check_worker is 'Reject a caller that is not the worker it claims to be.';
 
--- Where a job that ends now is kept. Today's leaf if it exists, else the newest one: never nowhere.
+create or replace function bugle.lock_held(p_worker bigint, p_nonce uuid, p_job bugle.held_job) returns bugle.jobs_live
+language plpgsql
+as $$
+declare
+  v_job bugle.jobs_live;
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  select j.* into v_job
+  from bugle.jobs_live j
+  where bugle.is_held_by(j, p_worker, p_job.id, p_job.claim)
+  for update;
+  return v_job;
+end
+$$;
+comment on function bugle.lock_held is 'Lock a job that a worker holds under this claim; null if it does not.';
+
+create or replace function bugle.verdict_on(p_worker bigint, p_job bugle.held_job) returns text
+language plpgsql stable
+as $$
+begin
+  if exists (
+    select
+    from bugle.jobs j
+    where j.id = p_job.id
+      and j.claim = p_job.claim
+      and j.worker = p_worker
+      and j.state <> 'running'
+      -- not ended by an operator, nor by the rescue of a worker that was lost once too often
+      and (j.state not in ('failed', 'cancelled') or j.reason is distinct from 'operator')
+      and (j.state <> 'failed' or j.last_error_code is distinct from 'worker_lost'))
+  then
+    return 'repeated';
+  end if;
+  return case when exists (select from bugle.jobs j where j.id = p_job.id) then 'fenced' else 'gone' end;
+end
+$$;
+comment on function bugle.verdict_on is
+  'For a job that is not held: repeated, if the worker itself ended the same claim before; gone, if there is no such '
+  'job; else fenced.';
+
+create or replace function bugle.verdicts_for_rest(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
+returns setof bugle.verdict
+language plpgsql stable
+as $$
+begin
+  return query
+  select h.id, h.claim, bugle.verdict_on(p_worker, h)
+  from unnest(p_jobs) h
+  -- seed: a_stale_call_is_accepted
+  where h.id <> all (p_done);
+end
+$$;
+comment on function bugle.verdicts_for_rest is 'The verdicts on those of these jobs that were not held.';
+
+-- Today's leaf if it exists, else the newest one, so that an outcome can always be stored.
 create or replace function bugle.history_day(p_kind text) returns date
 language plpgsql stable
 as $$
@@ -34,40 +89,212 @@ end
 $$;
 comment on function bugle.history_day is 'The day whose leaf takes jobs that end now.';
 
--- What became of words about jobs that are not held under that claim any more.
-create or replace function bugle.verdicts_for_rest(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
-returns setof bugle.verdict
-language plpgsql stable
+-- The one list of a job's columns: those that are missing here (paused_from, answer_by, answer, outstanding) are for
+-- live jobs only. The rows are locked.
+--
+-- Shorter would be "update bugle.jobs set state = …, day = …", which moves the row between partitions. Then every
+-- session that waits for a lock on the row fails with 40001 ("already moved to another partition"), where now it finds
+-- the row gone and looks into history: an enqueue of a dependant, an answer, an operator's verb, an executor's own
+-- transaction. It costs about the same: 4.1 µs per job with locking, in batches of 500, where this takes 4.2.
+--
+-- The rows are copied by their addresses, and deleted afterwards: "with gone as (delete …)" would store every row once
+-- more on its way.
+create or replace function bugle.move_to_history(p_places tid[], p_endings bugle.ending[]) returns void
+language plpgsql
 as $$
 begin
-  return query
-  select h.id, h.claim,
-    case
-      when exists (
-        select
-        from bugle.jobs j
-        where j.id = h.id
-          and j.claim = h.claim
-          and j.worker = p_worker
-          and j.state <> 'running'
-          -- ended by somebody else: an operator, or the rescue of a worker that was lost once too often
-          and (j.state not in ('failed', 'cancelled') or j.reason is distinct from 'operator')
-          and (j.state <> 'failed' or j.last_error_code is distinct from 'worker_lost'))
-      then 'repeated'
-      when not exists (select from bugle.jobs j where j.id = h.id) then 'gone'
-      else 'fenced'
-    end
-  from unnest(p_jobs) h
-  -- seed: a_stale_call_is_accepted
-  where h.id <> all (p_done);
+  insert into bugle.jobs (
+    id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+    unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context, on_success,
+    on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error, last_error_code,
+    progress, progress_note, answer_token, created_at, updated_at, first_started_at, started_at, finished_at, day)
+  overriding system value
+  select
+    j.id, e.state, j.command, j.payload, j.queue, j.priority, j.run_at, j.deadline, j.timeout, j.max_attempts,
+    j.retry_policy, j.headers, j.unique_key, j.idempotency_key, j.idempotency_ttl, j.order_key, j.limit_key, j.fair_key,
+    j.steps, j.step, j.context, j.on_success, j.on_failure, j.parent, j.watched, j.attempt, j.crashes, j.claim,
+    j.worker, e.reason, e.result, coalesce(e.error, j.last_error), coalesce(e.code, j.last_error_code), j.progress,
+    j.progress_note, j.answer_token, j.created_at, now(), j.first_started_at, j.started_at, now(),
+    case e.state when 'failed' then (select bugle.history_day('failed')) else (select bugle.history_day('ended')) end
+  from unnest(p_places, p_endings) e (place, id, state, reason, result, error, code)
+    cross join lateral (
+      select l.* from bugle.jobs_live l where l.ctid = e.place limit 1) j
+  -- seed: completed_jobs_are_not_kept, cancelled_jobs_are_not_kept
+  where e.state <> 'completed'
+    or (select s.keep_completed from bugle.settings s);
+  delete from bugle.jobs_live j
+  where j.ctid = any (p_places);
 end
 $$;
-comment on function bugle.verdicts_for_rest is 'For jobs that were not held: repeated, if the worker itself ended the same claim before; gone, if there is no such job; else fenced.';
+comment on function bugle.move_to_history is
+  'Move the live jobs at these addresses into history, each with its final state and reason.';
 
--- Rows are locked in id order first: two sessions that touch the same rows in different orders would deadlock. They are found
--- one by one, then copied and deleted by their addresses: a join would be planned while the table is small, perhaps the other
--- way round, and then compare every job with every finished one: 400 jobs/s instead of 20,000 until the next ANALYZE. Copied
--- first and deleted afterwards: "with gone as (delete …)" would store every row once more on its way.
+-- The same id; attempts are counted from 0, and bugle.attempts is kept. Whatever is not reset here stays as it was.
+create or replace function bugle.move_to_live(p_id bigint) returns void
+language plpgsql
+as $$
+declare
+  v_job bugle.jobs;
+begin
+  delete from bugle.jobs j
+  where j.id = p_id
+    -- seed: completed_jobs_can_be_restarted
+    and j.state in ('failed', 'cancelled')
+  returning j.* into strict v_job;
+  v_job.state := 'ready';
+  v_job.run_at := now();
+  v_job.updated_at := now();
+  v_job.attempt := 0;
+  v_job.crashes := 0;
+  v_job.deadline := null;
+  v_job.worker := null;
+  v_job.reason := null;
+  v_job.result := null;
+  v_job.paused_from := null;
+  v_job.progress := null;
+  v_job.progress_note := null;
+  v_job.answer_by := null;
+  v_job.answer_token := null;
+  v_job.answer := null;
+  v_job.outstanding := null;
+  v_job.finished_at := null;
+  v_job.day := null;
+  perform set_config('bugle.skip_checks', 'on', true);
+  insert into bugle.jobs_live overriding system value select v_job.*;
+  perform set_config('bugle.skip_checks', '', true);
+  if v_job.steps is not null then
+    perform bugle.note_chain(v_job.command, v_job.steps);
+  end if;
+end
+$$;
+comment on function bugle.move_to_live is 'Move a failed or cancelled job back into the live table, ready.';
+
+-- Passed on to whatever follows (42_dependants.sql): where completed jobs are not kept, the row is gone by then.
+create or replace function bugle.followed_at(p_places tid[], p_endings bugle.ending[], p_all boolean)
+returns bugle.followed[]
+language plpgsql
+as $$
+begin
+  return array(
+    select (j.id, e.state, e.reason, j.command, j.queue, j.headers, j.watched, j.on_success, j.on_failure, e.result,
+      case when e.state <> 'completed' then coalesce(e.error, j.last_error) end)::bugle.followed
+    from unnest(p_places, p_endings) e (place, id, state, reason, result, error, code)
+      cross join lateral (
+        select l.* from bugle.jobs_live l where l.ctid = e.place limit 1) j
+    where j.watched
+      or p_all);
+end
+$$;
+comment on function bugle.followed_at is
+  'What has to be known about the jobs at these addresses when they have ended: about watched ones, or all.';
+
+create or replace function bugle.end_at(p_places tid[], p_endings bugle.ending[], p_is_watched boolean) returns void
+language plpgsql
+as $$
+declare
+  v_is_heard constant boolean := bugle.is_heard();
+  v_followed bugle.followed[];
+begin
+  if bugle.anything_held() then
+    perform bugle.release(array(select e.id from unnest(p_endings) e));
+  end if;
+  if p_is_watched or v_is_heard then
+    v_followed := bugle.followed_at(p_places, p_endings, v_is_heard);
+  end if;
+  perform bugle.move_to_history(p_places, p_endings);
+  if cardinality(v_followed) > 0 then
+    perform bugle.follow(v_followed, v_is_heard);
+  end if;
+end
+$$;
+comment on function bugle.end_at is 'End the locked jobs at these addresses, and do what is due when they end.';
+
+-- Each is looked up by its id: a join would be planned while the table is small, perhaps the other way round, and then
+-- compare every job with every ending.
+create or replace function bugle.locate(
+  p_endings bugle.ending[], out places tid[], out endings bugle.ending[], out is_watched boolean)
+language plpgsql
+as $$
+begin
+  select array_agg(j.ctid), array_agg(d.ending), bool_or(j.watched) into places, endings, is_watched
+  from (
+    select distinct on (e.id) e as ending from unnest(p_endings) e order by e.id) d
+    cross join lateral (
+      select l.ctid, l.watched from bugle.jobs_live l where l.id = (d.ending).id limit 1) j;
+end
+$$;
+comment on function bugle.locate is 'The addresses of the live jobs that are to end, in the order of their ids.';
+
+create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_found record;
+begin
+  if cardinality(p_endings) = 0 then
+    return;
+  end if;
+  select l.* into v_found from bugle.locate(p_endings) l;
+  perform bugle.end_at(v_found.places, v_found.endings, v_found.is_watched);
+end
+$$;
+comment on function bugle.end_jobs is
+  'End live jobs that are locked, each with its final state and reason, and do what is due when they end.';
+
+-- complete: running -> completed. Jobs are named in the order of their ids, each once, and locked in this order: two
+-- sessions that lock the same rows in different orders would deadlock.
+--
+-- A row is looked for at its address first, if the worker knows it from the claim; a row that was written since, with
+-- its progress for example, is found by its id. Not "join bugle.jobs_live j on j.id = f.id": a plan made while the
+-- table is small may turn the join round, and then compare every job with every finished one: 400 jobs/s instead of
+-- 20,000 until the next ANALYZE.
+create or replace function bugle.complete_held(
+  p_worker bigint, p_nonce uuid, p_ids bigint[], p_claims bigint[], p_results jsonb[], p_addresses tid[])
+returns bigint[]
+language plpgsql
+as $$
+declare
+  v_ids bigint[];
+  v_places tid[];
+  v_endings bugle.ending[];
+  v_is_watched boolean;
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  select array_agg(f.id), array_agg(coalesce(here.ctid, moved.ctid)), bool_or(coalesce(here.watched, moved.watched)),
+    array_agg((f.id, 'completed', null, f.result, null, null)::bugle.ending)
+  into v_ids, v_places, v_is_watched, v_endings
+  from unnest(p_ids, p_claims, p_results, p_addresses) f (id, claim, result, address)
+    left join lateral (
+      select j.ctid, j.watched
+      from bugle.jobs_live j
+      where j.ctid = f.address
+        -- seed: completion_ignores_the_claim
+        and bugle.is_held_by(j, p_worker, f.id, f.claim)
+      limit 1
+      for update) here on true
+    left join lateral (
+      select j.ctid, j.watched
+      from bugle.jobs_live j
+      where here.ctid is null
+        -- seed: completion_ignores_the_claim
+        and bugle.is_held_by(j, p_worker, f.id, f.claim)
+      limit 1
+      for update) moved on true
+  where here.ctid is not null
+    or moved.ctid is not null;
+  if v_ids is not null then
+    perform bugle.end_at(v_places, v_endings, v_is_watched);
+  end if;
+  return coalesce(v_ids, '{}');
+end
+$$;
+comment on function bugle.complete_held is 'Complete those of these jobs that the worker holds. Returns their ids.';
+
 create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
 returns setof bugle.verdict
 language plpgsql
@@ -79,164 +306,59 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  v_day constant date := bugle.history_day('ended');
-  v_is_heard constant boolean := bugle.is_heard();
-  v_ids bigint[];
-  v_places tid[];
-  v_results jsonb[];
-  v_is_watched boolean;
-  v_followed bugle.followed[];
+  v_done bigint[];
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  select coalesce(array_agg(f.id), '{}'), array_agg(held.ctid), array_agg(f.result), bool_or(held.watched)
-  into v_ids, v_places, v_results, v_is_watched
-  -- of two words about one job only the one under the newest claim can be current
+  select bugle.complete_held(p_worker, p_nonce, array_agg(f.id), array_agg(f.claim), array_agg(f.result), null)
+  into v_done
+  -- of two calls about one job only the one under the newest claim can be current
   -- seed: batch_is_locked_out_of_order
-  from (select distinct on (d.id) d.id, d.claim, d.result from unnest(p_jobs) d order by d.id, d.claim desc) f
-    cross join lateral (
-      select j.ctid, j.watched
-      from bugle.jobs_live j
-      where j.id = f.id
-        -- seed: completion_ignores_the_claim
-        and j.claim = f.claim
-        and j.worker = p_worker
-        and j.state = 'running'
-      limit 1
-      for update) held;
-
-  if bugle.anything_held() then
-    perform bugle.release(v_ids);
-  end if;
-  if v_is_watched or v_is_heard then
-    v_followed := array(
-      select (g.id, 'completed', null, g.command, g.queue, g.headers, g.watched, g.on_success, g.on_failure, w.result, null)::bugle.followed
-      from unnest(v_places, v_results) w (place, result)
-        cross join lateral (
-          select j.* from bugle.jobs_live j where j.ctid = w.place limit 1) g
-      where g.watched
-        or v_is_heard);
-  end if;
-  -- seed: completed_jobs_are_not_kept
-  if (select s.keep_completed from bugle.settings s) then
-    insert into bugle.jobs_ended (
-      id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
-      on_success, on_failure, parent, watched, attempt, crashes, claim, worker, result, last_error, last_error_code,
-      progress, progress_note, created_at, updated_at, first_started_at, started_at, finished_at, day)
-    overriding system value
-    select
-      g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-      g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,
-      g.steps, g.step, g.context, g.on_success, g.on_failure, g.parent, g.watched, g.attempt, g.crashes, g.claim, g.worker,
-      w.result, g.last_error, g.last_error_code, g.progress, g.progress_note, g.created_at, now(), g.first_started_at,
-      g.started_at, now(), v_day
-    from unnest(v_places, v_results) w (place, result)
-      cross join lateral (
-        select j.* from bugle.jobs_live j where j.ctid = w.place limit 1) g;
-  end if;
-  delete from bugle.jobs_live j
-  where j.ctid = any (v_places);
-  -- dependants, parents, follow-ups, whoever listens: 42_dependants.sql
-  if cardinality(v_followed) > 0 then
-    perform bugle.follow(v_followed, v_is_heard);
-  end if;
-
-  if cardinality(p_jobs) > cardinality(v_ids) then
+  from (select distinct on (d.id) d.id, d.claim, d.result from unnest(p_jobs) d order by d.id, d.claim desc) f;
+  if cardinality(p_jobs) > cardinality(v_done) then
     return query
     select v.*
     from bugle.verdicts_for_rest(p_worker,
-      array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_ids) v;
+      array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_done) v;
   end if;
 end
 $$;
-comment on function bugle.complete is 'Finish jobs this worker holds. Returns only those it could not: repeated, gone, or fenced.';
+comment on function bugle.complete is
+  'Complete jobs this worker holds. Returns only those it could not: repeated, gone, or fenced.';
 
--- The engine's way out of the live table for everything but completion: the rows are locked and the decision is made.
-create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
+-- Sorting them here would cost a twentieth of it all: workers name them in order.
+create or replace function bugle.complete_at(
+  p_worker bigint, p_nonce uuid, p_ids bigint[], p_claims bigint[], p_results jsonb[], p_addresses tid[])
+returns setof bugle.verdict
 language plpgsql
-as $$
-declare
-  v_is_heard boolean;
-  v_followed bugle.followed[];
-begin
-  if cardinality(p_endings) = 0 then
-    return;
-  end if;
-  v_is_heard := bugle.is_heard();
-  v_followed := array(select f from unnest(bugle.move_to_history(p_endings)) f where f.watched or v_is_heard);
-  if cardinality(v_followed) > 0 then
-    perform bugle.follow(v_followed, v_is_heard);
-  end if;
-end
-$$;
-comment on function bugle.end_jobs is 'Move live jobs into history, each with its final state and reason, and do what is due when they end.';
-
--- Found one by one and deleted by their addresses, as in bugle.complete.
-create or replace function bugle.move_to_history(p_endings bugle.ending[]) returns bugle.followed[]
-language plpgsql
+security definer
+set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
+set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-  v_followed bugle.followed[];
+  v_done bigint[];
 begin
-  perform bugle.release(array(select e.id from unnest(p_endings) e));
-  with gone as (
-    delete from bugle.jobs_live j
-    using (
-      select d.*, x.ctid as place
-      from (select distinct on (e.id) e.* from unnest(p_endings) e order by e.id) d
-        cross join lateral (select l.ctid from bugle.jobs_live l where l.id = d.id limit 1) x) e
-    where j.ctid = e.place
-    returning j.*, e.state as final_state, e.reason as final_reason, e.result as final_result,
-      e.error as final_error, e.code as final_code
-  ), kept as (
-    insert into bugle.jobs (
-      id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
-      on_success, on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error, last_error_code, progress, progress_note, answer_token,
-      created_at, updated_at, first_started_at, started_at, finished_at, day)
-    overriding system value
-    select
-      g.id, g.final_state, g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-      g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,
-      g.steps, g.step, g.context, g.on_success, g.on_failure, g.parent, g.watched, g.attempt, g.crashes, g.claim, g.worker, g.final_reason, g.final_result,
-      coalesce(g.final_error, g.last_error), coalesce(g.final_code, g.last_error_code), g.progress, g.progress_note, g.answer_token,
-      g.created_at, now(), g.first_started_at, g.started_at, now(),
-      bugle.history_day(case g.final_state when 'failed' then 'failed' else 'ended' end)
-    from gone g
-    -- seed: cancelled_jobs_are_not_kept
-    where g.final_state <> 'completed'
-      or (select s.keep_completed from bugle.settings s)
-  )
-  select array_agg((g.id, g.final_state, g.final_reason, g.command, g.queue, g.headers, g.watched, g.on_success, g.on_failure,
-    g.final_result, case when g.final_state <> 'completed' then coalesce(g.final_error, g.last_error) end)::bugle.followed)
-  into v_followed
-  from gone g;
-  return v_followed;
+  if exists (select from unnest(p_ids, p_ids[2:]) i (this, next) where i.this >= i.next) then
+    return query
+    select v.*
+    from bugle.complete(p_worker, p_nonce, array(
+      select (f.id, f.claim, f.result)::bugle.finished_job
+      from unnest(p_ids, p_claims, p_results) f (id, claim, result))) v;
+    return;
+  end if;
+  v_done := bugle.complete_held(p_worker, p_nonce, p_ids, p_claims, p_results, p_addresses);
+  if cardinality(p_ids) > cardinality(v_done) then
+    return query
+    select v.*
+    from bugle.verdicts_for_rest(p_worker,
+      array(select (f.id, f.claim)::bugle.held_job from unnest(p_ids, p_claims) f (id, claim)), v_done) v;
+  end if;
 end
 $$;
-comment on function bugle.move_to_history is 'Move live jobs into history, and tell what is to be known about each by whoever follows it.';
-
--- Lock those of these jobs that the worker holds under the given claims, in id order.
-create or replace function bugle.lock_held(p_worker bigint, p_jobs bugle.held_job[]) returns bigint[]
-language sql
-as $$
-  select coalesce(array_agg(l.id), '{}')
-  from (
-    select j.id
-    from unnest(p_jobs) h
-      join bugle.jobs_live j on j.id = h.id
-    -- seed: give_back_ignores_the_claim
-    where j.claim = h.claim
-      and j.worker = p_worker
-      and j.state = 'running'
-    order by j.id
-    for update of j) l
-$$;
-comment on function bugle.lock_held is 'Lock the jobs a worker holds under these claims; the others are left out.';
+comment on function bugle.complete_at is
+  'As bugle.complete, for jobs whose addresses are known from their claim. Faster; jobs that have moved are found by '
+  'their ids.';
 
 -- give back: running -> ready. At shutdown; the attempt is not counted.
 create or replace function bugle.give_back(p_worker bigint, p_nonce uuid, p_jobs bugle.held_job[])
@@ -249,7 +371,13 @@ declare
   v_held bigint[];
 begin
   perform bugle.check_worker(p_worker, p_nonce);
-  v_held := bugle.lock_held(p_worker, p_jobs);
+  v_held := array(
+    select j.id
+    from unnest(p_jobs) h
+      -- seed: give_back_ignores_the_claim
+      join bugle.jobs_live j on bugle.is_held_by(j, p_worker, h.id, h.claim)
+    order by j.id
+    for update of j);
   update bugle.jobs_live j
   set state = 'ready',
     -- seed: give_back_costs_an_attempt
@@ -273,26 +401,26 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_held bigint[];
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
   v_run_at constant timestamptz := now() + least(greatest(p_for, interval '0'), interval '10 years');
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_held := bugle.lock_held(p_worker, array[p_job]);
+  if v_job.id is null then
+    return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
+    return;
+  end if;
   update bugle.jobs_live j
   set state = 'scheduled',
     run_at = v_run_at,
     attempt = j.attempt - 1,
     updated_at = now()
-  where j.id = any (v_held);
+  where j.id = v_job.id;
   perform bugle.expect(v_run_at);
-  perform bugle.release(v_held);
-  return query
-  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
+  perform bugle.release(array[v_job.id]);
 end
 $$;
-comment on function bugle.snooze is 'Put a job this worker holds off for a while. The attempt is not counted.';
+comment on function bugle.snooze is 'Postpone a job this worker holds. The attempt is not counted.';
 
--- cancelled: running -> cancelled. The executor itself says that there is nothing to do any more.
+-- cancel: running -> cancelled. The executor itself finds that there is nothing left to do.
 create or replace function bugle.cancel_held(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_error text)
 returns setof bugle.verdict
 language plpgsql
@@ -300,20 +428,18 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_held bigint[];
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_held := bugle.lock_held(p_worker, array[p_job]);
-  perform bugle.end_jobs(array(
-    select (h.id, 'cancelled', 'executor', null, bugle.bounded(p_error), null)::bugle.ending
-    from unnest(v_held) h (id)));
-  return query
-  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
+  if v_job.id is null then
+    return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
+    return;
+  end if;
+  perform bugle.end_jobs(array[(v_job.id, 'cancelled', 'executor', null, bugle.bounded(p_error), null)::bugle.ending]);
 end
 $$;
-comment on function bugle.cancel_held is 'End a job this worker holds as cancelled, at its executor''s word.';
+comment on function bugle.cancel_held is 'End a job this worker holds as cancelled, as its executor asks for.';
 
--- Reported while running; the newest report counts. A stale claim changes nothing and is not an error.
+-- The newest report counts. A stale claim changes nothing and is not an error.
 create or replace function bugle.report_progress(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_progress real, p_note text)
 returns boolean
@@ -328,121 +454,9 @@ begin
   set progress = p_progress,
     progress_note = left(p_note, 1000),
     updated_at = now()
-  where j.id = p_job.id
-    and j.claim = p_job.claim
-    and j.worker = p_worker
-    and j.state = 'running';
+  where bugle.is_held_by(j, p_worker, p_job.id, p_job.claim);
   return found;
 end
 $$;
-comment on function bugle.report_progress is 'Note how far a running job is. Returns whether this worker still holds it.';
-
--- complete, for workers that tell where the rows lie (claimed_job.address): in one pass less, and without an index. They name jobs in
--- the order of their ids, in which rows are locked everywhere: sorting them here once more would cost a twentieth of it all. Only for jobs
--- that stand alone, while no command has a limit and nobody listens; and if but one of them is not where it was, because it has
--- reported progress, was fenced, or was ended before, then all of them by bugle.complete: it locks in id order, and half a batch
--- locked before it begins could make a deadlock.
-create or replace function bugle.complete_at(
-  p_worker bigint, p_nonce uuid, p_ids bigint[], p_claims bigint[], p_results jsonb[], p_addresses tid[])
-returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
-as $$
-declare
-  v_day constant date := bugle.history_day('ended');
-  v_is_held constant boolean := bugle.anything_held();
-  v_found bigint;
-  v_gone bigint;
-begin
-  if cardinality(p_addresses) = cardinality(p_ids) and not bugle.is_heard()
-    and (not v_is_held or not exists (select from bugle.commands t where t.max_running is not null))
-  then
-    begin
-      perform bugle.check_worker(p_worker, p_nonce);
-      if (select s.keep_completed from bugle.settings s) then
-        insert into bugle.jobs_ended (
-          id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-          unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context,
-          on_success, on_failure, parent, attempt, crashes, claim, worker, result, last_error, last_error_code,
-          progress, progress_note, created_at, updated_at, first_started_at, started_at, finished_at, day)
-        overriding system value
-        select
-          g.id, 'completed', g.command, g.payload, g.queue, g.priority, g.run_at, g.deadline, g.timeout, g.max_attempts,
-          g.retry_policy, g.headers, g.unique_key, g.idempotency_key, g.idempotency_ttl, g.order_key, g.limit_key, g.fair_key,
-          g.steps, g.step, g.context, g.on_success, g.on_failure, g.parent, g.attempt, g.crashes, g.claim, g.worker,
-          f.result, g.last_error, g.last_error_code, g.progress, g.progress_note, g.created_at, now(), g.first_started_at,
-          g.started_at, now(), v_day
-        from unnest(p_ids, p_claims, p_results, p_addresses) f (id, claim, result, address)
-          cross join lateral (
-            select j.*
-            from bugle.jobs_live j
-            where j.ctid = f.address
-              and j.id = f.id
-              and j.claim = f.claim
-              and j.worker = p_worker
-              and j.state = 'running'
-              and j.watched is null
-            limit 1
-            for update) g;
-        get diagnostics v_found = row_count;
-      else
-        select count(*) into v_found
-        from unnest(p_ids, p_claims, p_addresses) f (id, claim, address)
-          cross join lateral (
-            select
-            from bugle.jobs_live j
-            where j.ctid = f.address
-              and j.id = f.id
-              and j.claim = f.claim
-              and j.worker = p_worker
-              and j.state = 'running'
-              and j.watched is null
-            limit 1
-            for update) g;
-      end if;
-      if v_found = cardinality(p_ids) then
-        if v_is_held then
-          perform bugle.release_at(p_addresses);
-        end if;
-        delete from bugle.jobs_live j
-        where j.ctid = any (p_addresses);
-        get diagnostics v_gone = row_count;
-      end if;
-      -- a row that moved while it was being locked is copied, and not where it was; one that was named twice is copied twice
-      if v_gone is distinct from cardinality(p_ids) then
-        raise exception using errcode = '09000';
-      end if;
-      return;
-    exception
-      when sqlstate '09000' then null;
-    end;
-  end if;
-  return query
-  select v.*
-  from bugle.complete(p_worker, p_nonce, array(
-    select (f.id, f.claim, f.result)::bugle.finished_job from unnest(p_ids, p_claims, p_results) f (id, claim, result))) v;
-end
-$$;
-comment on function bugle.complete_at is 'As bugle.complete, for jobs whose addresses are known from their claim. Faster; jobs that have moved are found by their ids.';
-
--- bugle.release for these, which no command's limit counts.
-create or replace function bugle.release_at(p_addresses tid[]) returns void
-language plpgsql
-as $$
-begin
-  perform bugle.ring(q.queue)
-  from (
-    select distinct j.queue, j.order_key is not null as is_ordered
-    from unnest(p_addresses) a (address)
-      cross join lateral (
-        select l.queue, l.order_key from bugle.jobs_live l where l.ctid = a.address limit 1) j) q
-  where q.is_ordered
-    or exists (select from bugle.queues l where l.name = q.queue and l.is_limited);
-end
-$$;
-comment on function bugle.release_at is 'Ring for whoever was held back by the jobs at these addresses.';
+comment on function bugle.report_progress is
+  'Store how far a running job is. Returns whether this worker still holds it.';

@@ -1,12 +1,13 @@
--- follow: what is due when a job has ended. Called by every ending, in its transaction, for jobs that are watched or heard of.
+-- dependants: what is due when a job has ended: the jobs that wait for it, the commands that follow it. Called by every
+-- outcome, in its transaction, for jobs that are watched or heard.
 --
--- A job is watched if another waits for it (bugle.dependencies) or a command follows it (on_success, on_failure). Nobody else
--- pays: an ending looks at one column.
+-- A job is watched if another one waits for it (bugle.dependencies) or a command follows it (on_success, on_failure).
+-- All others pay for one look at this column.
 --
--- Locks, so that no two endings wait for each other: an ending first locks the jobs that end, then, here, all jobs it touches,
--- in one statement and in the order of their ids. Those wait for others, and no ending locks such jobs first. What fails because
--- something it needed has failed is found as a whole before anything is locked: going from one to the next would lock in the
--- order of the graph, and a long chain would take a statement for each.
+-- Locks, so that no two outcomes wait for each other: an outcome first locks the jobs that end, then, here, all jobs it
+-- touches, in one statement and in the order of their ids. Those wait for others, and no outcome locks such jobs first.
+-- The jobs that fail because one they needed has failed are found as a whole before anything is locked: going from one
+-- to the next would lock in the order of the graph, and a long row of them would take a statement for each.
 
 create or replace function bugle.follow(p_ended bugle.followed[], p_is_heard boolean) returns void
 language plpgsql
@@ -23,51 +24,36 @@ begin
   end if;
 end
 $$;
-comment on function bugle.follow is 'Do what is due when jobs have ended: start or fail those that need them, enqueue what follows, tell who listens.';
-
--- What a new job that names follow-ups must be told of: names that are commands.
-create or replace function bugle.has_follow_ups(p_job bugle.jobs_live) returns boolean
-language plpgsql
-as $$
-declare
-  v_bad record;
-begin
-  select c.name, c.value into v_bad
-  from (values ('on_success', p_job.on_success), ('on_failure', p_job.on_failure)) c (name, value)
-  where btrim(c.value, e' \t\n\r') = ''
-    or length(c.value) > 200;
-  if found then
-    perform bugle.refuse('JB001', format('column "%s" must have 1 to 200 characters, not %s: %s', v_bad.name,
-        length(v_bad.value), bugle.quoted(v_bad.value)),
-      'Name the command that is to be enqueued when the job has ended.');
-  end if;
-  return true;
-end
-$$;
-comment on function bugle.has_follow_ups is 'True for a new job whose end is followed by commands, or refused.';
+comment on function bugle.follow is
+  'Do what is due when jobs have ended: start or fail those that need them, enqueue what follows, notify subscribers.';
 
 create or replace function bugle.dependency_error(p_id bigint) returns text
 language sql immutable parallel safe
 return format('it needed job %s, which did not complete', p_id);
 comment on function bugle.dependency_error is 'The error of a job that fails because one it needed did not complete.';
 
--- All that waits, directly or not, for jobs that did not complete, and is not told to run all the same.
+-- "offset 0": each is looked up by index, whatever the statistics say.
+create or replace function bugle.dependants_of(p_ids bigint[]) returns bigint[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select distinct x.job
+    from unnest(p_ids) i (id)
+      cross join lateral (
+        select d.job from bugle.dependencies d where d.needs = i.id and d.state is null offset 0) x);
+end
+$$;
+comment on function bugle.dependants_of is 'The jobs that wait for one of these.';
+
 create or replace function bugle.failing_dependants(p_ids bigint[]) returns bigint[]
 language sql stable
 as $$
-  with recursive failing (job) as (
-    select x.job
-    from unnest(p_ids) f (id)
-      cross join lateral (
-        select d.job
-        from bugle.dependencies d
-        where d.needs = f.id
-          and d.on_failure = 'fail'
-          and d.state is null
-          and exists (select from bugle.jobs_live j where j.id = d.job and j.outstanding is not null)
-        offset 0) x
+  with recursive failing (job, is_dependant) as (
+    select i.id, false
+    from unnest(p_ids) i (id)
     union
-    select x.job
+    select x.job, true
     from failing f
       cross join lateral (
         select d.job
@@ -78,12 +64,14 @@ as $$
           and exists (select from bugle.jobs_live j where j.id = d.job and j.outstanding is not null)
         offset 0) x
   )
-  select array(select d.job from failing d)
+  select array(select f.job from failing f where f.is_dependant)
 $$;
-comment on function bugle.failing_dependants is 'Jobs that fail because these did not complete.';
+comment on function bugle.failing_dependants is
+  'The jobs that fail because these did not complete: all that wait for them, directly or not, unless they run all '
+  'the same.';
 
--- Count down what waits for these jobs. One update for each waiting job and batch, however many of its children are in it.
--- Returns those that failed by it.
+-- One update for each waiting job and batch, however many of its children are in it. Returns the jobs that failed by
+-- it.
 create or replace function bugle.resolve_dependants(p_ended bugle.followed[]) returns bugle.followed[]
 language plpgsql
 set enable_seqscan = off
@@ -101,22 +89,19 @@ declare
   v_failing bigint[] := '{}';
   v_touched bigint[] := '{}';
   v_locked bigint[] := '{}';
+  v_found record;
   v_moved bugle.followed[];
   v_jobs bigint[];
   v_counts integer[];
   v_queues text[];
   v_next timestamptz;
 begin
-  -- Somebody may have attached a job to one of those before we locked that, or taken one out: then look again.
+  -- A job may have been attached to one of the failing before we locked that, or taken out: then look again.
   loop
     if v_failed <> '{}' then
       v_failing := bugle.failing_dependants(v_failed);
     end if;
-    v_touched := array(
-      select distinct x.job
-      from unnest(v_ids || v_failing) i (id)
-        cross join lateral (
-          select d.job from bugle.dependencies d where d.needs = i.id and d.state is null offset 0) x);
+    v_touched := bugle.dependants_of(v_ids || v_failing);
     exit when not exists (select t.id from unnest(v_touched) t (id) except select l.id from unnest(v_locked) l (id));
     perform l.id
     from (
@@ -126,19 +111,28 @@ begin
   end loop;
 
   if v_failing <> '{}' then
-    perform bugle.release(v_failing);
-    v_moved := bugle.move_to_history(array(
-      select (n.job, 'failed', 'dependency_failed', null, bugle.dependency_error(n.needs), 'dependency_failed')::bugle.ending
+    select l.* into v_found
+    from bugle.locate(array(
+      select (n.job, 'failed', 'dependency_failed', null, bugle.dependency_error(n.needs),
+        'dependency_failed')::bugle.ending
       from (
         select x.job, min(f.id) as needs
         from unnest(v_failed || v_failing) f (id)
           cross join lateral (
-            select d.job from bugle.dependencies d where d.needs = f.id and d.on_failure = 'fail' and d.state is null offset 0) x
+            select d.job
+            from bugle.dependencies d
+            where d.needs = f.id
+              and d.on_failure = 'fail'
+              and d.state is null
+            offset 0) x
         group by x.job) n
-      where exists (select from bugle.jobs_live j where j.id = n.job and j.outstanding is not null)));
+      where exists (select from bugle.jobs_live j where j.id = n.job and j.outstanding is not null))) l;
+    perform bugle.release(v_failing);
+    v_moved := bugle.followed_at(v_found.places, v_found.endings, true);
+    perform bugle.move_to_history(v_found.places, v_found.endings);
   end if;
 
-  -- A job that was restarted ends a second time: what came of it counts, but nobody is counted down twice.
+  -- A job that was restarted ends a second time: its newest outcome counts, but nothing is counted down twice.
   with ended as (
     update bugle.dependencies d
     set state = s.state,
@@ -170,7 +164,7 @@ begin
         when j.outstanding > s.count or j.state <> 'paused' then j.paused_from
         when j.run_at > now() then 'scheduled'
         else 'ready' end,
-      -- one that spawned goes on where it was: the same attempt
+      -- a job that spawned continues the same attempt
       attempt = case when j.outstanding > s.count then j.attempt else greatest(j.attempt - 1, 0) end,
       updated_at = now()
     from (
@@ -181,7 +175,8 @@ begin
     where j.ctid = s.place
     returning j.state, j.queue, j.run_at
   )
-  select array_agg(distinct c.queue) filter (where c.state = 'ready'), min(c.run_at) filter (where c.state = 'scheduled')
+  select array_agg(distinct c.queue) filter (where c.state = 'ready'),
+    min(c.run_at) filter (where c.state = 'scheduled')
   into v_queues, v_next
   from counted c;
   perform bugle.ring(q.queue) from unnest(v_queues) q (queue);
@@ -191,18 +186,43 @@ begin
   return v_moved;
 end
 $$;
-comment on function bugle.resolve_dependants is 'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that did not complete. Returns the failed.';
+comment on function bugle.resolve_dependants is
+  'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that '
+  'did not complete. Returns the failed.';
 
--- What a follow-up is told. A result that would not fit is left out.
+create or replace function bugle.has_follow_ups(p_job bugle.jobs_live) returns boolean
+language plpgsql
+as $$
+declare
+  v_bad record;
+begin
+  select c.name, c.value into v_bad
+  from (values ('on_success', p_job.on_success), ('on_failure', p_job.on_failure)) c (name, value)
+  where btrim(c.value, e' \t\n\r') = ''
+    or length(c.value) > 200;
+  if found then
+    perform bugle.refuse('JB001', format('column "%s" must have 1 to 200 characters, not %s: %s', v_bad.name,
+        length(v_bad.value), bugle.quoted(v_bad.value)),
+      'Name the command that is to be enqueued when the job has ended.');
+  end if;
+  return true;
+end
+$$;
+comment on function bugle.has_follow_ups is
+  'True for a new job that names follow-ups; raises if a name cannot be a command.';
+
+-- A result that would not fit is left out.
 create or replace function bugle.follow_up_payload(p_ended bugle.followed) returns jsonb
 language plpgsql stable
 as $$
 declare
   v_payload jsonb;
 begin
-  v_payload := jsonb_build_object('job', p_ended.id, 'state', p_ended.state, 'reason', p_ended.reason, 'command', p_ended.command,
-    'queue', p_ended.queue, 'result', p_ended.result, 'error', p_ended.error);
-  if pg_column_size(v_payload) > 4096 and octet_length(v_payload::text) > (select s.max_payload_bytes from bugle.settings s) then
+  v_payload := jsonb_build_object('job', p_ended.id, 'state', p_ended.state, 'reason', p_ended.reason,
+    'command', p_ended.command, 'queue', p_ended.queue, 'result', p_ended.result, 'error', p_ended.error);
+  if pg_column_size(v_payload) > 4096
+    and octet_length(v_payload::text) > (select s.max_payload_bytes from bugle.settings s)
+  then
     v_payload := v_payload || '{"result": null, "result_left_out": true}';
   end if;
   return v_payload;
@@ -210,42 +230,47 @@ end
 $$;
 comment on function bugle.follow_up_payload is 'The payload of a job that follows another.';
 
--- Its own queue is its command's, if the template says so, else that of the job it follows.
+create or replace function bugle.follow_up_of(p_ended bugle.followed) returns text
+language sql immutable parallel safe
+return case p_ended.state when 'completed' then p_ended.on_success when 'failed' then p_ended.on_failure end;
+comment on function bugle.follow_up_of is 'The command that follows a job that ended like this. Null: none.';
+
+-- Into the queue of its own command's template, if that names one, else into the queue of the job it follows.
 create or replace function bugle.enqueue_follow_up(p_ended bugle.followed) returns void
 language sql
 as $$
   insert into bugle.jobs (command, payload, queue, headers)
-  select f.command, bugle.follow_up_payload(p_ended),
-    case when exists (select from bugle.commands c where c.name = f.command and c.queue is not null) then 'default' else p_ended.queue end,
+  select bugle.follow_up_of(p_ended), bugle.follow_up_payload(p_ended),
+    case
+      when exists (select from bugle.commands c where c.name = bugle.follow_up_of(p_ended) and c.queue is not null)
+      then 'default'
+      else p_ended.queue
+    end,
     p_ended.headers
-  from (select case p_ended.state when 'completed' then p_ended.on_success when 'failed' then p_ended.on_failure end) f (command)
-  where f.command is not null
   on conflict do nothing
 $$;
-comment on function bugle.enqueue_follow_up is 'Enqueue the command that follows a job, if there is one.';
+comment on function bugle.enqueue_follow_up is 'Enqueue the command that follows a job.';
 
--- A follow-up that is refused must not undo the end of the job it follows: it is noted in bugle.changes.
+-- A follow-up that is rejected must not undo the outcome of the job it follows: it is recorded in bugle.changes. All of
+-- them are tried at once first, as most are accepted.
 create or replace function bugle.enqueue_follow_ups(p_ended bugle.followed[]) returns void
 language plpgsql
 as $$
 declare
   v_due constant bugle.followed[] := array(
-    select e
-    from unnest(p_ended) e
-    where e.watched
-      and case e.state when 'completed' then e.on_success when 'failed' then e.on_failure end is not null);
+    select e from unnest(p_ended) e where e.watched and bugle.follow_up_of(e) is not null);
   v_ended bugle.followed;
 begin
   if v_due = '{}' then
     return;
   end if;
-  -- these are the owner's rights: the checks must not be switched off by whoever calls
+  -- these are the owner's rights: the caller must not be able to switch the checks off
   perform set_config('bugle.skip_checks', '', true);
   begin
     perform bugle.enqueue_follow_up(e) from unnest(v_due) e;
     return;
   exception when others then
-    if left(sqlstate, 2) in ('40', '53', '57', '58', '55') then
+    if left(sqlstate, 2) in ('40', '53', '55', '57', '58') then
       raise;
     end if;
   end;
@@ -253,7 +278,7 @@ begin
     begin
       perform bugle.enqueue_follow_up(v_ended);
     exception when others then
-      if left(sqlstate, 2) in ('40', '53', '57', '58', '55') then
+      if left(sqlstate, 2) in ('40', '53', '55', '57', '58') then
         raise;
       end if;
       perform bugle.record_change('follow_up', v_ended.id, v_ended.state, 'refused', sqlerrm);
@@ -261,9 +286,9 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.enqueue_follow_ups is 'Enqueue what follows these jobs. What is refused is noted in bugle.changes.';
+comment on function bugle.enqueue_follow_ups is
+  'Enqueue what follows these jobs. What is rejected is recorded in bugle.changes.';
 
--- A restarted job waits for those of its dependencies and children that are alive again. Returns waiting, or null.
 create or replace function bugle.wait_again(p_id bigint) returns text
 language plpgsql
 set enable_seqscan = off
@@ -296,14 +321,13 @@ begin
   return 'waiting';
 end
 $$;
-comment on function bugle.wait_again is 'Have a restarted job wait for those it needs that are alive.';
+comment on function bugle.wait_again is
+  'Let a restarted job wait for those of its dependencies and children that are live. Returns waiting, or null.';
 
--- lock: many jobs at once, so that nobody waits for each other. Used by operators, by expiry, and by who waits for jobs that are there.
---
--- Whatever ends jobs locks those first, in the order of ids, and then the jobs that wait for them, in the order of ids
--- (42_dependants.sql). Whoever locks both kinds otherwise must do it in this order too. But which kind a job is may change while one waits
--- for another's lock; so jobs that wait for others are only tried, all or none, while nothing but the first kind is held.
-
+-- Locks for operators, for expiry, and for jobs that are added after others. An outcome locks the jobs that end, in the
+-- order of ids, and then the jobs that wait for them, in the order of ids; everything else that locks both kinds does
+-- it in this order too. But a job may become one that waits, or stop being one, while we wait for a lock. So the second
+-- kind is only tried, all or none, while nothing but the first kind is held.
 create or replace function bugle.lock_jobs(p_ids bigint[]) returns void
 language plpgsql
 set enable_seqscan = off
@@ -323,7 +347,7 @@ begin
       perform pg_sleep(0.001 + 0.004 * random());
     end;
   end loop;
-  -- somebody holds one of them for long: there is nothing left but to wait
+  -- another session holds one of them for long: there is nothing left but to wait
   perform l.id
   from (
     select j.id from bugle.jobs_live j where j.id = any (p_ids) order by j.id for update) l;
@@ -339,16 +363,11 @@ as $$
 declare
   v_ends constant bigint[] := p_ids || bugle.failing_dependants(p_ids);
 begin
-  perform bugle.lock_jobs(array(
-    select i.id from unnest(v_ends) i (id)
-    union
-    select x.job
-    from unnest(v_ends) i (id)
-      cross join lateral (select d.job from bugle.dependencies d where d.needs = i.id and d.state is null offset 0) x
-    union
+  perform bugle.lock_jobs(v_ends || bugle.dependants_of(v_ends) || array(
     select x.needs
     from unnest(p_ids) i (id)
       cross join lateral (select d.needs from bugle.dependencies d where d.job = i.id offset 0) x));
 end
 $$;
-comment on function bugle.lock_family is 'Lock live jobs, those that wait for them, and those they wait for: whatever may happen to them next.';
+comment on function bugle.lock_family is
+  'Lock live jobs, those that wait for them, and those they wait for: all that may be touched next.';

@@ -20,9 +20,10 @@ end
 $$;
 comment on function bugle.is_held is 'Whether another session holds an advisory lock.';
 
--- Called once for each batch of endings, so it is one expression: each statement of its own would cost as much as all of it. The
--- numbers are those of the functions above, which would have to be called. The lock that shows that somebody listens is taken and
--- let go of; then the one of the silent, until we commit; then the first once more: somebody may begin to listen just now.
+-- Called once for each batch of endings, so it is one expression: each statement of its own would cost as much as all
+-- of it. The numbers are those of the functions above, which would have to be called. The lock that shows that somebody
+-- listens is taken and let go of; then the one of the silent, until we commit; then the first once more: somebody may
+-- begin to listen just now.
 create or replace function bugle.is_heard() returns boolean
 language plpgsql
 as $$
@@ -34,7 +35,8 @@ begin
       and pg_try_advisory_lock(7126490985) and pg_advisory_unlock(7126490985));
 end
 $$;
-comment on function bugle.is_heard is 'Whether somebody listens to the ends of jobs. If not, whoever begins to waits for this transaction.';
+comment on function bugle.is_heard is
+  'Whether somebody listens to the ends of jobs. If not, whoever begins to waits for this transaction.';
 
 -- Ids only, and not too many: a notification has at most 8,000 bytes.
 create or replace function bugle.publish(p_ended bugle.followed[]) returns void
@@ -51,7 +53,9 @@ begin
       from unnest(p_ended) e) n
     where v_all is true
       or n.queue = any (array(
-        select q.queue from (select distinct e.queue from unnest(p_ended) e) q where bugle.is_held(bugle.hearing_key(q.queue))))
+        select q.queue
+        from (select distinct e.queue from unnest(p_ended) e) q
+        where bugle.is_held(bugle.hearing_key(q.queue))))
     group by n.queue, n.state, (n.place - 1) / 200
     order by min(n.id)) m;
 end
@@ -77,7 +81,9 @@ begin
   return 'bugle_events';
 end
 $$;
-comment on function bugle.subscribe is 'Have the ends of a queue''s jobs, or of all, notified on the channel bugle_events until this session ends. LISTEN first, and look once more afterwards.';
+comment on function bugle.subscribe is
+  'Have the ends of a queue''s jobs, or of all, notified on the channel bugle_events until this session ends. LISTEN '
+  'first, and look once more afterwards.';
 
 create or replace function bugle.unsubscribe(p_queue text default null) returns void
 language plpgsql
@@ -96,8 +102,8 @@ end
 $$;
 comment on function bugle.unsubscribe is 'Undo bugle.subscribe of the same queue, or of all, for this session.';
 
--- What callers who await results ask: subscribe to the queues of these jobs, then say which have ended. In this order: what
--- ends in between is told.
+-- What callers who await results ask: subscribe to the queues of these jobs, then say which have ended. In this order:
+-- what ends in between is told.
 create or replace function bugle.attend(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, last_error text)
 language plpgsql
@@ -117,4 +123,5 @@ begin
   select e.* from bugle.endings(p_ids) e;
 end
 $$;
-comment on function bugle.attend is 'Subscribe this session to the queues of these jobs, and say how those of them ended that have.';
+comment on function bugle.attend is
+  'Subscribe this session to the queues of these jobs, and say how those of them ended that have.';

@@ -1,10 +1,10 @@
--- wait: running -> waiting -> completed, failed, ready. The executor ends without a result; somebody outside gives it later, or an
--- answer with which the executor goes on. Called by workers; answered by operators, and by whoever was given the token.
+-- wait: running -> waiting -> completed, failed, ready. For an answer from outside, or for children. Called by workers;
+-- answered by operators, and by applications that were given the token.
 
 create or replace function bugle.token_hash(p_token text) returns text
 language sql immutable parallel safe
 return encode(sha256(convert_to(p_token, 'UTF8')), 'hex');
-comment on function bugle.token_hash is 'A token as it is kept.';
+comment on function bugle.token_hash is 'A token as it is stored.';
 
 create or replace function bugle.wait(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_token text, p_for interval)
@@ -14,29 +14,30 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_held bigint[];
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
   -- least() alone would take null for 10 years
-  v_answer_by constant timestamptz := now() + case when p_for is not null then greatest(least(p_for, interval '10 years'), interval '0') end;
+  v_answer_by constant timestamptz := now() + case
+    when p_for is not null then greatest(least(p_for, interval '10 years'), interval '0') end;
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  v_held := bugle.lock_held(p_worker, array[p_job]);
+  if v_job.id is null then
+    return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
+    return;
+  end if;
   update bugle.jobs_live j
   set state = 'waiting',
-    -- kept as a hash: whoever may read jobs may not answer them by that
+    -- a hash: those who may read jobs must not be able to answer them
     answer_token = bugle.token_hash(p_token),
     answer_by = v_answer_by,
     answer = null,
     updated_at = now()
-  where j.id = any (v_held);
+  where j.id = v_job.id;
   perform bugle.expect(v_answer_by);
-  perform bugle.release(v_held);
-  return query
-  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
+  perform bugle.release(array[v_job.id]);
 end
 $$;
-comment on function bugle.wait is 'Leave a job this worker holds waiting for an answer, at most for a while; null waits without end.';
+comment on function bugle.wait is
+  'Leave a job this worker holds waiting for an answer, at most for this long; null: without end.';
 
--- Lock a job that waits for an answer, or say why it cannot be answered. False: the same answer was given before.
 create or replace function bugle.lock_waiting(p_id bigint, p_token text, p_answer text, p_reason text) returns boolean
 language plpgsql
 as $$
@@ -48,9 +49,12 @@ begin
     select j.* into v_job from bugle.jobs j where j.id = p_id;
   end if;
   if v_job.id is null then
-    perform bugle.refuse('JB030', format('there is no job %s', p_id), 'It may have been removed, or dropped with its day of history.');
+    perform bugle.refuse('JB030', format('there is no job %s', p_id),
+      'It may have been removed, or dropped with its day of history.');
   end if;
-  if v_job.state = p_answer and v_job.reason = p_reason and v_job.answer_token is not distinct from bugle.token_hash(p_token) then
+  if v_job.state = p_answer and v_job.reason = p_reason
+    and v_job.answer_token is not distinct from bugle.token_hash(p_token)
+  then
     return false;
   end if;
   if v_job.state <> 'waiting' then
@@ -68,9 +72,11 @@ begin
   return true;
 end
 $$;
-comment on function bugle.lock_waiting is 'Lock a waiting job for its answer, or say why it takes none.';
+comment on function bugle.lock_waiting is
+  'Lock a job that waits for an answer, or raise why it cannot be answered. False: the same answer was given before.';
 
-create or replace function bugle.resolve(p_id bigint, p_result jsonb default null, p_token text default null) returns void
+create or replace function bugle.resolve(p_id bigint, p_result jsonb default null, p_token text default null)
+returns void
 language plpgsql
 security definer
 set search_path = pg_catalog, bugle, pg_temp
@@ -81,7 +87,8 @@ begin
   end if;
 end
 $$;
-comment on function bugle.resolve is 'Answer a waiting job with its result: it is completed. A chain goes on: the result is what its step puts out.';
+comment on function bugle.resolve is
+  'Answer a waiting job with its result: it is completed. A chain continues: the result is the output of its step.';
 
 create or replace function bugle.reject(p_id bigint, p_error text, p_token text default null) returns void
 language plpgsql
@@ -96,7 +103,7 @@ end
 $$;
 comment on function bugle.reject is 'Answer a waiting job with an error: it has failed.';
 
--- The executor runs again, as the same attempt, and finds the answer. The token stays: the same answer again changes nothing.
+-- The token stays: the same answer again changes nothing.
 create or replace function bugle.resume_with(p_id bigint, p_answer jsonb, p_token text default null) returns void
 language plpgsql
 security definer
@@ -107,7 +114,8 @@ declare
   v_queue text;
 begin
   if octet_length(p_answer::text) > v_limit then
-    perform bugle.refuse('JB003', format('the answer has %s bytes, the limit is %s', octet_length(p_answer::text), v_limit),
+    perform bugle.refuse('JB003',
+      format('the answer has %s bytes, the limit is %s', octet_length(p_answer::text), v_limit),
       'Store large data elsewhere and name it in the answer, or raise bugle.settings.max_payload_bytes.');
   end if;
   if exists (
@@ -120,7 +128,7 @@ begin
   then
     return;
   end if;
-  -- no ending is called answered: this only locks, or refuses
+  -- no outcome is called resumed: this only locks, or raises
   perform bugle.lock_waiting(p_id, p_token, 'resumed', 'resumed');
   update bugle.jobs_live j
   set state = 'ready',
@@ -133,9 +141,11 @@ begin
   perform bugle.ring(v_queue);
 end
 $$;
-comment on function bugle.resume_with is 'Answer a waiting job: its executor is run again, as the same attempt, and finds the answer.';
+comment on function bugle.resume_with is
+  'Answer a waiting job: its executor is run again, as the same attempt, and finds the answer.';
 
--- For an application that was given a token and has no other right to touch jobs: a job that waits without one is not for it.
+-- For an application that was given a token and may not touch jobs otherwise: it cannot answer a job that waits without
+-- one.
 create or replace function bugle.answer(
   p_id bigint, p_token text, p_result jsonb default null, p_error text default null, p_resume boolean default false)
 returns void
@@ -146,14 +156,15 @@ as $$
 declare
   v_is_closed boolean;
 begin
-  -- Locked before it is judged: one that begins to wait without a token at this moment must not be taken for what it was before.
+  -- locked before it is judged: at this moment it may begin to wait without a token
   select j.answer_token is null and j.state = 'waiting' and j.outstanding is null into v_is_closed
   from bugle.jobs_live j
   where j.id = p_id
   for update;
   if p_token is null or v_is_closed then
     perform bugle.refuse('JB032', format('job %s takes no answer without a token', p_id),
-      'Have its executor hand out a token when it begins to wait; operators answer with bugle.resolve, bugle.reject or bugle.resume_with.');
+      'Have its executor hand out a token when it begins to wait; operators answer with bugle.resolve, bugle.reject '
+      'or bugle.resume_with.');
   end if;
   if p_error is not null and (p_resume or p_result is not null) then
     perform bugle.refuse('JB001', 'an answer is a result or an error, not both', 'Give p_result, or p_error.');
@@ -167,13 +178,12 @@ begin
   end if;
 end
 $$;
-comment on function bugle.answer is 'Answer a waiting job with the token it was given out with: with its result, with an error, or so that its executor goes on.';
+comment on function bugle.answer is
+  'Answer a waiting job with its token: with a result, with an error, or so that its executor continues.';
 
--- spawn: running -> waiting -> ready. An executor makes children for its job, and goes on with their results. Called by workers.
---
--- The children are stored and the job begins to wait in one transaction, fenced by the claim: a worker that dies before leaves
--- no children behind, and the same call again is answered with "repeated".
-
+-- spawn: running -> waiting -> ready. The children are stored and the job begins to wait in one transaction, fenced by
+-- the claim: a worker that dies before it leaves no children behind, and the same call again is answered with
+-- "repeated".
 create or replace function bugle.spawn(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_children jsonb)
 returns setof bugle.verdict
 language plpgsql
@@ -181,25 +191,26 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_children constant jsonb := case when jsonb_typeof(p_children) = 'object' then p_children -> 'jobs' else p_children end;
-  v_held bigint[];
+  v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
+  v_children constant jsonb :=
+    case when jsonb_typeof(p_children) = 'object' then p_children -> 'jobs' else p_children end;
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  if jsonb_typeof(v_children) is null or jsonb_typeof(v_children) not in ('array', 'object') or v_children in ('[]', '{}')
+  if coalesce(jsonb_typeof(v_children), '') not in ('array', 'object') or v_children in ('[]', '{}')
     or (jsonb_typeof(p_children) = 'object' and p_children - 'jobs' <> '{}')
   then
     perform bugle.refuse('JB040', 'children must be an array of jobs, or a workflow, and not empty',
       'For example [{"command": "page", "payload": 1}, {"command": "page", "payload": 2}].');
   end if;
-  v_held := bugle.lock_held(p_worker, array[p_job]);
-  if v_held <> '{}' then
-    perform bugle.insert_jobs(v_children, p_job.id);
+  if v_job.id is null then
+    return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
+    return;
   end if;
-  return query
-  select v.* from bugle.verdicts_for_rest(p_worker, array[p_job], v_held) v;
+  perform bugle.insert_jobs(v_children, p_job.id);
 end
 $$;
-comment on function bugle.spawn is 'Enqueue children of a job this worker holds and leave it waiting until all of them have ended; then it is run again, as the same attempt.';
+comment on function bugle.spawn is
+  'Enqueue children of a job this worker holds and leave it waiting until all of them have ended; then it is run '
+  'again, as the same attempt.';
 
 create or replace function bugle.results_of(p_id bigint)
 returns table (
@@ -217,10 +228,11 @@ as $$
   where d.job = p_id
   order by d.needs
 $$;
-comment on function bugle.results_of is 'What a job waits or waited for, its dependencies and its children: the state of each, and its result or error.';
+comment on function bugle.results_of is
+  'The dependencies and children of a job: the state of each, and its result or error.';
 
--- The same, asked by the executor. Stable, so that both looks are at one moment: a claim that is current there was made after
--- the last child had ended. One that was frozen meanwhile must not see the children another claim has spawned since.
+-- Stable, so that claim and children are seen at one moment: a claim that is current then was made after the last child
+-- had ended. A worker that was frozen meanwhile must not see children that another claim has spawned since.
 create or replace function bugle.dependency_results(p_worker bigint, p_nonce uuid, p_job bugle.held_job)
 returns table (
   verdict text, job bigint, name text, child boolean, state text, reason text, result jsonb, error text)
@@ -230,21 +242,15 @@ set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);
-  if exists (
-    select
-    from bugle.jobs_live j
-    where j.id = p_job.id
-      and j.claim = p_job.claim
-      and j.worker = p_worker
-      and j.state = 'running')
-  then
-    return query
-    select null::text, r.job, r.name, r.child, r.state, r.reason, r.result, r.error from bugle.results_of(p_job.id) r;
-  else
-    return query
-    select v.verdict, null::bigint, null::text, null::boolean, null::text, null::text, null::jsonb, null::text
-    from bugle.verdicts_for_rest(p_worker, array[p_job], '{}') v;
+  if not exists (select from bugle.jobs_live j where bugle.is_held_by(j, p_worker, p_job.id, p_job.claim)) then
+    verdict := bugle.verdict_on(p_worker, p_job);
+    return next;
+    return;
   end if;
+  return query
+  select null::text, r.job, r.name, r.child, r.state, r.reason, r.result, r.error from bugle.results_of(p_job.id) r;
 end
 $$;
-comment on function bugle.dependency_results is 'What a job this worker holds needed, and what its children did; or the verdict, if it holds the job no more.';
+comment on function bugle.dependency_results is
+  'The results of the dependencies and children of a job this worker holds; or the verdict, if it no longer holds the '
+  'job.';

@@ -1,4 +1,5 @@
--- retry: running -> retrying, failed; retrying, scheduled -> ready. Failures are reported by workers, time passes at the keeper.
+-- retry: running -> retrying, failed; retrying, scheduled -> ready; overdue -> failed. Workers report failures, the
+-- keeper watches the time.
 
 create or replace function bugle.bounded(p_text text) returns text
 language sql immutable parallel safe
@@ -6,8 +7,8 @@ return left(p_text, 10000);
 comment on function bugle.bounded is 'A text as it is kept in a row: at most 10,000 characters.';
 
 -- Pure: the clock and the random number (0 to 1) are arguments. The exponent is clamped before power(), to where the
--- result is about e^600: beyond the cap of any policy, and within a double's range. A failure whose delay cannot be computed
--- could not even be recorded.
+-- result is about e^600: beyond the cap of any policy, and within a double's range. A failure whose delay cannot be
+-- computed could not even be recorded.
 create or replace function bugle.backoff(
   p_policy bugle.retry_policies, p_attempt integer, p_first_started_at timestamptz, p_now timestamptz,
   p_random double precision)
@@ -43,7 +44,8 @@ begin
   return p_now + make_interval(secs => v_seconds * (1 + p_policy.jitter * (2 * p_random - 1)));
 end
 $$;
-comment on function bugle.backoff is 'When a job is tried again after its p_attempt-th attempt failed. Pure: clock and random number are arguments.';
+comment on function bugle.backoff is
+  'When a job is tried again after its p_attempt-th attempt failed. Pure: clock and random number are arguments.';
 
 create or replace function bugle.attempts_allowed(p_policy bugle.retry_policies) returns integer
 language sql immutable parallel safe
@@ -54,8 +56,7 @@ return case p_policy.kind
 end;
 comment on function bugle.attempts_allowed is 'How often a job is tried under a policy.';
 
--- The policy that holds for a job: its own, its command's, the default.
-create or replace function bugle.policy_of(p_policy text, p_command text) returns bugle.retry_policies
+create or replace function bugle.policy_of(p_job bugle.jobs) returns bugle.retry_policies
 language plpgsql stable
 as $$
 declare
@@ -63,33 +64,62 @@ declare
 begin
   select p.* into v_policy
   from bugle.retry_policies p
-  where p.name in (p_policy, (select c.retry_policy from bugle.commands c where c.name = p_command), 'default')
-  order by p.name is not distinct from p_policy desc, p.name = 'default'
+  where p.name in (
+    p_job.retry_policy, (select c.retry_policy from bugle.commands c where c.name = p_job.command), 'default')
+  order by p.name is not distinct from p_job.retry_policy desc, p.name = 'default'
   limit 1;
   if not found then
-    -- somebody deleted the default: a failure must be recorded all the same
+    -- the default was deleted: a failure must be recorded all the same
     v_policy := ('default', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null)::bugle.retry_policies;
   end if;
   return v_policy;
 end
 $$;
-comment on function bugle.policy_of is 'The retry policy that holds for a job: its own, its command''s, or the default.';
+comment on function bugle.policy_of is 'The retry policy in force for a job: its own, its command''s, or the default.';
 
-create or replace function bugle.max_attempts_of(p_job bugle.jobs_live, p_policy bugle.retry_policies) returns integer
-language sql stable
+create or replace function bugle.max_attempts_of(p_job bugle.jobs) returns integer
+language plpgsql stable
 as $$
-  select coalesce(
+begin
+  return coalesce(
     p_job.max_attempts,
     (select c.max_attempts from bugle.commands c where c.name = p_job.command),
-    bugle.attempts_allowed(p_policy))
+    bugle.attempts_allowed(bugle.policy_of(p_job)));
+end
 $$;
-comment on function bugle.max_attempts_of is 'How often a job is tried: its own number, its command''s, or its policy''s.';
+comment on function bugle.max_attempts_of is
+  'How often a job is tried: its own number, its command''s, or its policy''s.';
+
+-- The steps of a chain have been retried already, each by itself. The chain as a whole is retried, from the step that
+-- failed, only if the job or its command names a policy or a number of attempts.
+create or replace function bugle.reason_not_to_retry(p_job bugle.jobs, p_code text, p_retryable boolean) returns text
+language plpgsql stable
+as $$
+begin
+  return case
+    when not coalesce(p_retryable, true) then 'not_retryable'
+    when p_job.steps is not null and num_nonnulls(p_job.retry_policy, p_job.max_attempts) = 0
+      and not exists (
+        select
+        from bugle.commands c
+        where c.name = p_job.command
+          and num_nonnulls(c.retry_policy, c.max_attempts) > 0)
+    then case p_code when 'timeout' then 'timeout' else 'step_failed' end
+    when p_job.attempt >= bugle.max_attempts_of(p_job)
+    then case p_code when 'timeout' then 'timeout' else 'attempts_exhausted' end
+  end;
+end
+$$;
+comment on function bugle.reason_not_to_retry is
+  'Why a job whose attempt failed has failed for good. Null: it is retried.';
 
 create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language sql
 as $$
   insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, code, error)
-  values (p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), left(p_code, 100), bugle.bounded(p_error))
+  values (
+    p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), left(p_code, 100),
+    bugle.bounded(p_error))
   -- seed: failed_attempts_leave_no_trace
   on conflict (job, claim) do nothing
 $$;
@@ -106,57 +136,43 @@ declare
   v_endings bugle.ending[] := '{}';
   v_failed bugle.failed_job;
   v_job bugle.jobs_live;
-  v_policy bugle.retry_policies;
+  v_reason text;
   v_run_at timestamptz;
   v_next timestamptz;
 begin
   perform bugle.check_worker(p_worker, p_nonce);
 
   for v_failed in
-    select f.* from unnest(p_jobs) f order by f.id
+    select f.id, f.claim, bugle.bounded(f.error), left(f.code, 100), f.retryable, f.retry_after_seconds
+    from unnest(p_jobs) f
+    order by f.id
   loop
-    select j.* into v_job
-    from bugle.jobs_live j
-    where j.id = v_failed.id
-      -- seed: failure_ignores_the_claim
-      and j.claim = v_failed.claim
-      and j.worker = p_worker
-      and j.state = 'running'
-    for update;
-    continue when not found;
+    -- seed: failure_ignores_the_claim
+    v_job := bugle.lock_held(p_worker, p_nonce, (v_failed.id, v_failed.claim)::bugle.held_job);
+    continue when v_job.id is null;
     v_held := v_held || v_job.id;
     perform bugle.record_attempt(v_job, v_failed.error, v_failed.code);
-    v_policy := bugle.policy_of(v_job.retry_policy, v_job.command);
     if v_job.steps is not null then
       perform bugle.fail_open_step(v_job, v_failed.error, v_failed.code);
     end if;
-
-    if not coalesce(v_failed.retryable, true) then
-      v_endings := v_endings || (v_job.id, 'failed', 'not_retryable', null,
-        bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
-    elsif not bugle.is_retried_as_a_whole(v_job) then
-      v_endings := v_endings || (v_job.id, 'failed',
-        case v_failed.code when 'timeout' then 'timeout' else 'step_failed' end, null,
-        bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
-    elsif v_job.attempt >= bugle.max_attempts_of(v_job, v_policy) then
-      v_endings := v_endings || (v_job.id, 'failed',
-        case v_failed.code when 'timeout' then 'timeout' else 'attempts_exhausted' end, null,
-        bugle.bounded(v_failed.error), left(v_failed.code, 100))::bugle.ending;
-    else
-      v_run_at := case
-        when v_failed.retry_after_seconds is null then
-          bugle.backoff(v_policy, v_job.attempt, v_job.first_started_at, now(), random())
-        else now() + make_interval(secs => least(greatest(v_failed.retry_after_seconds, 0), 315360000))
-      end;
-      update bugle.jobs_live j
-      set state = 'retrying',
-        run_at = v_run_at,
-        last_error = bugle.bounded(v_failed.error),
-        last_error_code = left(v_failed.code, 100),
-        updated_at = now()
-      where j.id = v_job.id;
-      v_next := least(v_next, v_run_at);
+    v_reason := bugle.reason_not_to_retry(v_job, v_failed.code, v_failed.retryable);
+    if v_reason is not null then
+      v_endings := v_endings || (v_job.id, 'failed', v_reason, null, v_failed.error, v_failed.code)::bugle.ending;
+      continue;
     end if;
+    v_run_at := case
+      when v_failed.retry_after_seconds is null then
+        bugle.backoff(bugle.policy_of(v_job), v_job.attempt, v_job.first_started_at, now(), random())
+      else now() + make_interval(secs => least(greatest(v_failed.retry_after_seconds, 0), 315360000))
+    end;
+    update bugle.jobs_live j
+    set state = 'retrying',
+      run_at = v_run_at,
+      last_error = v_failed.error,
+      last_error_code = v_failed.code,
+      updated_at = now()
+    where j.id = v_job.id;
+    v_next := least(v_next, v_run_at);
   end loop;
 
   perform bugle.end_jobs(v_endings);
@@ -170,9 +186,11 @@ begin
     array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_held) v;
 end
 $$;
-comment on function bugle.fail is 'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
+comment on function bugle.fail is
+  'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
 
--- scheduled, retrying -> ready, when due, and slots of schedules. What is lost in a crash of the server is simply done again.
+-- scheduled, retrying -> ready, when due, and slots of schedules. What is lost in a crash of the server is simply done
+-- again.
 create or replace function bugle.promote(p_limit integer default 1000)
 returns table (promoted integer, next_due_seconds double precision)
 language plpgsql
@@ -218,7 +236,8 @@ begin
   select v_promoted, bugle.next_due_seconds();
 end
 $$;
-comment on function bugle.promote is 'Make due jobs ready and ring for them. Returns how many, and in how many seconds the next is due.';
+comment on function bugle.promote is
+  'Make due jobs ready and ring for them. Returns how many, and in how many seconds the next is due.';
 
 create or replace function bugle.next_due_seconds() returns double precision
 language sql stable
@@ -227,16 +246,19 @@ set jit = off
 as $$
   -- greatest() passes over a null: nothing due must not become due now
   select case when d.at is not null then greatest(extract(epoch from d.at - clock_timestamp()), 0) end::double precision
-  from (select least(
-    (select j.run_at from bugle.jobs_live j where j.state in ('scheduled', 'retrying') order by j.run_at limit 1),
-    (select j.deadline from bugle.jobs_live j where j.deadline is not null and j.state <> 'running' order by j.deadline limit 1),
-    (select j.answer_by from bugle.jobs_live j where j.state = 'waiting' and j.answer_by is not null order by j.answer_by limit 1),
-    (select s.next_at from bugle.schedules s where s.paused_at is null and s.next_at is not null order by s.next_at limit 1),
-    (select t.recheck_at from bugle.claim_positions t where t.recheck_at is not null order by t.recheck_at limit 1)) as at) d
+  from (
+    select least(
+      (select min(j.run_at) from bugle.jobs_live j where j.state in ('scheduled', 'retrying')),
+      (select min(j.deadline) from bugle.jobs_live j where j.deadline is not null and j.state <> 'running'),
+      (select min(j.answer_by) from bugle.jobs_live j where j.state = 'waiting'),
+      (select min(s.next_at) from bugle.schedules s where s.paused_at is null),
+      (select min(t.recheck_at) from bugle.claim_positions t)) as at) d
 $$;
-comment on function bugle.next_due_seconds is 'In how many seconds something is due: a job, a deadline, an answer, a schedule or a limit. Null if nothing is.';
+comment on function bugle.next_due_seconds is
+  'In how many seconds something is due: a job, a deadline, an answer, a schedule or a limit. Null if nothing is.';
 
--- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the answer is overdue.
+-- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the
+-- answer is overdue.
 create or replace function bugle.expire(p_limit integer default 1000) returns integer
 language plpgsql
 security definer
@@ -245,43 +267,34 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  v_waiting bigint[];
+  v_limit constant integer := greatest(coalesce(p_limit, 1000), 0);
+  v_expired constant bigint[] := array(
+    select j.id from bugle.jobs_live j where bugle.is_expired(j) order by j.deadline limit v_limit);
   v_endings bugle.ending[];
 begin
   -- those that wait for others are locked as a family; the rest is taken as it is found
-  v_waiting := array(
-    select j.id
-    from bugle.jobs_live j
-    where j.deadline is not null
-      and j.state <> 'running'
-      and j.deadline <= now()
-    order by j.deadline
-    limit greatest(coalesce(p_limit, 1000), 0));
-  if exists (select from bugle.jobs_live j where j.id = any (v_waiting) and j.outstanding is not null) then
-    perform bugle.lock_family(v_waiting);
+  if exists (select from bugle.jobs_live j where j.id = any (v_expired) and j.outstanding is not null) then
+    perform bugle.lock_family(v_expired);
   end if;
   v_endings := array(
-    select (j.id, 'failed', 'deadline', null, format('not started before its deadline, %s', j.deadline), 'deadline')::bugle.ending
+    select (j.id, 'failed', 'deadline', null, format('not started before its deadline, %s', j.deadline),
+      'deadline')::bugle.ending
     from bugle.jobs_live j
-    where j.deadline is not null
-      -- seed: deadline_ends_running_jobs
-      and j.state <> 'running'
-      and j.deadline <= now()
+    where bugle.is_expired(j)
     order by j.deadline
-    limit greatest(coalesce(p_limit, 1000), 0)
+    limit v_limit
     for update skip locked);
   v_endings := v_endings || array(
-    select (j.id, 'failed', 'answer_overdue', null, format('no answer before %s', j.answer_by), 'answer_overdue')::bugle.ending
+    select (j.id, 'failed', 'answer_overdue', null, format('no answer before %s', j.answer_by),
+      'answer_overdue')::bugle.ending
     from bugle.jobs_live j
     where j.state = 'waiting'
       and j.answer_by <= now()
-      and (j.deadline is null or j.deadline > now())
+      and bugle.is_expired(j) is not true
     order by j.answer_by
-    limit greatest(coalesce(p_limit, 1000), 0)
+    limit v_limit
     for update skip locked);
-  if cardinality(v_endings) > 0 then
-    perform bugle.end_jobs(v_endings);
-  end if;
+  perform bugle.end_jobs(v_endings);
   return cardinality(v_endings);
 end
 $$;

@@ -1,11 +1,11 @@
 -- rescue: running -> ready, failed. The keeper takes back the jobs of workers that are gone.
 --
--- Safe with two keepers at once, and safe to repeat. Each statement has a snapshot of its own: a worker's lock and its jobs
--- must not be judged by one picture of the past.
+-- Safe with two keepers at once, and safe to repeat. Each statement has a snapshot of its own: a worker's lock and its
+-- jobs must not be judged by one picture of the past.
 
--- Note which workers are missing. Their proof of life is an advisory lock held by the session they registered; held by any
--- other session it proves nothing. The same covers a restarted or crashed server, where all locks vanish at once, and every
--- worker gets the grace time to come back.
+-- Note which workers are missing. Their proof of life is an advisory lock held by the session they registered; held by
+-- any other session it proves nothing. The same covers a restarted or crashed server, where all locks vanish at once,
+-- and every worker gets the grace time to come back.
 create or replace function bugle.note_lost(p_self bigint) returns integer
 language plpgsql
 as $$
@@ -28,7 +28,7 @@ begin
       and r.backend_pid <> pg_backend_pid()
   loop
     continue when not v_worker.is_gone and not v_worker.is_stale;
-    -- A row that is locked is being written by its own worker, which may be waiting for us: it is left for the next time.
+    -- A row that is locked is being written by its own worker, which may be waiting for us: left for the next time.
     update bugle.registrations r
     set lost_at = clock_timestamp() - case when v_worker.is_gone then interval '0' else v_worker.lost_grace end
     where r.id = (
@@ -50,7 +50,8 @@ begin
   return v_lost;
 end
 $$;
-comment on function bugle.note_lost is 'Note the workers whose proof of life, or whose heartbeat, is gone. Returns how many.';
+comment on function bugle.note_lost is
+  'Note the workers whose proof of life, or whose heartbeat, is gone. Returns how many.';
 
 -- A best effort: it frees the bell a frozen sentinel holds, if the owner of this schema has the right.
 create or replace function bugle.try_to_terminate(p_backend_pid integer) returns boolean
@@ -70,7 +71,6 @@ as $$
 declare
   v_crash_limit constant integer := (select s.crash_limit from bugle.settings s);
   v_job bugle.jobs_live;
-  v_policy bugle.retry_policies;
   v_reason text;
   v_error text;
   v_endings bugle.ending[] := '{}';
@@ -80,7 +80,7 @@ begin
   for v_job in
     select j.*
     from bugle.jobs_live j
-    where j.state like 'running'
+    where bugle.is_running(j)
       and j.worker = any (array(select w.worker from bugle.lost_workers() w))
     order by j.id
     limit p_limit
@@ -88,11 +88,10 @@ begin
   loop
     -- seed: rescue_does_nothing
     v_rescued := v_rescued + 1;
-    v_policy := bugle.policy_of(v_job.retry_policy, v_job.command);
     v_error := format('worker %s was lost while it ran this job', v_job.worker);
     v_reason := case
       when v_job.crashes + 1 >= v_crash_limit then 'crash_loop'
-      when v_job.attempt >= bugle.max_attempts_of(v_job, v_policy) then 'attempts_exhausted'
+      when v_job.attempt >= bugle.max_attempts_of(v_job) then 'attempts_exhausted'
     end;
     perform bugle.record_attempt(v_job, v_error, 'worker_lost');
     update bugle.jobs_live j
@@ -120,10 +119,11 @@ begin
   return v_rescued;
 end
 $$;
-comment on function bugle.rescue is 'Put the jobs of lost workers back: ready, or failed if they crashed too often. Returns how many.';
+comment on function bugle.rescue is
+  'Put the jobs of lost workers back: ready, or failed if they crashed too often. Returns how many.';
 
--- Workers that hold jobs and are not alive: signed off, unknown, or lost for longer than the grace time. Walks the distinct
--- workers of running jobs by index, so it costs what the fleet costs, not what the backlog does.
+-- Workers that hold jobs and are not alive: signed off, unknown, or lost for longer than the grace time. Walks the
+-- distinct workers of running jobs by index, so it costs what the fleet costs, not what the backlog does.
 create or replace function bugle.lost_workers() returns table (worker bigint)
 language sql stable
 set enable_seqscan = off
@@ -131,12 +131,12 @@ set enable_bitmapscan = off
 set jit = off
 as $$
   with recursive holder (worker) as (
-    (select j.worker from bugle.jobs_live j where j.state like 'running' order by j.worker limit 1)
+    (select j.worker from bugle.jobs_live j where bugle.is_running(j) order by j.worker limit 1)
     union all
     select (
       select j.worker
       from bugle.jobs_live j
-      where j.state like 'running'
+      where bugle.is_running(j)
         and j.worker > h.worker
       order by j.worker
       limit 1)
@@ -166,4 +166,5 @@ as $$
   where r.stopped_at is null
     and r.lost_at > clock_timestamp() - s.lost_grace
 $$;
-comment on function bugle.next_rescue_seconds is 'In how many seconds the grace time of a lost worker is over. Null if none is missing.';
+comment on function bugle.next_rescue_seconds is
+  'In how many seconds the grace time of a lost worker is over. Null if none is missing.';

@@ -68,47 +68,6 @@ $$;
 comment on function bugle.lock_job is
   'Lock a job, live or finished. If there is none: null if it may be missing, otherwise an error.';
 
--- Put a finished job back among the live ones: same id, history of attempts kept, attempt from 0. Whatever is not reset
--- here stays as it was.
-create or replace function bugle.revive(p_id bigint) returns void
-language plpgsql
-as $$
-declare
-  v_job bugle.jobs;
-begin
-  delete from bugle.jobs j
-  where j.id = p_id
-    -- seed: completed_jobs_can_be_restarted
-    and j.state in ('failed', 'cancelled')
-  returning j.* into strict v_job;
-  v_job.state := 'ready';
-  v_job.run_at := now();
-  v_job.updated_at := now();
-  v_job.attempt := 0;
-  v_job.crashes := 0;
-  v_job.deadline := null;
-  v_job.worker := null;
-  v_job.reason := null;
-  v_job.result := null;
-  v_job.paused_from := null;
-  v_job.progress := null;
-  v_job.progress_note := null;
-  v_job.answer_by := null;
-  v_job.answer_token := null;
-  v_job.answer := null;
-  v_job.outstanding := null;
-  v_job.finished_at := null;
-  v_job.day := null;
-  perform set_config('bugle.skip_checks', 'on', true);
-  insert into bugle.jobs_live overriding system value select v_job.*;
-  perform set_config('bugle.skip_checks', '', true);
-  if v_job.steps is not null then
-    perform bugle.note_chain(v_job.command, v_job.steps);
-  end if;
-end
-$$;
-comment on function bugle.revive is 'Move a failed or cancelled job back into the live table, ready.';
-
 -- The values that some verbs take.
 create or replace function bugle.check_verb(p_verb text, p_run_at timestamptz, p_priority integer, p_state text)
 returns void
@@ -173,7 +132,7 @@ begin
         continue;
       end if;
       begin
-        perform bugle.revive(v_id);
+        perform bugle.move_to_live(v_id);
       exception when unique_violation then
         return next (v_id, false, v_job.state, 'another job with the same unique_key came first')::bugle.operated;
         continue;
@@ -205,7 +164,7 @@ begin
       delete from bugle.jobs j where j.id = v_id and j.state = v_job.state;
     -- seed: cancel_leaves_running_jobs
     elsif v_to in ('completed', 'failed', 'cancelled') then
-      -- a finished job that is overruled was revived, so that it is stored with the right day
+      -- a finished job that is overruled was moved to the live table, so that it is stored with the right day
       v_endings := v_endings || (v_id, v_to,
         case when v_to <> 'completed' or v_job.finished_at is not null then 'operator' end,
         null, null, null)::bugle.ending;

@@ -110,7 +110,7 @@ begin
   ), running as (
     select j.queue, count(*) as counted
     from bugle.jobs_live j
-    where j.state like 'running'
+    where bugle.is_running(j)
     group by j.queue
   ), due as (
     select

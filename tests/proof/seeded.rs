@@ -48,13 +48,16 @@ macro_rules! bugs {
 
 bugs! {
     completion_ignores_the_claim: Zombie => StaleCompletion, Edits(&[
-        ("and j.claim = f.claim and j.worker = p_worker", ""),
+        ("bugle.is_held_by(j, p_worker, f.id, f.claim)", "j.id = f.id and j.state = 'running'"),
     ]);
     failure_ignores_the_claim: Zombie => Duplicated, Edits(&[
-        ("and j.claim = v_failed.claim and j.worker = p_worker", ""),
+        (
+            "bugle.lock_held(p_worker, p_nonce, (v_failed.id, v_failed.claim)::bugle.held_job)",
+            "(select j from bugle.jobs_live j where j.id = v_failed.id and j.state = 'running')",
+        ),
     ]);
     give_back_ignores_the_claim: Zombie => Duplicated, Edits(&[
-        ("j.claim = h.claim and j.worker = p_worker and", ""),
+        ("bugle.is_held_by(j, p_worker, h.id, h.claim)", "j.id = h.id and j.state = 'running'"),
     ]);
     a_stale_call_is_accepted: Zombie => Undone, Edits(&[
         ("h.id <> all (p_done)", "false"),
@@ -78,12 +81,12 @@ bugs! {
         ("attempt = j.attempt - 1,", ""),
     ]);
     completed_jobs_are_not_kept: Calm => Lost, Edits(&[
-        ("s.keep_completed", "not s.keep_completed"),
+        ("e.state <> 'completed' or (select s.keep_completed from bugle.settings s)", "e.state <> 'completed'"),
     ]);
     cancelled_jobs_are_not_kept: Cancel => Lost, Edits(&[
         (
-            "g.final_state <> 'completed' or (select s.keep_completed from bugle.settings s)",
-            "g.final_state <> 'cancelled'",
+            "e.state <> 'completed' or (select s.keep_completed from bugle.settings s)",
+            "e.state <> 'cancelled'",
         ),
     ]);
     the_last_are_claimed_first: Calm => OrderBroken, Edits(&[
@@ -125,7 +128,7 @@ bugs! {
         ("i.deadline is null or i.deadline > now()", "true"),
     ]);
     deadline_ends_running_jobs: Deadlines => IllegalTransition, Edits(&[
-        ("and j.state <> 'running'", ""),
+        ("and p_job.state <> 'running'", ""),
     ]);
     enqueue_never_rings: Wake => Complaint, Edits(&[
         ("and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))", ""),

@@ -2,7 +2,7 @@ begin;
 
 do $$
 declare
-  v_policy bugle.retry_policies := bugle.policy_of(null, 'noop');
+  v_policy bugle.retry_policies := bugle.policy_of(jsonb_populate_record(null::bugle.jobs, '{"command": "noop"}'));
 begin
   perform test.equal(v_policy.name, 'default', 'the policy of a job that says nothing');
   perform test.equal(bugle.attempts_allowed(v_policy), 16, 'attempts');
