@@ -5,8 +5,7 @@
 
 -- It returns a value, which it never gets to, so that a refusal can stand in an expression: see bugle.check_job.
 create or replace function bugle.refuse(p_code text, p_message text, p_hint text) returns boolean
-language plpgsql
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   raise exception using errcode = p_code, message = p_message, hint = p_hint;
@@ -175,9 +174,7 @@ comment on function bugle.check_payload_size is 'Refuse a payload that is larger
 
 -- Called only for a job that bugle.before_insert does not let pass as ordinary.
 create or replace function bugle.validate_job(p_job bugle.jobs_live) returns bugle.jobs_live
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_new bugle.jobs_live := p_job;
@@ -321,8 +318,7 @@ $$;
 comment on function bugle.refuse_state is 'Refuse a state that was inserted by hand.';
 
 create or replace function bugle.refuse_by_hand() returns trigger
-language plpgsql
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.refuse_state(new.state, 'Leave it out: a job gets to its final state by being run.');

@@ -57,8 +57,7 @@ comment on function bugle.apply_template is
   'A new job with what the template of its command sets; or refused, if its payload lacks a required key.';
 
 create or replace function bugle.note_templates() returns trigger
-language plpgsql
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if exists (select from bugle.commands c where c.is_template or c.steps is not null) then

@@ -41,9 +41,7 @@ comment on function bugle.idempotency_key_holder is 'The job that has an idempot
 
 -- An AFTER trigger: a row that ON CONFLICT DO NOTHING leaves out must not take a key.
 create or replace function bugle.remember_idempotency_key() returns trigger
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   -- Put back among the live jobs: it took its key when it was new. Only the engine can give a job another created_at. A
@@ -142,9 +140,7 @@ create or replace function bugle.enqueue_once(
   p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
   p_on_failure text default null,
   out id bigint, out created boolean)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_payload constant jsonb := coalesce(p_payload, '{}');
@@ -223,9 +219,7 @@ comment on function bugle.enqueue is 'Enqueue one job; the same as inserting int
 
 -- For backfills. Keys are taken in their order, so that two calls with the same keys wait and do not deadlock.
 create or replace function bugle.add_missing(p_command text, p_jobs jsonb) returns bigint
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_bad text;

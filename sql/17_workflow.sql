@@ -6,9 +6,7 @@
 -- those that it starts in the order of ids (42_dependants.sql). Everything is checked before a job is stored.
 
 create or replace function bugle.enqueue_workflow(p_workflow jsonb) returns table (name text, id bigint)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if jsonb_typeof(p_workflow -> 'jobs') is distinct from 'object' or p_workflow - 'jobs' <> '{}'
@@ -26,9 +24,7 @@ comment on function bugle.enqueue_workflow is
   '{"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}. Returns the name and id of each.';
 
 create or replace function bugle.enqueue_job(p_job jsonb) returns bigint
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return (select p.id from bugle.insert_jobs(jsonb_build_array(p_job), null) p);
@@ -45,9 +41,7 @@ create or replace function bugle.enqueue_after(
   p_on_failure text default 'fail',
   p_columns jsonb default '{}')
 returns bigint
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return bugle.enqueue_job(coalesce(p_columns, '{}') || jsonb_build_object(
@@ -64,9 +58,7 @@ comment on function bugle.enqueue_after is
 
 create or replace function bugle.workflow(p_job bigint)
 returns table (name text, id bigint, command text, state text, reason text, after text[])
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return query
@@ -95,8 +87,7 @@ comment on function bugle.refuse_workflow is 'Refuse a workflow, naming the job 
 -- do if it fails. No nested loops: the planner does not know that a workflow may have ten thousand jobs, and would
 -- compare each edge with each name.
 create or replace function bugle.workflow_edges(p_jobs jsonb) returns setof bugle.workflow_edge
-language plpgsql stable
-set enable_nestloop = off
+language plpgsql stable set enable_nestloop = off
 as $$
 begin
   return query
@@ -246,9 +237,7 @@ comment on function bugle.refuse_cycle is 'Refuse a workflow in which jobs wait 
 -- Locked until we commit: each has ended, or will find what we attach to it when it ends.
 create or replace function bugle.lock_dependencies(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, error text)
-language plpgsql
-set enable_seqscan = off
-set jit = off
+language plpgsql set enable_seqscan = off set jit = off
 as $$
 declare
   v_live bigint[];
@@ -359,9 +348,7 @@ comment on function bugle.jobs_from_json is
 -- The dependencies are stored first, and then are what the rest is told by: how many jobs a new one waits for, whether
 -- another waits for it, whether it needs one that has failed.
 create or replace function bugle.insert_jobs(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
-language plpgsql
-set enable_seqscan = off
-set jit = off
+language plpgsql set enable_seqscan = off set jit = off
 as $$
 declare
   v_is_named constant boolean := jsonb_typeof(p_jobs) = 'object';

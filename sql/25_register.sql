@@ -25,9 +25,7 @@ create or replace function bugle.register(
   p_name text, p_host text, p_process_id integer, p_version text, p_protocol integer,
   p_queues text[], p_slots integer[], p_commands text[])
 returns table (worker bigint, nonce uuid)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_worker bigint;
@@ -68,9 +66,7 @@ comment on function bugle.register is 'Sign on as a worker on this session. The 
 --   Jobs it holds here and does not name were claimed in a reply it never got: given back, the attempt not counted.
 create or replace function bugle.attach(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_unknown bigint[];
@@ -142,10 +138,7 @@ comment on function bugle.attach is 'Take up a worker''s identity again on a new
 -- A subquery with a limit, not "exists", and no scan of the table: statistics of a moment in which it was empty made this one compare every
 -- job that runs with every row, for seconds, and ends of jobs wait for it on the same connection.
 create or replace function bugle.not_held(p_worker bigint, p_running bugle.held_job[]) returns setof bugle.verdict
-language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 begin
   return query
@@ -166,9 +159,7 @@ comment on function bugle.not_held(bigint, bugle.held_job[]) is 'Which of the jo
 -- Asked by a worker that was told by a notification that a job was cancelled: any login can send one, so it is looked up.
 create or replace function bugle.not_held(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.verdict
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);
@@ -183,11 +174,8 @@ comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is 'Which of 
 -- worker gives them back once it knows that no answer to a claim of its own is still on its way (src/worker/reconcile.rs).
 create or replace function bugle.unnamed(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.held_job
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set jit = off
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);
@@ -203,9 +191,7 @@ $$;
 comment on function bugle.unnamed is 'What a worker holds and does not name among what it runs.';
 
 create or replace function bugle.detach(p_worker bigint, p_nonce uuid) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);

@@ -8,9 +8,7 @@ create or replace function bugle.heartbeat(
   p_worker bigint, p_nonce uuid, p_running bugle.held_job[], p_look boolean)
 returns table (
   role text, again_seconds double precision, next_due_seconds double precision, fenced bugle.verdict[], has_work text[], upkeep boolean, troubles text[])
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_role text;
@@ -234,12 +232,8 @@ comment on function bugle.watch_bells is 'Call a follower of each queue in which
 -- The first ready job of each queue and command, and the first of those that have keys. Hops through the indexes of ready jobs
 -- from one pair to the next, so it costs as much as there are pairs, with ten jobs or ten million.
 create or replace function bugle.ready_heads() returns table (queue text, command text, id bigint, updated_at timestamptz)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   with recursive plain (queue, command, id, updated_at) as (
     (
@@ -321,13 +315,8 @@ comment on function bugle.ready_heads is 'A first ready job of each queue and co
 -- The same of plain jobs, and the first ready chain of each queue and end, by the index of chains.
 create or replace function bugle.ready_needs()
 returns table (queue text, command text, id bigint, updated_at timestamptz, steps text[])
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set jit = off
 as $$
   with recursive chain (queue, key, command, id, updated_at, steps) as (

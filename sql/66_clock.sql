@@ -153,9 +153,7 @@ comment on function bugle.move_schedules is 'Find out anew when schedules fire n
 
 -- What a doctor asks.
 create or replace function bugle.clock(out ahead interval, out stepped_at timestamptz, out stepped_by interval)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
   select k.ticked_at - clock_timestamp(), k.stepped_at, k.stepped_by from bugle.keeping k
 $$;

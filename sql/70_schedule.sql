@@ -1,18 +1,21 @@
--- schedule: time -> ready. Inserted by people into bugle.schedules, fired by the keeper; the calendar is in 71_cron.sql.
+-- schedule: time -> ready. Inserted by people into bugle.schedules, fired by the keeper; the calendar is in
+-- 71_cron.sql.
 --
--- A slot is a moment that a schedule means. It is dealt with in one transaction: its row in bugle.schedule_runs, the job,
--- and the schedule's next_at. The row's primary key decides who fires; that there is one keeper only saves work.
+-- A slot is a moment that a schedule means. It is dealt with in one transaction: its row in bugle.schedule_runs, the
+-- job, and the schedule's next_at. The row's primary key decides who fires; that there is one keeper only saves work.
 
-create or replace function bugle.refuse_schedule(p_column text, p_value text, p_why text, p_hint text) returns void
-language plpgsql immutable
+create or replace function bugle.refuse_schedule(p_column text, p_value text, p_why text, p_hint text) returns boolean
+language plpgsql
 as $$
 begin
-  perform bugle.refuse('JB005', format('column "%s" (%s): %s', p_column, coalesce(bugle.quoted(p_value), 'null'), p_why), p_hint);
+  return bugle.refuse('JB005',
+    format('column "%s" (%s): %s', p_column, coalesce(bugle.quoted(p_value), 'null'), p_why), p_hint);
 end
 $$;
 comment on function bugle.refuse_schedule is 'Refuse a schedule, naming its column.';
 
--- By using it: the list of all names takes long to read. A plain name, because Postgres takes every "abc5" for a zone.
+-- A zone is checked by using it: reading the list of all names takes long. Only plain names are accepted, because
+-- Postgres takes every "abc5" for a zone.
 create or replace function bugle.check_timezone(p_timezone text) returns void
 language plpgsql immutable
 as $$
@@ -29,9 +32,11 @@ end
 $$;
 comment on function bugle.check_timezone is 'Refuse the name of a time zone that does not exist.';
 
--- Slots lie whole intervals from the start, so that none drifts. A day is 24 hours. Before the start too: a clock that was set back
--- may show less than when the schedule was made. One that has a beginning does not fire before it: see slot_after.
-create or replace function bugle.next_interval_slot(p_every interval, p_start timestamptz, p_after timestamptz) returns timestamptz
+-- Slots lie whole intervals from the start, so that they do not drift. A day is 24 hours. There are slots before the
+-- start: a clock that was set back may show less than when the schedule was created. Whether one fires is up to
+-- slot_after.
+create or replace function bugle.next_interval_slot(p_every interval, p_start timestamptz, p_after timestamptz)
+returns timestamptz
 language plpgsql immutable
 as $$
 declare
@@ -41,7 +46,8 @@ begin
     secs => ((floor(extract(epoch from p_after - p_start) / v_seconds) + 1) * v_seconds)::double precision);
 end
 $$;
-comment on function bugle.next_interval_slot is 'The next moment that lies whole intervals from a start, strictly later than p_after.';
+comment on function bugle.next_interval_slot is
+  'The next moment that lies whole intervals from a start, strictly later than p_after.';
 
 create or replace function bugle.slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
 language plpgsql immutable
@@ -56,10 +62,11 @@ begin
   return case when p_schedule.ends_at < v_slot then null else v_slot end;
 end
 $$;
-comment on function bugle.slot_after is 'The next slot of a schedule, strictly later than p_after. Null if there is none.';
+comment on function bugle.slot_after is
+  'The next slot of a schedule, strictly later than p_after. Null if there is none.';
 
--- A slot that lies ahead and has been dealt with is one of a clock that was set back. A time of day is not fired again. An interval
--- counts time that passes: the same moment comes again, and gets a name of its own, a microsecond later.
+-- A slot that lies ahead and has been dealt with comes from a clock that was set back. A time of day is not fired
+-- again. An interval counts time that passes: the same moment comes again, and is told apart by a microsecond.
 create or replace function bugle.free_slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
 language plpgsql stable
 as $$
@@ -76,57 +83,71 @@ begin
   return v_slot;
 end
 $$;
-comment on function bugle.free_slot_after is 'The next slot of a schedule that has not been dealt with, strictly later than p_after. Null if there is none.';
+comment on function bugle.free_slot_after is
+  'The next slot of a schedule that has not been dealt with, strictly later than p_after. Null if there is none.';
+
+-- A table of rules, as in bugle.check_job: condition, error, hint.
+create or replace function bugle.check_schedule_columns(p_new bugle.schedules) returns boolean
+language plpgsql
+as $$
+declare
+  v_limit constant integer := (select s.max_payload_bytes from bugle.settings s);
+begin
+  return case
+    when not bugle.is_name(p_new.name, 100) then bugle.refuse_schedule('name', p_new.name,
+      format('must have 1 to 100 characters, not %s', length(p_new.name)), 'It names the schedule in every verb.')
+    when num_nonnulls(p_new.cron, p_new.every) <> 1 then bugle.refuse_schedule('cron', p_new.cron,
+      'there must be either a cron expression or an interval in "every"',
+      'For example cron = ''0 9 * * MON-FRI'', or every = ''10 minutes''.')
+    when extract(year from p_new.every) <> 0 or extract(month from p_new.every) <> 0 then bugle.refuse_schedule('every',
+      p_new.every::text, 'months and years differ in length', 'Use a cron expression, for example @monthly.')
+    when p_new.every not between interval '1 second' and interval '3650 days' then bugle.refuse_schedule('every',
+      p_new.every::text, 'must be from 1 second to 3650 days', 'For example interval ''10 minutes''.')
+    when not bugle.is_name(p_new.command, 200) then bugle.refuse_schedule('command', p_new.command,
+      format('must have 1 to 200 characters, not %s', length(p_new.command)),
+      'Name what is to be done, as the executor is registered for it.')
+    when not bugle.is_name(p_new.queue, 100) then bugle.refuse_schedule('queue', p_new.queue,
+      format('must have 1 to 100 characters, not %s', length(p_new.queue)), 'Leave it out for the queue ''default''.')
+    when not bugle.is_duration(p_new.timeout) then bugle.refuse_schedule('timeout', p_new.timeout::text,
+      'must be positive and at most 10 years', 'It limits one attempt.')
+    when p_new.max_attempts < 1 then bugle.refuse_schedule('max_attempts', p_new.max_attempts::text,
+      'must be at least 1', 'It is the number of retries plus one.')
+    when p_new.retry_policy is not null and not bugle.is_retry_policy(p_new.retry_policy) then bugle.refuse_schedule(
+      'retry_policy', p_new.retry_policy, 'names no policy', format('There are: %s.', bugle.retry_policy_names()))
+    when jsonb_typeof(p_new.headers) <> 'object' or octet_length(p_new.headers::text) > 60000
+      then bugle.refuse_schedule('headers', p_new.headers::text, 'must be a JSON object of at most 60000 bytes',
+        'For example {"team": "billing"}.')
+    when octet_length(p_new.payload::text) > v_limit then bugle.refuse_schedule('payload', p_new.payload::text,
+      format('has %s bytes, the limit is %s', octet_length(p_new.payload::text), v_limit),
+      'Store large data elsewhere and name it in the payload.')
+    when p_new.steps is not null and jsonb_typeof(p_new.payload) <> 'object' then bugle.refuse_schedule('payload',
+      p_new.payload::text, 'of a chain must be a JSON object', 'What the steps put out is laid over it, key by key.')
+    when p_new.misfire not in ('skip', 'run_once', 'catch_up') then bugle.refuse_schedule('misfire', p_new.misfire,
+      'must be skip, run_once or catch_up', 'It says what becomes of slots that were missed.')
+    when p_new.catch_up_limit not between 1 and 1000 then bugle.refuse_schedule('catch_up_limit',
+      p_new.catch_up_limit::text, 'must be from 1 to 1000',
+      'With misfire = ''catch_up'', at most so many slots are made up for.')
+    when p_new.overlap not in ('allow', 'skip') then bugle.refuse_schedule('overlap', p_new.overlap,
+      'must be allow or skip', 'It says whether a slot is fired while an earlier job has not ended.')
+    when not isfinite(p_new.starts_at) or not isfinite(p_new.ends_at) or p_new.ends_at < p_new.starts_at
+      then bugle.refuse_schedule('ends_at', p_new.ends_at::text,
+        format('must be finite and not before starts_at (%s)', coalesce(p_new.starts_at::text, 'null')),
+        'Leave both out for a schedule without beginning and end.')
+    else true end;
+end
+$$;
+comment on function bugle.check_schedule_columns is 'Refuse a schedule that sets a column to a value it cannot have.';
 
 create or replace function bugle.check_schedule() returns trigger
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_hint text;
 begin
-  if btrim(new.name) = '' or length(new.name) > 100 then
-    perform bugle.refuse_schedule('name', new.name, format('must have 1 to 100 characters, not %s', length(new.name)), 'It names the schedule in every verb.');
-  end if;
-  if num_nonnulls(new.cron, new.every) <> 1 then
-    perform bugle.refuse_schedule('cron', new.cron, 'there must be either a cron expression or an interval in "every"',
-      'For example cron = ''0 9 * * MON-FRI'', or every = ''10 minutes''.');
-  end if;
+  perform bugle.check_schedule_columns(new);
   perform bugle.check_timezone(new.timezone);
   if new.cron is not null then
     perform bugle.parse_cron(new.cron);
-  elsif extract(year from new.every) <> 0 or extract(month from new.every) <> 0 then
-    perform bugle.refuse_schedule('every', new.every::text, 'months and years differ in length', 'Use a cron expression, for example @monthly.');
-  elsif new.every not between interval '1 second' and interval '3650 days' then
-    perform bugle.refuse_schedule('every', new.every::text, 'must be from 1 second to 3650 days', 'For example interval ''10 minutes''.');
-  end if;
-  if btrim(new.command) = '' or length(new.command) > 200 then
-    perform bugle.refuse_schedule('command', new.command, format('must have 1 to 200 characters, not %s', length(new.command)),
-      'Name what is to be done, as the executor is registered for it.');
-  end if;
-  if btrim(new.queue) = '' or length(new.queue) > 100 then
-    perform bugle.refuse_schedule('queue', new.queue, format('must have 1 to 100 characters, not %s', length(new.queue)),
-      'Leave it out for the queue ''default''.');
-  end if;
-  if new.timeout is not null and (new.timeout <= interval '0' or new.timeout > interval '10 years') then
-    perform bugle.refuse_schedule('timeout', new.timeout::text, 'must be positive and at most 10 years', 'It limits one attempt.');
-  end if;
-  if new.max_attempts < 1 then
-    perform bugle.refuse_schedule('max_attempts', new.max_attempts::text, 'must be at least 1', 'It is the number of retries plus one.');
-  end if;
-  if new.retry_policy is not null and not exists (
-    select from bugle.retry_policies p where p.name = new.retry_policy)
-  then
-    perform bugle.refuse_schedule('retry_policy', new.retry_policy, 'names no policy', format('There are: %s.',
-      (select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p)));
-  end if;
-  if new.headers is not null and (jsonb_typeof(new.headers) <> 'object' or octet_length(new.headers::text) > 60000) then
-    perform bugle.refuse_schedule('headers', new.headers::text, 'must be a JSON object of at most 60000 bytes', 'For example {"team": "billing"}.');
-  end if;
-  if octet_length(new.payload::text) > (select s.max_payload_bytes from bugle.settings s) then
-    perform bugle.refuse_schedule('payload', new.payload::text, format('has %s bytes, the limit is %s', octet_length(new.payload::text),
-      (select s.max_payload_bytes from bugle.settings s)), 'Store large data elsewhere and name it in the payload.');
   end if;
   begin
     new.steps := bugle.checked_steps(new.steps);
@@ -134,22 +155,6 @@ begin
     get stacked diagnostics v_hint = pg_exception_hint;
     perform bugle.refuse('JB005', sqlerrm, v_hint);
   end;
-  if new.steps is not null and jsonb_typeof(new.payload) <> 'object' then
-    perform bugle.refuse_schedule('payload', new.payload::text, 'of a chain must be a JSON object', 'What the steps put out is laid over it, key by key.');
-  end if;
-  if new.misfire not in ('skip', 'run_once', 'catch_up') then
-    perform bugle.refuse_schedule('misfire', new.misfire, 'must be skip, run_once or catch_up', 'It says what becomes of slots that were missed.');
-  end if;
-  if new.catch_up_limit not between 1 and 1000 then
-    perform bugle.refuse_schedule('catch_up_limit', new.catch_up_limit::text, 'must be from 1 to 1000', 'With misfire = ''catch_up'', at most so many slots are made up for.');
-  end if;
-  if new.overlap not in ('allow', 'skip') then
-    perform bugle.refuse_schedule('overlap', new.overlap, 'must be allow or skip', 'It says whether a slot is fired while an earlier job has not ended.');
-  end if;
-  if not isfinite(new.starts_at) or not isfinite(new.ends_at) or new.ends_at < new.starts_at then
-    perform bugle.refuse_schedule('ends_at', new.ends_at::text, format('must be finite and not before starts_at (%s)', coalesce(new.starts_at::text, 'null')),
-      'Leave both out for a schedule without beginning and end.');
-  end if;
 
   if tg_op = 'INSERT' then
     new.created_at := now();
@@ -163,7 +168,8 @@ begin
   then
     new.next_at := bugle.slot_after(new, now());
     if new.next_at is null and tg_op = 'INSERT' then
-      perform bugle.refuse_schedule(case when new.ends_at is null then 'cron' else 'ends_at' end, coalesce(new.ends_at::text, new.cron),
+      perform bugle.refuse_schedule(
+        case when new.ends_at is null then 'cron' else 'ends_at' end, coalesce(new.ends_at::text, new.cron),
         'this schedule would never fire', 'Look at it with bugle.schedule_preview.');
     end if;
   end if;
@@ -173,17 +179,19 @@ begin
   return new;
 end
 $$;
-comment on function bugle.check_schedule is 'Trigger: refuse a schedule that makes no sense; find out when it fires next, and tell the keeper.';
+comment on function bugle.check_schedule is
+  'Trigger: refuse a schedule that makes no sense; find out when it fires next, and tell the keeper.';
 
 -- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not checked again.
 select bugle.keep_trigger('bugle.schedules', 'check_schedule', $$
-  before insert or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy,
-    headers, steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
+  before insert or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts,
+    retry_policy, headers, steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
   on bugle.schedules for each row execute function bugle.check_schedule()$$);
 
--- The newest slots that are due, oldest first. After a long silence there may be a million of them: they are looked for
--- backwards from now, in a window that grows until it holds enough.
-create or replace function bugle.due_slots(p_schedule bugle.schedules, p_now timestamptz, p_count integer) returns timestamptz[]
+-- After a long silence there may be a million of them: they are looked for backwards from now, in a window that grows
+-- until it holds enough.
+create or replace function bugle.due_slots(p_schedule bugle.schedules, p_now timestamptz, p_count integer)
+returns timestamptz[]
 language plpgsql immutable
 as $$
 declare
@@ -213,7 +221,7 @@ end
 $$;
 comment on function bugle.due_slots is 'The newest p_count slots of a schedule that are due, oldest first.';
 
--- Overlapping: among its last hundred jobs there is one that has not ended.
+-- Only its last hundred jobs count.
 create or replace function bugle.schedule_is_busy(p_name text) returns boolean
 language sql stable
 as $$
@@ -229,8 +237,9 @@ as $$
 $$;
 comment on function bugle.schedule_is_busy is 'Whether a job of this schedule has not ended yet.';
 
--- The row first: whoever loses the race for it waits, and enqueues nothing. Returns the job, or null.
-create or replace function bugle.fire_slot(p_schedule bugle.schedules, p_slot timestamptz, p_skipped text default null) returns bigint
+-- The row of bugle.schedule_runs comes first: a session that loses the race for it waits, and enqueues nothing.
+create or replace function bugle.fire_slot(p_schedule bugle.schedules, p_slot timestamptz, p_skipped text default null)
+returns bigint
 language plpgsql
 as $$
 declare
@@ -246,26 +255,31 @@ begin
   if not found or v_job is null then
     return null;
   end if;
-  -- these are the owner's rights: the checks must not be switched off by whoever calls
+  -- this runs with the owner's rights: the caller must not be able to switch the checks off
   perform set_config('bugle.skip_checks', '', true);
   insert into bugle.jobs (
     id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, steps, headers)
   overriding system value
   values (
-    v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()), p_schedule.timeout,
-    p_schedule.max_attempts, p_schedule.retry_policy, p_schedule.steps,
+    v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()),
+    p_schedule.timeout, p_schedule.max_attempts, p_schedule.retry_policy, p_schedule.steps,
     coalesce(p_schedule.headers, '{}') || jsonb_build_object('schedule', p_schedule.name,
       'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))
   on conflict do nothing;
   if not found then
-    -- a live job has the unique key that the command's template gives it: an overlap by another name
-    update bugle.schedule_runs r set job = null, skipped = 'overlap' where r.schedule = p_schedule.name and r.slot = p_slot;
+    -- a live job has the unique key that the command's template sets: an overlap too
+    update bugle.schedule_runs r
+    set job = null,
+      skipped = 'overlap'
+    where r.schedule = p_schedule.name
+      and r.slot = p_slot;
     return null;
   end if;
   return v_job;
 end
 $$;
-comment on function bugle.fire_slot is 'Deal with one slot of a schedule, unless somebody has: enqueue its job, or note why not.';
+comment on function bugle.fire_slot is
+  'Deal with one slot of a schedule, once: enqueue its job, or record why not. Returns the job, or null.';
 
 create or replace function bugle.fire_due_slots(p_schedule bugle.schedules, p_now timestamptz) returns integer
 language plpgsql
@@ -295,10 +309,12 @@ begin
   return v_fired;
 end
 $$;
-comment on function bugle.fire_due_slots is 'Deal with the slots of one schedule that are due, by its rules for missed and overlapping ones. Returns how many jobs.';
+comment on function bugle.fire_due_slots is 'Deal with the slots of one schedule that are due, by its rules for missed '
+  'and overlapping ones. Returns how many jobs.';
 
--- One schedule's failure must not stop the others: it is noted, and the schedule goes on with its next slot.
-create or replace function bugle.fire_schedules(p_now timestamptz default now(), p_limit integer default 1000) returns integer
+-- The failure of one schedule must not stop the others: it is recorded, and the schedule goes on with its next slot.
+create or replace function bugle.fire_schedules(p_now timestamptz default now(), p_limit integer default 1000)
+returns integer
 language plpgsql
 as $$
 declare
@@ -325,8 +341,10 @@ begin
         set next_at = bugle.free_slot_after(v_schedule, p_now), last_error = bugle.bounded(v_error)
         where s.name = v_schedule.name;
       exception when others then
-        -- not even its next slot can be told: it rests until somebody changes or resumes it
-        update bugle.schedules s set next_at = null, last_error = bugle.bounded(v_error) where s.name = v_schedule.name;
+        -- not even its next slot is known: it rests until an operator changes or resumes it
+        update bugle.schedules s
+        set next_at = null, last_error = bugle.bounded(v_error)
+        where s.name = v_schedule.name;
       end;
     end;
   end loop;

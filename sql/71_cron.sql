@@ -288,9 +288,7 @@ $$;
 comment on function bugle.check_preview is 'Refuse a time zone or a moment from which no slot can be told.';
 
 create or replace function bugle.next_slot(p_cron text, p_timezone text, p_after timestamptz) returns timestamptz
-language plpgsql immutable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql immutable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_preview(p_timezone, p_after);
@@ -302,9 +300,7 @@ comment on function bugle.next_slot is 'The next moment that fits a cron express
 create or replace function bugle.schedule_preview(
   p_cron text, p_timezone text default 'UTC', p_count integer default 5, p_after timestamptz default now())
 returns setof timestamptz
-language plpgsql immutable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql immutable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_cron constant bugle.cron := bugle.parse_cron(p_cron);

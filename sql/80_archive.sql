@@ -8,9 +8,7 @@
 -- Leaves that were detached or dropped by hand are found by comparing bugle.history_days with the catalog.
 
 create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
-language plpgsql
-set lock_timeout = '100ms'
-set datestyle = 'iso'
+language plpgsql set lock_timeout = '100ms' set datestyle = 'iso'
 as $$
 declare
   v_parent constant text := 'jobs_' || p_kind;
@@ -58,9 +56,7 @@ comment on function bugle.add_day is
   'Create the leaf of a day of history. False if it exists, or a lock could not be had at once.';
 
 create or replace function bugle.missing_leaves() returns table (kind text, day date, leaf name, is_there boolean)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
   select d.kind, d.day, d.leaf, c.oid is not null
   from bugle.history_days d
@@ -78,8 +74,7 @@ comment on function bugle.missing_leaves is
 -- A table of today or later that was detached is attached again: jobs end there. Every other one is left to the
 -- operator who detached it, and must neither be emptied nor dropped by retention.
 create or replace function bugle.repair_day(p_kind text, p_day date, p_leaf name) returns text
-language plpgsql
-set lock_timeout = '100ms'
+language plpgsql set lock_timeout = '100ms'
 as $$
 begin
   if p_day >= (now() at time zone 'utc')::date and to_regclass(format('bugle.%I', p_leaf)) is not null then
@@ -111,8 +106,7 @@ comment on function bugle.kept_days is 'How many full days of history are kept b
 
 -- A leaf that also took jobs of a later day, which had no leaf of its own, stays.
 create or replace function bugle.retire_day(p_kind text, p_day date) returns boolean
-language plpgsql
-set lock_timeout = '100ms'
+language plpgsql set lock_timeout = '100ms'
 as $$
 declare
   v_leaf name;
@@ -144,8 +138,7 @@ comment on function bugle.retire_day is
   'Empty the leaf of a day that retention does not keep. False if a lock could not be had at once.';
 
 create or replace function bugle.drop_day(p_kind text, p_day date) returns boolean
-language plpgsql
-set lock_timeout = '20ms'
+language plpgsql set lock_timeout = '20ms'
 as $$
 declare
   v_leaf name;
@@ -227,9 +220,7 @@ comment on function bugle.prune is 'Delete expired idempotency keys and old rows
   'workers, workflows, changes and slots of schedules. Returns how many.';
 
 create or replace function bugle.upkeep() returns text
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_today constant date := (now() at time zone 'utc')::date;

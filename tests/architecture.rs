@@ -152,7 +152,6 @@ const WIDE: &[&str] = &[
     "sql/34_chains.sql",
     "sql/65_keep.sql",
     "sql/66_clock.sql",
-    "sql/70_schedule.sql",
     "sql/71_cron.sql",
     "sql/91_queue_stats.sql",
 ];
