@@ -34,7 +34,8 @@ fn main() {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Std's hasher may change with the toolchain; this must not, or two builds of one version would re-apply each other's SQL.
+/// Std's hasher may change with the toolchain; this must not, or two builds of one version would re-apply each other's
+/// SQL.
 fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

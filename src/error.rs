@@ -154,7 +154,8 @@ impl Error {
         match source.code() {
             Some(code) => {
                 let code = code.code();
-                // connection, resources, operator intervention, rollback (deadlock, serialization), lock, read-only standby
+                // connection, resources, operator intervention, rollback (deadlock, serialization), lock, read-only
+                // standby
                 ["08", "53", "57", "40"].contains(&&code[..2])
                     || code == "55P03"
                     || code == "25006"
@@ -170,8 +171,8 @@ impl Error {
         }
     }
 
-    /// Whether what was sent caused it: it can never be accepted as it is. Everything else is the engine's trouble, or an operator's:
-    /// a partition that was dropped by hand, a missing right, a trigger of somebody else.
+    /// Whether what was sent caused it: it can never be accepted as it is. Everything else is the engine's trouble, or
+    /// an operator's: a partition that was dropped by hand, a missing right, a trigger of somebody else.
     pub(crate) fn is_caused_by_data(&self) -> bool {
         match (self.sqlstate(), self.code()) {
             (None, _) => !self.is_transient(),
@@ -261,7 +262,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Waits between tries: doubling from `first` to `most`, each spread by a half so that a fleet does not come back at once.
+/// Waits between tries: doubling from `first` to `most`, each spread by a half so that a fleet does not come back at
+/// once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,

@@ -1,16 +1,18 @@
 //! Bugle: a Postgres-native job runner.
 //!
-//! A job is a row of the table `bugle.jobs`, inserted by whoever wants something done, in the transaction that needs it. Workers claim
-//! such rows, carry them out and record how they ended. The rules are SQL functions in the database; this library is what a worker
-//! needs besides, and a client for those who enqueue from Rust. The `bugle` program is made of it, and so can yours be.
+//! A job is a row of the table `bugle.jobs`, inserted by whoever wants something done, in the transaction that needs
+//! it. Workers claim such rows, carry them out and record how they ended. The rules are SQL functions in the database;
+//! this library is what a worker needs besides, and a client for those who enqueue from Rust. The `bugle` program is
+//! made of it, and so can yours be.
 //!
-//! This page is a tour, from the first worker to the last screw. The tests compile every example, and run all but the first. What the database does is told in `docs/`:
-//! columns, retries, limits, operations.
+//! This page is a tour, from the first worker to the last screw. The tests compile every example, and run all but the
+//! first. What the database does is told in `docs/`: columns, retries, limits, operations.
 //!
 //! # A worker
 //!
-//! A [`Registry`] has an executor for each command: an async closure that gets the job's [`Context`] and its payload, as any type that can
-//! be deserialised. [`worker_main`] makes a program of it, with the flags, the file, the signals and the logs of `bugle worker`.
+//! A [`Registry`] has an executor for each command: an async closure that gets the job's [`Context`] and its payload,
+//! as any type that can be deserialised. [`worker_main`] makes a program of it, with the flags, the file, the signals
+//! and the logs of `bugle worker`.
 //!
 //! ```no_run
 //! use bugle::{Context, Failure, Registry};
@@ -31,13 +33,14 @@
 //! }
 //! ```
 //!
-//! What is returned becomes the job's result; an error is a [`Failure`], and the job is tried again by its retry policy. Any error becomes one
-//! with `?`. For all other ends (not now, wait for an answer, nothing to do any more) there is [`Outcome`].
+//! What is returned becomes the job's result; an error is a [`Failure`], and the job is tried again by its retry
+//! policy. Any error becomes one with `?`. For all other ends (not now, wait for an answer, nothing to do any more)
+//! there is [`Outcome`].
 //!
 //! # Enqueue
 //!
-//! [`NewJob`] says what an `INSERT` would say. On a connection that has a transaction open it is part of that: the order and the job are
-//! committed together, or neither is.
+//! [`NewJob`] says what an `INSERT` would say. On a connection that has a transaction open it is part of that: the
+//! order and the job are committed together, or neither is.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -66,8 +69,8 @@
 //!
 //! # A worker inside a larger program, and the result
 //!
-//! [`Worker::run`] serves until its [`Shutdown`] says so. [`Bugle`] is a client with connections of its own, which can wait for what comes
-//! of a job; any number of callers share one connection that listens.
+//! [`Worker::run`] serves until its [`Shutdown`] says so. [`Bugle`] is a client with connections of its own, which can
+//! wait for what comes of a job; any number of callers share one connection that listens.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -93,13 +96,14 @@
 //! # });
 //! ```
 //!
-//! [`Shutdown::on_signals`] asks at SIGTERM and SIGINT; the first request lets running jobs finish, the second does not wait.
+//! [`Shutdown::on_signals`] asks at SIGTERM and SIGINT; the first request lets running jobs finish, the second does not
+//! wait.
 //!
 //! # Once and for all
 //!
-//! A job can be run more than once: its worker may die after the work and before the word about it. What an executor writes to the same
-//! database can be committed together with the job's end, and then happens once. If the job was given to somebody else meanwhile,
-//! [`Context::complete_in`] is an error, and all of it is rolled back.
+//! A job can be run more than once: its worker may die after the work and before the word about it. What an executor
+//! writes to the same database can be committed together with the job's end, and then happens once. If the job was
+//! given to somebody else meanwhile, [`Context::complete_in`] is an error, and all of it is rolled back.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -133,8 +137,9 @@
 //!
 //! # Jobs that belong together
 //!
-//! A chain is one job of several steps, carried out in order in one worker and stored step by step: [`NewJob::steps`]. A [`Workflow`] is several jobs, some of
-//! which start when others are done. A running job can spawn children, and go on when they have ended: [`Context::spawn`].
+//! A chain is one job of several steps, carried out in order in one worker and stored step by step: [`NewJob::steps`].
+//! A [`Workflow`] is several jobs, some of which start when others are done. A running job can spawn children, and go
+//! on when they have ended: [`Context::spawn`].
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -157,8 +162,8 @@
 //!
 //! # Around executors
 //!
-//! A [`Stage`] is code around executors, by a pattern of their names: it sees the payload before and the outcome after, and may change both. [`stage`] has
-//! some to take.
+//! A [`Stage`] is code around executors, by a pattern of their names: it sees the payload before and the outcome after,
+//! and may change both. [`stage`] has some to take.
 //!
 //! ```
 //! use bugle::{Context, Execution, Next, Outcome, Registry, Stage};
@@ -188,7 +193,8 @@
 //!
 //! # Looking and intervening
 //!
-//! All that people see and do is SQL; [`read`] and [`operate`] are the same as functions, over any client of `tokio_postgres`.
+//! All that people see and do is SQL; [`read`] and [`operate`] are the same as functions, over any client of
+//! `tokio_postgres`.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -208,8 +214,8 @@
 //!
 //! # Errors
 //!
-//! There is one [`Error`], with questions instead of variants: [`Error::is_refused`] (the schema says no, and [`Error::code`] why),
-//! [`Error::is_fenced`] (the job is somebody else's now), [`Error::is_transient`] (try again).
+//! There is one [`Error`], with questions instead of variants: [`Error::is_refused`] (the schema says no, and
+//! [`Error::code`] why), [`Error::is_fenced`] (the job is somebody else's now), [`Error::is_transient`] (try again).
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -224,12 +230,13 @@
 //!
 //! # The schema
 //!
-//! [`schema::migrate`] brings a database up to date, as `bugle migrate` does; [`private_postgres`] starts a server that is gone
-//! afterwards, for your own tests.
+//! [`schema::migrate`] brings a database up to date, as `bugle migrate` does; [`private_postgres`] starts a server that
+//! is gone afterwards, for your own tests.
 //!
 //! # Features
 //!
-//! - `otlp`, off by default: a worker exports a span for each attempt, by OTLP over HTTP, as the `OTEL_*` variables say.
+//! - `otlp`, off by default: a worker exports a span for each attempt, by OTLP over HTTP, as the `OTEL_*` variables
+//!   say.
 #![forbid(unsafe_code)]
 
 /// The pages with Rust: it is compiled with the tests.

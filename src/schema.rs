@@ -86,7 +86,8 @@ pub async fn missing_roles(target: impl Into<Target>) -> Result<Vec<String>> {
     let client = target.into().client(NAME).await?;
     let rows = client
         .ask(
-            "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
+            "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) \
+             n (name) \
              where not exists (select from pg_roles r where r.rolname = n.name)",
             &[],
         )
@@ -94,8 +95,8 @@ pub async fn missing_roles(target: impl Into<Target>) -> Result<Vec<String>> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// What a worker asks before it serves: is there a schema that speaks its protocol? An older worker runs on a newer schema
-/// as long as that is so.
+/// What a worker asks before it serves: is there a schema that speaks its protocol? An older worker runs on a newer
+/// schema as long as that is so.
 ///
 /// # Errors
 /// With what to run, if not.
@@ -176,7 +177,8 @@ impl From<tokio_postgres::Error> for Stopped {
 }
 
 impl Stopped {
-    /// Where two sessions create the schema at once, one of them fails because it is there already, or has heard of only a part.
+    /// Where two sessions create the schema at once, one of them fails because it is there already, or has heard of
+    /// only a part.
     fn by_a_race(error: Error) -> Stopped {
         const RACE: [&str; 5] = ["23505", "42P06", "42P07", "3F000", "42P01"];
         let is_race = error.sqlstate().is_some_and(|code| RACE.contains(&code));
@@ -283,7 +285,8 @@ async fn upkeep(client: &Client) -> Result<Option<String>> {
 
 fn note_migration(migration: &Migration) -> String {
     format!(
-        "insert into {HISTORY} values ({}, '{}', to_char(now() at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US000\"Z\"'), '{}');\n",
+        "insert into {HISTORY} values ({}, '{}', to_char(now() at time zone 'utc', \
+         'YYYY-MM-DD\"T\"HH24:MI:SS.US000\"Z\"'), '{}');\n",
         migration.version(),
         migration.name(),
         migration.checksum()
@@ -296,10 +299,12 @@ fn note_version() -> String {
     let last = last.unwrap_or_default();
     format!(
         "insert into bugle.schema_version (revision, checksum) values ({REVISION}, '{CHECKSUM}') \
-         on conflict (only_row) do update set revision = excluded.revision, checksum = excluded.checksum, migrated_at = now();\n\
+         on conflict (only_row) do update set revision = excluded.revision, checksum = excluded.checksum, \
+         migrated_at = now();\n\
          create or replace function bugle.installed() returns table (revision integer, migration integer) \
          language sql immutable parallel safe as 'values ({REVISION}, {last})';\n\
-         comment on function bugle.installed is 'Revision and last migration of this schema, also in a dump without rows.';\n\
+         comment on function bugle.installed is 'Revision and last migration of this schema, also in a dump without \
+         rows.';\n\
          revoke execute on function bugle.installed from public;"
     )
 }
@@ -329,7 +334,10 @@ async fn refuse_encoding(client: &Client) -> Result<()> {
     Err(Error::new(format!(
         "the database {database:?} has the encoding {encoding}, and Bugle needs UTF8"
     ))
-    .hint("The encoding of a database cannot be changed. Make another: create database … encoding 'UTF8' template template0;"))
+    .hint(
+        "The encoding of a database cannot be changed. Make another: create database … encoding 'UTF8' template \
+        template0;",
+    ))
 }
 
 fn too_old() -> Error {

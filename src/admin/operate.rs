@@ -112,7 +112,8 @@ pub async fn apply(
         .collect())
 }
 
-/// Overrule what became of a step, given by its position or its name: `done`, with what it put out, `skipped` or `pending`.
+/// Overrule what became of a step, given by its position or its name: `done`, with what it put out, `skipped` or
+/// `pending`.
 ///
 /// # Errors
 /// If there is no such job or step, or the job runs or is completed.

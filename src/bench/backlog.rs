@@ -16,9 +16,10 @@ use crate::worker::Identity;
 
 /// What a claim and an enqueue cost while many jobs wait
 ///
-/// One database for each size of the backlog. Turn by turn in each: one call of bugle.claim for 100 jobs, from the front, as
-/// a worker sends it, then, not timed, these are completed and as many enqueued anew; and ten one-row INSERTs. Both commit
-/// without waiting for the disk, so that what is measured is the work. From sending a call to its answer.
+/// One database for each size of the backlog. Turn by turn in each: one call of bugle.claim for 100 jobs, from the
+/// front, as a worker sends it, then, not timed, these are completed and as many enqueued anew; and ten one-row
+/// INSERTs. Both commit without waiting for the disk, so that what is measured is the work. From sending a call to its
+/// answer.
 ///
 /// The floor of each size is the smallest one: how many times as long.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -154,7 +155,8 @@ impl Queue {
     }
 
     async fn account_for(&self) -> Result<()> {
-        let count = "select count(*) filter (where state = 'ready'), count(*) filter (where state = 'completed') from bugle.jobs";
+        let count = "select count(*) filter (where state = 'ready'), count(*) filter (where state = 'completed') from \
+            bugle.jobs";
         let row = self.client.query_one(count, &[]).await?;
         let (ready, completed): (i64, i64) = (row.get(0), row.get(1));
         ensure!(

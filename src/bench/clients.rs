@@ -71,8 +71,8 @@ pub async fn sleep_until(moment: i64) {
     }
 }
 
-/// Insert jobs that carry the time at fixed moments, whatever became of those before: job i at start + i / rate. Each client
-/// takes its turn. Returns how many.
+/// Insert jobs that carry the time at fixed moments, whatever became of those before: job i at start + i / rate. Each
+/// client takes its turn. Returns how many.
 pub async fn enqueue_at(config: &Target, clients: usize, rate: f64, seconds: f64) -> Result<u64> {
     let jobs = (rate * seconds).round() as usize;
     let mut ready = Vec::new();

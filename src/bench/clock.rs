@@ -1,4 +1,5 @@
-//! One clock for all processes of a benchmark: the monotonic clock of the machine. An `Instant` cannot be told to another.
+//! One clock for all processes of a benchmark: the monotonic clock of the machine. An `Instant` cannot be told to
+//! another.
 
 use rustix::time::{ClockId, clock_gettime};
 

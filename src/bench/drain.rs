@@ -14,11 +14,12 @@ use crate::worker::lane::largest_claim;
 /// All jobs are enqueued first, then the workers are started. The clock runs from the start of the first executor until
 /// SQL shows nothing unfinished: every completion is committed, and on disk. Starting the processes is not counted.
 ///
-/// Beside it, turn by turn, the floor: a bare table of two columns, claimed and deleted in batches of the same size over as
-/// many connections, by nobody who runs anything in between. Claims and deletes go side by side, as a worker's do, or one
-/// after the other.
+/// Beside it, turn by turn, the floor: a bare table of two columns, claimed and deleted in batches of the same size
+/// over as many connections, by nobody who runs anything in between. Claims and deletes go side by side, as a worker's
+/// do, or one after the other.
 ///
-/// Every job is accounted for: as many executions as jobs, and as many completed rows in the history (none with --keep-none).
+/// Every job is accounted for: as many executions as jobs, and as many completed rows in the history (none with
+/// --keep-none).
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// The backlog [default: 200000]

@@ -15,12 +15,10 @@ use super::{Bench, Line};
 
 /// How much enqueueing costs those who enqueue
 ///
-/// Clients commit one INSERT after another, each on a connection of its own; commits per second, from the first statement to
-/// the last answer. Turn by turn:
-///   keeping up       one worker process runs the jobs as they come
-///   nobody drains    there is no worker, so nobody sleeps either
-///   no trigger       the same table, indexes and checks without triggers; nobody drains. The floor of the others.
-///   always rings     as "keeping up", but with a trigger that NOTIFYs for every job
+/// Clients commit one INSERT after another, each on a connection of its own; commits per second, from the first
+/// statement to the last answer. Turn by turn: keeping up one worker process runs the jobs as they come nobody drains
+/// there is no worker, so nobody sleeps either no trigger the same table, indexes and checks without triggers; nobody
+/// drains. The floor of the others. always rings as "keeping up", but with a trigger that NOTIFYs for every job
 ///
 /// Bulk: one INSERT … SELECT and one COPY of all rows, into the table as it is and into the one without triggers (the
 /// floor), turn by turn. From the first byte to the commit.

@@ -16,14 +16,12 @@ use crate::db::connect::{Notifications, Session};
 
 /// The least Postgres can do: the same shapes on a bare table of two columns
 ///
-/// Bulk insert: one INSERT … SELECT of all rows.
-/// Claim and delete: one pair of connections; the first marks the next rows taken (FOR UPDATE SKIP LOCKED, from where it
-/// left off, without waiting for the disk), the second deletes them (waiting for the disk), side by side; or one after the
-/// other. From the first claim to the last committed delete.
-/// One-row commits: clients insert one row each transaction.
-/// NOTIFY round trip: from before `select pg_notify` on one connection until another has received it.
-/// NOTIFY and claim: the same, and then one row is marked taken by the listener. Also with a row inserted by the notifying
-/// transaction, which then waits for the disk.
+/// Bulk insert: one INSERT … SELECT of all rows. Claim and delete: one pair of connections; the first marks the next
+/// rows taken (FOR UPDATE SKIP LOCKED, from where it left off, without waiting for the disk), the second deletes them
+/// (waiting for the disk), side by side; or one after the other. From the first claim to the last committed delete.
+/// One-row commits: clients insert one row each transaction. NOTIFY round trip: from before `select pg_notify` on one
+/// connection until another has received it. NOTIFY and claim: the same, and then one row is marked taken by the
+/// listener. Also with a row inserted by the notifying transaction, which then waits for the disk.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Rows for bulk insert, claim and delete [default: 200000]
@@ -273,7 +271,10 @@ impl BareBell {
             .await?;
         let notify = sender.prepare("select pg_notify('bare_bell', '')").await?;
         let insert = sender
-            .prepare("with i as (insert into public.bare_bell default values returning id) select pg_notify('bare_bell', '') from i")
+            .prepare(
+                "with i as (insert into public.bare_bell default values returning id) select \
+                pg_notify('bare_bell', '') from i",
+            )
             .await?;
         let (listener, heard) = Session::open(&database.config, "bugle bench").await?;
         let client = listener.client();

@@ -13,10 +13,10 @@ use super::{Bench, Line};
 
 /// What workers cost that have nothing to do
 ///
-/// Workers are started on an empty queue and left alone, first until they have settled, then for as long as is measured.
-/// Statements are the whole database's as pg_stat_statements counts them, or, where that is not loaded, its transactions as
-/// pg_stat_database does. Memory is what is resident at the end, of each process. Wake-ups are voluntary context switches of
-/// all threads of a process.
+/// Workers are started on an empty queue and left alone, first until they have settled, then for as long as is
+/// measured. Statements are the whole database's as pg_stat_statements counts them, or, where that is not loaded, its
+/// transactions as pg_stat_database does. Memory is what is resident at the end, of each process. Wake-ups are
+/// voluntary context switches of all threads of a process.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Worker processes; several numbers for several measurements [default: 1,50]
@@ -108,7 +108,8 @@ async fn statements(client: &Client, by_statement: bool) -> Result<f64> {
         "select sum(s.calls)::double precision from pg_stat_statements s
          join pg_database d on d.oid = s.dbid where d.datname = current_database()"
     } else {
-        "select (xact_commit + xact_rollback)::double precision from pg_stat_database where datname = current_database()"
+        "select (xact_commit + xact_rollback)::double precision from pg_stat_database where datname = \
+         current_database()"
     };
     Ok(client.query_one(count, &[]).await?.get(0))
 }

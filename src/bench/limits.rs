@@ -10,10 +10,10 @@ use super::{Bench, Line};
 
 /// What limits, order keys and fair keys cost a queue that uses them
 ///
-/// The same backlog of no-op jobs is worked off again and again, turn by turn: without any limit, and with one kind of limit
-/// or key at a time. Limits are as wide as the slots, so that what is measured is the counting, not the waiting. Keys are dealt
-/// out in turn (job i has key i modulo keys), or in blocks (all jobs of one key lie together, the worst case for whoever must
-/// find the first of each).
+/// The same backlog of no-op jobs is worked off again and again, turn by turn: without any limit, and with one kind of
+/// limit or key at a time. Limits are as wide as the slots, so that what is measured is the counting, not the waiting.
+/// Keys are dealt out in turn (job i has key i modulo keys), or in blocks (all jobs of one key lie together, the worst
+/// case for whoever must find the first of each).
 ///
 /// The ratio is to the queue without limits, of the same round.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -1,7 +1,7 @@
 //! `bugle bench`: how fast it is on this machine, next to the least that Postgres itself can do for the same.
 //!
-//! Everything is real: a Postgres that waits for its disk, worker processes, jobs that are accounted for one by one. What
-//! is compared is measured in the same run, turn by turn, because a machine is never the same for long.
+//! Everything is real: a Postgres that waits for its disk, worker processes, jobs that are accounted for one by one.
+//! What is compared is measured in the same run, turn by turn, because a machine is never the same for long.
 
 pub mod backlog;
 mod clients;

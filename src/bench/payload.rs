@@ -9,8 +9,8 @@ use super::{Bench, Line};
 
 /// How fast jobs are worked off that carry more or less data
 ///
-/// As "bugle bench drain", once for each size, with one worker process and history kept. Payloads are JSON text that does not
-/// compress. Fewer jobs where they are large; at least as many as there are slots.
+/// As "bugle bench drain", once for each size, with one worker process and history kept. Payloads are JSON text that
+/// does not compress. Fewer jobs where they are large; at least as many as there are slots.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Sizes in bytes [default: 100,1000,10000,100000]

@@ -1,8 +1,8 @@
 //! `bugle bench peer`: Bugle as one of several job runners in a harness that drives them all by the same words.
 //!
 //! The words are those of its command line, the answers are lines on stdout; times are nanoseconds of the machine's
-//! monotonic clock, which is one for all languages. The database's URL stands in `PGURL`; with `KEEP_NONE`, `setup` has no
-//! completed jobs kept, as some of the others do.
+//! monotonic clock, which is one for all languages. The database's URL stands in `PGURL`; with `KEEP_NONE`, `setup` has
+//! no completed jobs kept, as some of the others do.
 
 use std::io::Write;
 use std::process::ExitCode;

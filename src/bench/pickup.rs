@@ -16,12 +16,13 @@ use super::{Bench, Line};
 
 /// How soon an idle worker starts a new job
 ///
-/// Workers sleep. Another process inserts one job every 20 ms, each in a transaction of its own. The first clock starts just
-/// before the INSERT is sent, the second when the client has the answer that it is committed; both stop at the executor's
-/// first line. The second can be negative: the worker is told before the client is.
+/// Workers sleep. Another process inserts one job every 20 ms, each in a transaction of its own. The first clock starts
+/// just before the INSERT is sent, the second when the client has the answer that it is committed; both stop at the
+/// executor's first line. The second can be negative: the worker is told before the client is.
 ///
-/// Beside it, turn by turn, the floor. For the first clock: insert a row and NOTIFY in one transaction, hear it on another
-/// connection, mark one row taken there. For the second: the same without the row, so that nothing waits for the disk.
+/// Beside it, turn by turn, the floor. For the first clock: insert a row and NOTIFY in one transaction, hear it on
+/// another connection, mark one row taken there. For the second: the same without the row, so that nothing waits for
+/// the disk.
 ///
 /// Claim calls are counted by the server (track_functions), without the first look of each worker.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -165,7 +166,9 @@ fn histogram(nanoseconds: impl Iterator<Item = i64>) -> Vec<u64> {
 async fn claim_calls(client: &Client) -> Result<i64> {
     let others = "select exists (
         select from pg_stat_activity a
-        where a.datname = current_database() and a.backend_type = 'client backend' and a.application_name <> 'bugle bench')";
+        where a.datname = current_database()
+          and a.backend_type = 'client backend'
+          and a.application_name <> 'bugle bench')";
     let deadline = Instant::now() + Duration::from_secs(60);
     while client.query_one(others, &[]).await?.get::<_, bool>(0) {
         ensure!(
@@ -174,6 +177,7 @@ async fn claim_calls(client: &Client) -> Result<i64> {
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let calls = "select coalesce(sum(f.calls), 0)::bigint from pg_stat_user_functions f where f.schemaname = 'bugle' and f.funcname = 'claim'";
+    let calls = "select coalesce(sum(f.calls), 0)::bigint from pg_stat_user_functions f where f.schemaname = 'bugle' \
+        and f.funcname = 'claim'";
     Ok(client.query_one(calls, &[]).await?.get(0))
 }

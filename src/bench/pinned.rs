@@ -13,10 +13,10 @@ use super::{Bench, Line};
 
 /// The same work while an old snapshot is held open
 ///
-/// A repeatable read transaction is held open in the database from before the first job to the end, so that nothing dead can
-/// be vacuumed away: what makes a queue in Postgres slower and slower. Meanwhile jobs go through in chunks: each is inserted
-/// in one statement, then its clock runs from that commit until SQL shows none of it unfinished. First and last tenth are
-/// compared. Before and after, pickup is measured as in "bugle bench pickup", from the INSERT call.
+/// A repeatable read transaction is held open in the database from before the first job to the end, so that nothing
+/// dead can be vacuumed away: what makes a queue in Postgres slower and slower. Meanwhile jobs go through in chunks:
+/// each is inserted in one statement, then its clock runs from that commit until SQL shows none of it unfinished. First
+/// and last tenth are compared. Before and after, pickup is measured as in "bugle bench pickup", from the INSERT call.
 ///
 /// Beside it, chunk by chunk, another database without the snapshot.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -107,7 +107,8 @@ impl Report {
         self.lines.push(line);
     }
 
-    /// Print the table of what was added since the last time, under a heading; before the first, what it was measured on.
+    /// Print the table of what was added since the last time, under a heading; before the first, what it was measured
+    /// on.
     pub fn finish(&mut self, heading: &str, machine: &str) {
         self.progress("");
         let lines = std::mem::take(&mut self.lines);

@@ -10,7 +10,8 @@ use crate::db::connect::Target;
 use crate::private_postgres::{Options, PrivatePostgres};
 use crate::schema;
 
-/// What differs from the defaults of Postgres. fsync, full_page_writes and synchronous_commit are on, as they are there.
+/// What differs from the defaults of Postgres. fsync, full_page_writes and synchronous_commit are on, as they are
+/// there.
 const SETTINGS: [(&str, &str); 3] = [
     ("shared_buffers", "512MB"),
     ("max_wal_size", "4GB"),
@@ -54,8 +55,10 @@ impl Server {
         let client = open(&self.config).await?;
         let row = client
             .query_one(
-                "select current_setting('server_version'), string_agg(s.name || ' ' || current_setting(s.name), ', ' order by s.name)
-                 from pg_settings s where s.name in ('fsync', 'synchronous_commit', 'shared_buffers', 'max_wal_size', 'full_page_writes')",
+                "select current_setting('server_version'), \
+                   string_agg(s.name || ' ' || current_setting(s.name), ', ' order by s.name) \
+                 from pg_settings s \
+                 where s.name in ('fsync', 'synchronous_commit', 'shared_buffers', 'max_wal_size', 'full_page_writes')",
                 &[],
             )
             .await?;
@@ -140,7 +143,8 @@ pub fn load() -> Option<f64> {
         .ok()
 }
 
-/// Fill the queue: so many no-op jobs in one statement, then statistics and a checkpoint, so that neither comes in between.
+/// Fill the queue: so many no-op jobs in one statement, then statistics and a checkpoint, so that neither comes in
+/// between.
 pub async fn fill(client: &Client, jobs: u64) -> Result<()> {
     client
         .execute(

@@ -13,12 +13,12 @@ use super::{Bench, Line};
 
 /// A given rate for a given time, enqueueing and execution side by side
 ///
-/// Jobs fall due at fixed moments and are inserted one by one over several connections, whatever became of the ones before.
-/// The clock of each starts just before its INSERT is sent and stops at its executor's first line. One line for each window
-/// of time, by when a job was enqueued, and one for all.
+/// Jobs fall due at fixed moments and are inserted one by one over several connections, whatever became of the ones
+/// before. The clock of each starts just before its INSERT is sent and stops at its executor's first line. One line for
+/// each window of time, by when a job was enqueued, and one for all.
 ///
-/// Dead tuples are those of the live table, as the server estimates them at the end of each window. WAL and commits are the
-/// whole server's and the whole database's from the first job to the last completion, divided by the jobs.
+/// Dead tuples are those of the live table, as the server estimates them at the end of each window. WAL and commits are
+/// the whole server's and the whole database's from the first job to the last completion, divided by the jobs.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Jobs per second [default: 1000]

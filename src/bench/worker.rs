@@ -94,7 +94,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         tokio::select! {
             drained = &mut worker => break drained??,
             // no tick while nothing happens: an idle worker shall be seen as it is
-            () = async { seen.news.notified().await; tokio::time::sleep(REPORT_EVERY).await } => said = seen.report(said)?,
+            () = async { seen.news.notified().await; tokio::time::sleep(REPORT_EVERY).await } => {
+                said = seen.report(said)?;
+            }
         }
     };
     seen.report(said)?;

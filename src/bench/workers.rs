@@ -139,7 +139,8 @@ impl Workers {
         let client = database.connect().await?;
         let names: Vec<String> = (0..self.children.len()).map(|number| serving.name(number)).collect();
         let ready = format!(
-            "select (select count(*) from bugle.registrations r where r.stopped_at is null and r.name = any ($1)) = cardinality($1) and {and}"
+            "select (select count(*) from bugle.registrations r where r.stopped_at is null and r.name = any ($1)) = \
+             cardinality($1) and {and}"
         );
         let deadline = Instant::now() + Duration::from_secs(60);
         while !client.query_one(&ready, &[&names]).await?.get::<_, bool>(0) {

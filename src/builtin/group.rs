@@ -60,8 +60,8 @@ impl Group {
         status
     }
 
-    /// Ask the group and what has left it to end, and kill all of it if the program has not ended within `grace`. Nothing is
-    /// left when this returns.
+    /// Ask the group and what has left it to end, and kill all of it if the program has not ended within `grace`.
+    /// Nothing is left when this returns.
     pub async fn stop(&mut self, grace: Duration) -> io::Result<ExitStatus> {
         let strays = match self.id {
             Some(id) => self.run.strays(id.as_raw_nonzero().get()).await,

@@ -1,7 +1,7 @@
 //! A process that ends all programs when this one is gone, even if it was killed. See guardian.sh.
 //!
-//! It is a shell script, because that can be started from any program that has a worker in it: running the program itself
-//! once more would run its `main` once more.
+//! It is a shell script, because that can be started from any program that has a worker in it: running the program
+//! itself once more would run its `main` once more.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -13,7 +13,8 @@ use crate::execute::leftovers::{MARK, this_process};
 
 const SCRIPT: &str = include_str!("guardian.sh");
 
-/// A program is about to start. From now on it ends with this process: it is found by its mark until [`begun`] has told its group.
+/// A program is about to start. From now on it ends with this process: it is found by its mark until [`begun`] has told
+/// its group.
 pub fn ready() {
     WATCH.lock().unwrap().told("ready\n");
 }
@@ -60,7 +61,8 @@ impl Watch {
             && !self.complained
         {
             self.complained = true;
-            tracing::warn!(event = "guardian", %error, "programs would outlive this worker if it were killed: /bin/sh cannot be run");
+            tracing::warn!(event = "guardian", %error, "programs would outlive this worker if it were killed: /bin/sh \
+                cannot be run");
         }
     }
 

@@ -28,8 +28,8 @@ const MOST_RESULT: usize = 1024 * 1024;
 /// Add an executor for each of these commands.
 ///
 /// # Errors
-/// If a command has an executor already, a variable it refers to is not set, or an address, a method or a header is none.
-/// The error names the command.
+/// If a command has an executor already, a variable it refers to is not set, or an address, a method or a header is
+/// none. The error names the command.
 ///
 /// ```
 /// use bugle::Registry;
@@ -66,8 +66,8 @@ fn executor(config: &CommandConfig, clients: &mut http::Clients) -> Result<Arc<d
 
 /// What a program or a server answered, as a result. Nothing, and null, are no result.
 ///
-/// Postgres cannot keep all that JSON allows: no NUL in a text, no half of a surrogate pair, no nesting without end. The
-/// last two are already refused by the parser.
+/// Postgres cannot keep all that JSON allows: no NUL in a text, no half of a surrogate pair, no nesting without end.
+/// The last two are already refused by the parser.
 fn result_from(text: &[u8]) -> Result<Option<Box<RawValue>>, Error> {
     let text = text.trim_ascii();
     if text.is_empty() {

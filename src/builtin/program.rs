@@ -1,5 +1,5 @@
-//! A command carried out by a program: the payload on its stdin, the result on its stdout, the reason of a failure on its
-//! stderr, and the verdict in its exit code.
+//! A command carried out by a program: the payload on its stdin, the result on its stdout, the reason of a failure on
+//! its stderr, and the verdict in its exit code.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};

@@ -41,8 +41,8 @@ impl Sql {
 }
 
 impl Executor for Sql {
-    /// The work goes on in a task of its own: when this future is dropped, at its time limit, the statement still has to be
-    /// cancelled on the server, or it would run on and keep its connection.
+    /// The work goes on in a task of its own: when this future is dropped, at its time limit, the statement still has
+    /// to be cancelled on the server, or it would run on and keep its connection.
     fn execute(&self, context: Context) -> Execution {
         let statement = self.statement.clone();
         let stop = context.cancellation().child_token();

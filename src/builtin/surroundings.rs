@@ -1,5 +1,5 @@
-//! What a program finds in its environment: as little as it needs. The worker's own variables hold passwords and tokens, so they
-//! are passed on only if the worker's file says so.
+//! What a program finds in its environment: as little as it needs. The worker's own variables hold passwords and
+//! tokens, so they are passed on only if the worker's file says so.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -45,8 +45,8 @@ fn is_credential(name: &OsStr, withheld: &[String]) -> bool {
         || withheld.iter().any(|known| *known == name)
 }
 
-/// The file of a program, found in the `PATH` that the program is given. Without a slash in its name the standard library would
-/// have to copy this process to look for it, which takes several times as long.
+/// The file of a program, found in the `PATH` that the program is given. Without a slash in its name the standard
+/// library would have to copy this process to look for it, which takes several times as long.
 pub fn find(program: &str, variables: &[(OsString, OsString)]) -> io::Result<PathBuf> {
     if program.contains('/') {
         return Ok(program.into());

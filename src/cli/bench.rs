@@ -11,9 +11,10 @@ use crate::bench::{
 
 /// Measure how fast Bugle is on this machine, next to the least Postgres itself can do
 ///
-/// Runs on a private Postgres that waits for its disk as one in production does, and is gone afterwards; with --database-url
-/// in databases of its own on that server, which are dropped afterwards. Workers are processes of their own. What is compared
-/// is measured in the same run, turn by turn: trust the ratios more than the figures. Exit code 1 if a job is not accounted for.
+/// Runs on a private Postgres that waits for its disk as one in production does, and is gone afterwards; with
+/// --database-url in databases of its own on that server, which are dropped afterwards. Workers are processes of their
+/// own. What is compared is measured in the same run, turn by turn: trust the ratios more than the figures. Exit code 1
+/// if a job is not accounted for.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]

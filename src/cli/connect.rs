@@ -32,7 +32,8 @@ impl Connect {
             (None, Some(url)) => Ok(parse_given_by("DATABASE_URL", &url)?),
             (None, None) if is_named_by(&environment) => Ok(parse("")?),
             (None, None) => bail!(
-                "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL or PGHOST; \
+                "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL \
+                 or PGHOST; \
                  or run \"bugle dev\" for a database of your own"
             ),
         }

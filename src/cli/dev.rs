@@ -95,7 +95,8 @@ impl DevDatabase {
         for name in ["BUGLE_DATABASE_URL", "DATABASE_URL"] {
             if environment(name).is_some_and(|url| !url.is_empty()) {
                 eprintln!(
-                    "{name} is set and not used: this is a private server. To use that database: --database-url env:{name}"
+                    "{name} is set and not used: this is a private server. To use that database: --database-url \
+                     env:{name}"
                 );
             }
         }

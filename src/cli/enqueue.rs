@@ -117,9 +117,9 @@ pub struct Arguments {
     json: bool,
 
     /// Enqueue many, all or none: one JSON object a line, with the columns of bugle.jobs; - for standard input
-    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "wait", "print_sql", "queue", "priority", "run_at",
-        "delay", "deadline", "timeout", "max_attempts", "retry_policy", "headers", "unique_key", "on_conflict",
-        "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "wait", "print_sql", "queue", "priority",
+        "run_at", "delay", "deadline", "timeout", "max_attempts", "retry_policy", "headers", "unique_key",
+        "on_conflict", "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
     jsonl: Option<String>,
 
     /// Wait until it has ended, and print its result. Exit code 1 if it did not complete

@@ -43,7 +43,8 @@ impl Jobs {
             (false, true) => return Ok(self.ids.clone()),
             (false, false) => bail!("ids or filters, not both\nhint: ids alone say which jobs"),
             (true, true) => bail!(
-                "which jobs?\nhint: give their ids, or at least one of --queue, --command, --state, --since, --error-like"
+                "which jobs?\nhint: give their ids, or at least one of --queue, --command, --state, --since, \
+                 --error-like"
             ),
             (true, false) => {}
         }

@@ -74,12 +74,13 @@ pub(crate) const COLUMNS: [&str; 19] = [
 pub(crate) async fn insert_many(client: &impl GenericClient, jobs: &[&Value]) -> Result<Vec<JobId>> {
     let rows = client
         .ask(
-            "insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, \
-               headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, \
-               on_failure) \
+            "insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, \
+               retry_policy, headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, \
+               steps, on_success, on_failure) \
              select r.command, coalesce(r.payload, '{}'), coalesce(r.queue, 'default'), coalesce(r.priority, 0), \
-               coalesce(r.run_at, now()), r.deadline, r.timeout, r.max_attempts, r.retry_policy, r.headers, r.unique_key, \
-               r.idempotency_key, r.idempotency_ttl, r.order_key, r.limit_key, r.fair_key, r.steps, r.on_success, r.on_failure \
+               coalesce(r.run_at, now()), r.deadline, r.timeout, r.max_attempts, r.retry_policy, r.headers, \
+               r.unique_key, r.idempotency_key, r.idempotency_ttl, r.order_key, r.limit_key, r.fair_key, r.steps, \
+               r.on_success, r.on_failure \
              from rows from (jsonb_to_recordset($1) as (command text, payload jsonb, queue text, priority integer, \
                run_at timestamptz, deadline timestamptz, timeout interval, max_attempts integer, retry_policy text, \
                headers jsonb, unique_key text, idempotency_key text, idempotency_ttl interval, order_key text, \
@@ -93,7 +94,8 @@ pub(crate) async fn insert_many(client: &impl GenericClient, jobs: &[&Value]) ->
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// What becomes of a live job that has the [unique key](NewJob::unique_key) of a new one. A running job is always left alone.
+/// What becomes of a live job that has the [unique key](NewJob::unique_key) of a new one. A running job is always left
+/// alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
     /// It stays as it is.
@@ -234,8 +236,8 @@ impl NewJob {
         self
     }
 
-    /// One job of the command has this key until it expires, even if that job has ended: if there is one, it is the answer.
-    /// The id of the message or the request that causes the job is a good one.
+    /// One job of the command has this key until it expires, even if that job has ended: if there is one, it is the
+    /// answer. The id of the message or the request that causes the job is a good one.
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.idempotency_key = Some(key.to_string());
         self

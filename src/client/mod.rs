@@ -42,8 +42,8 @@ impl Bugle {
         })
     }
 
-    /// A client over a pool that is there already. It has no connection to listen on, so it asks for results every 10 to
-    /// 250 ms.
+    /// A client over a pool that is there already. It has no connection to listen on, so it asks for results every 10
+    /// to 250 ms.
     ///
     /// # Errors
     /// None at present.

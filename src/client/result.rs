@@ -1,5 +1,5 @@
-//! Awaiting the result of a job. Thousands of waiters share one connection, which listens while somebody waits: completions
-//! tell nobody else, so that nobody who does not wait pays for those who do.
+//! Awaiting the result of a job. Thousands of waiters share one connection, which listens while somebody waits:
+//! completions tell nobody else, so that nobody who does not wait pays for those who do.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};

@@ -201,8 +201,10 @@ fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Sec
         if is_named_by(environment) {
             return Ok((String::new(), "the connection string".into()));
         }
-        return Err(Error::new("no database is named")
-            .hint("Give --database-url, or set BUGLE_DATABASE_URL, or PGHOST and the like, or database_url in the worker's file."));
+        return Err(Error::new("no database is named").hint(
+            "Give --database-url, or set BUGLE_DATABASE_URL, or PGHOST and the like, or database_url in the \
+                worker's file.",
+        ));
     };
     let source = match url.variable() {
         Some(variable) => format!("{variable}, which is named by {source}"),
@@ -268,8 +270,8 @@ impl Token {
     }
 }
 
-/// A file that others can write to is refused: they would choose the token. One that others can read is only warned of, since
-/// container platforms mount secrets like that.
+/// A file that others can write to is refused: they would choose the token. One that others can read is only warned of,
+/// since container platforms mount secrets like that.
 fn read_token(path: &Path) -> Result<String> {
     let cannot = |error: std::io::Error| Error::new(format!("cannot read the token file {}: {error}", path.display()));
     let mode = fs::metadata(path).map_err(cannot)?.permissions().mode();

@@ -1,7 +1,7 @@
 //! Chains: the steps of one job, run in order in this worker, each persisted before the next begins.
 //!
-//! The database says which step is next, what the ones before have put out, how long it may take, and how long to wait before
-//! it is tried again. Whatever happens here, the next worker is told the same.
+//! The database says which step is next, what the ones before have put out, how long it may take, and how long to wait
+//! before it is tried again. Whatever happens here, the next worker is told the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

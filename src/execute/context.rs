@@ -137,7 +137,8 @@ impl Context {
         &self.inner.cancellation
     }
 
-    /// A folder for this attempt alone, and for all steps of a chain, made when first asked for and removed when the attempt has ended, however it ends.
+    /// A folder for this attempt alone, and for all steps of a chain, made when first asked for and removed when the
+    /// attempt has ended, however it ends.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -161,8 +162,8 @@ impl Context {
     /// A connection of the worker's pool, for the executor's own statements.
     ///
     /// # Errors
-    /// If none can be had. If that is because the worker or the server has too few of them, or if the job has to stop while it waits
-    /// for one, the job is given back, and the attempt is not counted.
+    /// If none can be had. If that is because the worker or the server has too few of them, or if the job has to stop
+    /// while it waits for one, the job is given back, and the attempt is not counted.
     pub async fn database(&self) -> Result<Object> {
         let before = self.inner.attempt.shortage();
         self.note_shortage(Some(Shortage::Connections));
@@ -191,8 +192,8 @@ impl Context {
         calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
     }
 
-    /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the job's end commit together.
-    /// Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
+    /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the job's
+    /// end commit together. Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
     ///
     /// # Errors
     /// If the claim is no longer current: roll back, somebody else runs this job now.

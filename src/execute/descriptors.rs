@@ -7,8 +7,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 /// The limits this process was started with, if they were raised.
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raise the soft limit to the hard one, as servers do: the soft one is low (1,024, commonly) for the sake of programs that call
-/// `select`, and each job that runs a program takes a handful.
+/// Raise the soft limit to the hard one, as servers do: the soft one is low (1,024, commonly) for the sake of programs
+/// that call `select`, and each job that runs a program takes a handful.
 pub fn raise() {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -24,7 +24,8 @@ pub fn raise() {
     }
 }
 
-/// Give a program that was just started the limit back that it would have without us. It has it before it gets its payload.
+/// Give a program that was just started the limit back that it would have without us. It has it before it gets its
+/// payload.
 pub fn restore(program: Pid) {
     #[cfg(target_os = "linux")]
     if let Some(original) = ORIGINAL.get() {

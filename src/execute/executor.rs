@@ -244,8 +244,8 @@ impl Registry {
         self.executors.is_empty()
     }
 
-    /// Put a stage around every command whose name fits `pattern` (`mail.*`, `*`). Stages are entered in the order in which
-    /// they were added and left in the reverse one, whenever their commands are registered.
+    /// Put a stage around every command whose name fits `pattern` (`mail.*`, `*`). Stages are entered in the order in
+    /// which they were added and left in the reverse one, whenever their commands are registered.
     pub fn stage(mut self, pattern: &str, stage: impl Stage) -> Self {
         self.stages.push((pattern.to_string(), Arc::new(stage)));
         self

@@ -51,11 +51,11 @@ impl DependencyResult {
 }
 
 impl Context {
-    /// Enqueue children of this job and have it wait until all of them have ended. Return what this returns: the executor
-    /// is run again then, as the same attempt, and finds them with [`children`](Context::children).
+    /// Enqueue children of this job and have it wait until all of them have ended. Return what this returns: the
+    /// executor is run again then, as the same attempt, and finds them with [`children`](Context::children).
     ///
-    /// The children and the waiting are one transaction, under the job's claim: a worker that dies before leaves no children,
-    /// and one that was given up cannot spawn any.
+    /// The children and the waiting are one transaction, under the job's claim: a worker that dies before leaves no
+    /// children, and one that was given up cannot spawn any.
     ///
     /// ```
     /// use bugle::{Context, IntoOutcome, NewJob, Registry};

@@ -1,8 +1,10 @@
-//! Processes that a program leaves behind. Its process group ends with it, but a process can leave the group (`setsid`).
+//! Processes that a program leaves behind. Its process group ends with it, but a process can leave the group
+//! (`setsid`).
 //!
-//! Every program has a mark in its environment, `BUGLE_RUN`, that is its own and inherited by all it starts. Whatever carries the mark
-//! of a run that is over is killed, with all its descendants. That needs `/proc`: on other systems than Linux only process
-//! groups are ended. A process that clears its environment is found as long as its parent lives.
+//! Every program has a mark in its environment, `BUGLE_RUN`, that is its own and inherited by all it starts. Whatever
+//! carries the mark of a run that is over is killed, with all its descendants. That needs `/proc`: on other systems
+//! than Linux only process groups are ended. A process that clears its environment is found as long as its parent
+//! lives.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -44,8 +46,8 @@ static RUNS: Mutex<Runs> = Mutex::new(Runs {
 });
 
 impl Runs {
-    /// Whether this is the mark of a run of this process that was over when this was the state of things. One that has begun
-    /// since is not.
+    /// Whether this is the mark of a run of this process that was over when this was the state of things. One that has
+    /// begun since is not.
     fn is_over(&self, mark: &str) -> bool {
         let run = mark.strip_prefix(this_process()).and_then(|rest| rest.rsplit_once('.'));
         let run = run.and_then(|(_, run)| run.parse::<u64>().ok());
@@ -135,8 +137,8 @@ fn kill(is_over: impl Fn(&str) -> bool) {
     }
 }
 
-/// Have what is left swept by a thread of its own, so that no job waits for it, and all jobs that have ended meanwhile share
-/// one sweep.
+/// Have what is left swept by a thread of its own, so that no job waits for it, and all jobs that have ended meanwhile
+/// share one sweep.
 fn sweep_soon() {
     static ASKED: Mutex<bool> = Mutex::new(false);
     static ASKING: Condvar = Condvar::new();

@@ -1,7 +1,7 @@
 //! What the worker itself is short of: open files, memory, processes, connections, room on the disk.
 //!
-//! A job that runs into such a shortage is not to blame: it is given back, and the attempt is not counted. The worker claims less
-//! until it goes well, says so once in its log, and is not ready meanwhile (`/readyz`).
+//! A job that runs into such a shortage is not to blame: it is given back, and the attempt is not counted. The worker
+//! claims less until it goes well, says so once in its log, and is not ready meanwhile (`/readyz`).
 
 use std::error::Error as StdError;
 use std::io;
@@ -31,7 +31,8 @@ pub enum Shortage {
     Connections,
     /// Room in the folder for working folders.
     Disk,
-    /// A place for what ended: history lacks a partition, or the database refuses for another reason that is not the job's.
+    /// A place for what ended: history lacks a partition, or the database refuses for another reason that is not the
+    /// job's.
     History,
 }
 

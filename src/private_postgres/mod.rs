@@ -1,7 +1,7 @@
 //! A Postgres server of one's own: found or obtained, started in a second, gone without a trace.
 //!
-//! `bugle dev`, the demo, the tests and the benchmark all run on this. Nothing needs to be set up before, and nothing is
-//! left after, however the owner ends:
+//! `bugle dev`, the demo, the tests and the benchmark all run on this. Nothing needs to be set up before, and nothing
+//! is left after, however the owner ends:
 //!
 //! ```text
 //! owner ──pipe──▶ guardian (`bugle guard-postgres`) ──child──▶ postgres

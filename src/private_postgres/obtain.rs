@@ -109,7 +109,8 @@ fn apt_package(version: Option<u32>) -> String {
     version.map_or("postgresql".to_owned(), |version| format!("postgresql-{version}"))
 }
 
-/// Versions and hashes are those of the distribution's signed index. A server that is there is not upgraded under its users.
+/// Versions and hashes are those of the distribution's signed index. A server that is there is not upgraded under its
+/// users.
 const INSTALL: &str = "
     set -e
     export DEBIAN_FRONTEND=noninteractive

@@ -1,4 +1,5 @@
-//! What a database holds under the name `bugle`: nothing, our schema with or without its rows, or something of another program.
+//! What a database holds under the name `bugle`: nothing, our schema with or without its rows, or something of another
+//! program.
 
 use tokio_postgres::GenericClient;
 
@@ -77,7 +78,10 @@ async fn refuse_others(client: &impl GenericClient) -> Result<()> {
             "the schema \"bugle\" of this database belongs to something else: it has {}{more}",
             content.join(", ")
         ))
-        .hint("Bugle needs this schema for itself, and has changed nothing. Rename the other one (alter schema bugle rename to …), or use another database."));
+        .hint(
+            "Bugle needs this schema for itself, and has changed nothing. Rename the other one (alter schema bugle \
+            rename to …), or use another database.",
+        ));
     }
     let has_begun = "select exists (select from bugle.migrations)";
     if client.ask_one(has_begun, &[]).await?.get(0) {
@@ -85,7 +89,8 @@ async fn refuse_others(client: &impl GenericClient) -> Result<()> {
     }
     Err(
         Error::new("the schema \"bugle\" has no rows and does not say its revision").hint(
-            "A part of it is missing. Restore it as a whole; or, if nothing in it is needed: drop schema bugle cascade; and run: \
+            "A part of it is missing. Restore it as a whole; or, if nothing in it is needed: drop schema bugle \
+             cascade; and run: \
              bugle migrate",
         ),
     )

@@ -153,7 +153,8 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             crew.flushing();
             while let Err(error) = flush(&crew, &link, group, &mut left).await {
-                tracing::warn!(event = "undelivered", jobs = group.len(), %error, "cannot reach the database; will repeat");
+                tracing::warn!(event = "undelivered", jobs = group.len(), %error, "cannot reach the database; will \
+                    repeat");
                 tokio::time::sleep(backoff.next()).await;
             }
         }
@@ -217,7 +218,8 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
 }
 
 fn leave(ends: &[End], error: &Error, left: &mut HashSet<HeldJob>) {
-    tracing::error!(event = "undelivered", jobs = ends.len(), %error, "the database did not accept how jobs ended; will repeat");
+    tracing::error!(event = "undelivered", jobs = ends.len(), %error, "the database did not accept how jobs ended; \
+        will repeat");
     left.extend(ends.iter().map(|end| end.held));
 }
 

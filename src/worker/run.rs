@@ -77,7 +77,8 @@ impl Worker {
         tasks.spawn(completer::deliver(crew.clone(), link.clone(), delivered));
         tasks.spawn(keeper(&settings, &crew, link, &signals).run());
         let claimer = claimer(&profile, &settings, &crew, signals);
-        tracing::info!(event = "serve", worker = identity.worker, queues = ?profile.queues, commands = ?profile.commands);
+        let (queues, commands) = (&profile.queues, &profile.commands);
+        tracing::info!(event = "serve", worker = identity.worker, ?queues, ?commands);
 
         let mut service = Service::new(profile, crew.clone(), session, notifications);
         systemd::tell(&environment, "READY=1");

@@ -12,7 +12,8 @@ use crate::error::Result;
 pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
-            "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) n (name) \
+            "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', \
+             'bugle_operator']) n (name) \
              left join pg_roles r on r.rolname = n.name",
             &[],
         )

@@ -161,11 +161,10 @@ async fn pooler(client: &Client) -> Result<Vec<Finding>> {
         1 => "this session was there before us: a pooler seems to be in between",
         _ => "the session changes from one transaction to the next: a pooler in transaction mode is in between",
     };
-    Ok(vec![
-        Finding::new("pooler", Level::Warn, words).mend(
-            "Workers need a session of their own: name the server itself, or use session mode. Enqueueing works either way.",
-        ),
-    ])
+    Ok(vec![Finding::new("pooler", Level::Warn, words).mend(
+        "Workers need a session of their own: name the server itself, or use session mode. Enqueueing works \
+             either way.",
+    )])
 }
 
 async fn clocks(client: &Client) -> Result<Vec<Finding>> {
@@ -177,7 +176,8 @@ async fn clocks(client: &Client) -> Result<Vec<Finding>> {
     Ok(match apart > Duration::from_secs(2) {
         true => {
             vec![Finding::new("clocks", Level::Warn, words).mend(
-                "Synchronise them with NTP. Workers and schedules go by the database's clock alone; a run_at or deadline \
+                "Synchronise them with NTP. Workers and schedules go by the database's clock alone; a run_at or \
+                 deadline \
                  that an application computes from the clock of this machine is off by that much.",
             )]
         }

@@ -92,7 +92,8 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
     }
     let slots = client
         .ask(
-            "select s.slot_name::text, s.active, greatest(age(s.xmin), age(s.catalog_xmin)) from pg_replication_slots s \
+            "select s.slot_name::text, s.active, greatest(age(s.xmin), age(s.catalog_xmin)) from pg_replication_slots \
+             s \
              where greatest(age(s.xmin), age(s.catalog_xmin)) > 1000000 and not s.active",
             &[],
         )
@@ -196,7 +197,8 @@ pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
             length(ahead)
         );
         return Ok(vec![Finding::new("clocks", Level::Fail, words).mend(
-            "A running worker notices it within seconds, and moves retries, limits and schedules. Start one: bugle worker --config …",
+            "A running worker notices it within seconds, and moves retries, limits and schedules. Start one: bugle \
+             worker --config …",
         )]);
     }
     match (stepped_by, ago) {
@@ -207,7 +209,8 @@ pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
                 length(ago.max(0.0))
             );
             Ok(vec![Finding::new("clocks", Level::Warn, words).mend(
-                "Jobs with a run_at of their own start when the clock shows it, and cron times that had fired do not fire again. \
+                "Jobs with a run_at of their own start when the clock shows it, and cron times that had fired do not \
+                 fire again. \
                  Let NTP slew the clock of the database server instead of stepping it.",
             )])
         }

@@ -200,8 +200,8 @@ pub struct Attempt {
 
 /// One job, wherever it is now.
 ///
-/// Whether it is served is asked of the workers, paused ones included: `bugle.unserved` says the same of all queues and commands
-/// at once, and `bugle.explain` names a worker that is paused.
+/// Whether it is served is asked of the workers, paused ones included: `bugle.unserved` says the same of all queues and
+/// commands at once, and `bugle.explain` names a worker that is paused.
 ///
 /// # Errors
 /// If the database cannot be asked.
@@ -212,7 +212,8 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
              j.created_at, j.run_at, j.started_at, j.finished_at, \
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
              extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
-             j.context, j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, j.first_started_at, \
+             j.context, j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
+             j.first_started_at, \
              j.parent, j.outstanding, j.on_success, j.on_failure, j.unique_key, j.idempotency_key, j.answer, \
              j.state = 'ready' and not exists ( \
                select from bugle.workers s \

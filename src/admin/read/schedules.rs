@@ -129,7 +129,8 @@ pub async fn add_schedule(client: &impl GenericClient, new: &NewSchedule) -> Res
         .ask_one(
             "insert into bugle.schedules (name, cron, every, timezone, command, payload, queue, priority, timeout, \
              max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps) \
-             values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, 0), \
+             values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, \
+             0), \
              $9::text::interval, $10, $11, coalesce($12, 'run_once'), coalesce($13, 10), coalesce($14, 'allow'), \
              $15::text::timestamptz, $16::text::timestamptz, $17) \
              returning next_at",

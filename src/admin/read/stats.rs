@@ -95,14 +95,16 @@ pub struct ErrorGroup {
     pub is_complete: bool,
 }
 
-/// The failed attempts of the last so long, an interval as Postgres reads it, grouped by what their errors have in common.
+/// The failed attempts of the last so long, an interval as Postgres reads it, grouped by what their errors have in
+/// common.
 ///
 /// # Errors
 /// If that is no interval, or the database cannot be asked.
 pub async fn error_groups(client: &impl GenericClient, since: &str) -> Result<Vec<ErrorGroup>> {
     let rows = client
         .ask(
-            "select g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, g.last_error, \
+            "select g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, \
+             g.last_error, \
              g.is_complete \
              from bugle.group_errors($1::text::interval) g",
             &[&since],

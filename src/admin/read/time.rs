@@ -25,7 +25,8 @@ fn signed(micros: u128) -> i128 {
     i128::try_from(micros).unwrap_or(i128::MAX)
 }
 
-/// Days since 1970 as year, month and day: years are counted from March, so that the leap day comes last, in eras of 400.
+/// Days since 1970 as year, month and day: years are counted from March, so that the leap day comes last, in eras of
+/// 400.
 fn civil(days: i128) -> (i128, i128, i128) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

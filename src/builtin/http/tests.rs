@@ -92,7 +92,8 @@ async fn the_payload_is_the_body_and_the_answer_is_the_result() {
 async fn the_file_has_the_last_word_on_headers_and_method() {
     let (address, request) = server(answer("200 OK", "", "")).await;
     let hook = format!(
-        "url = 'http://{address}/', method = 'put', headers = {{ content-type = 'text/plain', idempotency-key = 'mine' }}"
+        "url = 'http://{address}/', method = 'put', headers = {{ content-type = 'text/plain', idempotency-key = \
+         'mine' }}"
     );
 
     completed(run(http(&hook).unwrap(), "{}").await);

@@ -164,7 +164,8 @@ async fn a_program_that_is_not_there_is_named_and_may_be_installed() {
 
 #[test]
 fn a_file_that_cannot_be_run_says_what_it_lacks() {
-    // told by the system, not tried: a file that was just written may still be open in a process that another test starts
+    // told by the system, not tried: a file that was just written may still be open in a process that another test
+    // starts
     let script = program("program = ['./script']");
     let told = |errno: Errno| script.setup.not_started(&errno.into());
 

@@ -1,4 +1,5 @@
-//! What the story is played on: a database with the schema, logins with no more rights than they need, worker processes.
+//! What the story is played on: a database with the schema, logins with no more rights than they need, worker
+//! processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -74,7 +74,11 @@ program = ["cat"]
 sql = "select shop.book($1)"
 
 [commands.charge_card]
-program = ["sh", "-c", '[ "$BUGLE_ATTEMPT" -ge 2 ] || {{ echo "the bank does not answer" >&2; exit 1; }}; echo \"paid\"']
+program = [
+    "sh",
+    "-c",
+    '[ "$BUGLE_ATTEMPT" -ge 2 ] || {{ echo "the bank does not answer" >&2; exit 1; }}; echo \"paid\"',
+]
 
 [commands.print_label]
 program = ["sh", "-c", 'echo "there is no such address" >&2; exit 65']
@@ -236,7 +240,8 @@ async fn some_wait_for_their_time(narrator: &mut Narrator, app: &Client) -> Resu
         .await?;
     narrator
         .show(&format!(
-            "select id, state, started_at - created_at as waited, started_at - run_at as late\nfrom bugle.jobs where id = {id};"
+            "select id, state, started_at - created_at as waited, started_at - run_at as late\n\
+             from bugle.jobs where id = {id};"
         ))
         .await?;
     narrator.say("");
@@ -283,7 +288,8 @@ async fn a_worker_is_killed(stage: &mut Stage, narrator: &mut Narrator, app: &Cl
     narrator
         .show(
             "select j.id, j.state, j.attempt, j.crashes, w.name as finished_by, a.error as first_attempt\n\
-             from bugle.jobs j\n  join bugle.workers w on w.id = j.worker\n  left join bugle.attempts a on a.job = j.id\n\
+             from bugle.jobs j\n  join bugle.workers w on w.id = j.worker\n  \
+             left join bugle.attempts a on a.job = j.id\n\
              where j.command = 'bake'\norder by j.id;",
         )
         .await?;

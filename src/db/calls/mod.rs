@@ -166,8 +166,8 @@ pub struct Claimed {
     turn: Option<i32>,
 }
 
-/// A claimed job with a column that cannot be decoded. Jobs are written by every application: such a row ends this job, and must
-/// neither fail the claim it came with nor the worker.
+/// A claimed job with a column that cannot be decoded. Jobs are written by every application: such a row ends this job,
+/// and must neither fail the claim it came with nor the worker.
 #[derive(Debug)]
 pub struct Undecodable {
     pub held: HeldJob,
@@ -260,7 +260,8 @@ impl ClaimedRows {
 pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -> Result<ClaimedRows> {
     session
         .query(
-            "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, payload, answer, \
+            "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, \
+             payload, answer, \
              steps, step, address, turn from bugle.claim($1, $2, $3)",
             &[&me.worker, &me.nonce, &requests],
         )
@@ -268,8 +269,8 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
         .map(ClaimedRows)
 }
 
-/// What the engine wrote must be there: an error here means that worker and schema do not fit. Everything else is decoded
-/// for each job alone.
+/// What the engine wrote must be there: an error here means that worker and schema do not fit. Everything else is
+/// decoded for each job alone.
 fn claimed(row: &Row) -> Result<Claimed> {
     let held = HeldJob {
         id: row.try_get(0)?,

@@ -151,8 +151,12 @@ fn identity(parameters: &Parameters) -> Result<Option<(Vec<CertificateDer<'stati
     }
     let text = fs::read(path).map_err(|error| Error::new(format!("sslkey: cannot read {key}: {error}")))?;
     if String::from_utf8_lossy(&text).contains("ENCRYPTED") {
-        return Err(Error::new(format!("sslkey: the private key {key} needs a passphrase"))
-            .hint("A worker cannot type one. Store the key without: openssl pkey -in KEY -out PLAIN_KEY; chmod 0600 PLAIN_KEY."));
+        return Err(
+            Error::new(format!("sslkey: the private key {key} needs a passphrase")).hint(
+                "A worker cannot type one. Store the key without: openssl pkey -in KEY -out PLAIN_KEY; chmod 0600 \
+                PLAIN_KEY.",
+            ),
+        );
     }
     let key = PrivateKeyDer::from_pem_slice(&text)
         .map_err(|error| Error::new(format!("sslkey: {key} holds no private key in PEM: {error}")))?;
@@ -239,8 +243,12 @@ impl Verifier {
             Some("system") => rustls_native_certs::load_native_certs().certs,
             Some(file) => certificates("sslrootcert", file)?,
             None => {
-                return Err(Error::new("no root certificate is given to check the server's by")
-                    .hint("Name the file of your authority with sslrootcert=…, use sslrootcert=system for public ones, or put it to ~/.postgresql/root.crt."));
+                return Err(
+                    Error::new("no root certificate is given to check the server's by").hint(
+                        "Name the file of your authority with sslrootcert=…, use sslrootcert=system for public \
+                        ones, or put it to ~/.postgresql/root.crt.",
+                    ),
+                );
             }
         };
         let (pinned, between): (Vec<_>, Vec<_>) = given
@@ -254,9 +262,12 @@ impl Verifier {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(roots);
         if pinned.is_empty() {
-            return Err(Error::new("sslrootcert holds no root certificate that could be used").hint(
-                "A root is signed by itself. A certificate that another one has signed is not trusted without that one, as with psql.",
-            ));
+            return Err(
+                Error::new("sslrootcert holds no root certificate that could be used").hint(
+                    "A root is signed by itself. A certificate that another one has signed is not trusted without that \
+                 one, as with psql.",
+                ),
+            );
         }
         let revoked = revoked(parameters)?;
         let revocable = revoked.is_some();

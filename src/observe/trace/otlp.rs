@@ -1,7 +1,8 @@
 //! Spans of jobs to a collector: OTLP over HTTP, as the `OTEL_*` variables say. Only with the feature `otlp`.
 //!
-//! The span around an executor is one of `tracing`, with the fields that logs show. It gets the names of OpenTelemetry's
-//! conventions for messaging here, on its way out, so that logs are the same with an exporter and without.
+//! The span around an executor is one of `tracing`, with the fields that logs show. It gets the names of
+//! OpenTelemetry's conventions for messaging here, on its way out, so that logs are the same with an exporter and
+//! without.
 
 use std::env;
 use std::time::Duration;
@@ -86,7 +87,8 @@ impl Exporter {
         Ok(Some(Exporter { provider, relation }))
     }
 
-    /// What hands spans over: those of jobs, and what executors make inside of them. How much is logged does not matter here.
+    /// What hands spans over: those of jobs, and what executors make inside of them. How much is logged does not matter
+    /// here.
     pub fn layer<S: Subscriber + for<'span> LookupSpan<'span>>(&self) -> impl Layer<S> + use<S> {
         let quiet = [
             "tokio_postgres",
