@@ -113,6 +113,36 @@ fn the_readme_names_both_commands_and_they_can_be_run() {
     }
 }
 
+/// `cargo test --test <program> <name>`: the parts of a name stand in the program, or are a file or folder below it.
+#[test]
+fn every_test_that_is_named_to_be_run_exists() {
+    let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let mut missing = Vec::new();
+    for command in guide.split("cargo test --test ").skip(1) {
+        let mut words = command.lines().next().unwrap_or_default().split([' ', '`']);
+        let program = words.next().unwrap_or_default();
+        let name = words
+            .next()
+            .filter(|word| !word.starts_with(['-', '#']))
+            .unwrap_or_default();
+        let text =
+            text_of(&root().join(format!("tests/{program}.rs"))) + &text_of(&root().join(format!("tests/{program}")));
+        if text.trim().is_empty() || !name.split("::").all(|part| text.contains(part)) {
+            missing.push(format!("{program} {name}"));
+        }
+    }
+
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// The names of a file, or of a folder and all below it, and what is in them.
+fn text_of(path: &Path) -> String {
+    let below = fs::read_dir(path).into_iter().flatten();
+    let below: String = below.map(|entry| text_of(&entry.unwrap().path())).collect();
+    let name = path.file_stem().filter(|_| path.exists()).unwrap_or_default();
+    name.to_string_lossy().into_owned() + " " + &fs::read_to_string(path).unwrap_or_default() + &below
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_name_in_the_documentation_exists_in_the_database() {
     let database = Database::new().await;
@@ -220,9 +250,15 @@ fn root() -> PathBuf {
 }
 
 fn pages() -> Vec<Page> {
-    let mut files: Vec<PathBuf> = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"]
-        .map(PathBuf::from)
-        .into();
+    let mut files: Vec<PathBuf> = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ]
+    .map(PathBuf::from)
+    .into();
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         files.push(Path::new("docs").join(entry.unwrap().file_name()));
     }
