@@ -118,6 +118,18 @@ async fn jobs_whose_keys_are_taken_are_left_out_of_many_and_counted() {
 }
 
 #[tokio::test]
+async fn many_jobs_can_set_the_columns_that_the_schema_names() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let settable = "select array_to_string(bugle.settable_columns(), ', ')";
+    let settable: String = owner.query_one(settable, &[]).await.unwrap().get(0);
+
+    let refused = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-"], "{\"colour\": 1}\n").await;
+
+    assert!(refused.err.contains(&settable), "{}\nnot: {settable}", refused.err);
+}
+
+#[tokio::test]
 async fn the_printed_statement_does_what_the_command_would() {
     let database = Database::new().await;
     let owner = database.owner().await;
@@ -135,6 +147,16 @@ async fn the_printed_statement_does_what_the_command_would() {
         "a=b",
         "--max-attempts",
         "3",
+        "--order-key",
+        "o",
+        "--limit-key",
+        "l",
+        "--fair-key",
+        "f",
+        "--step",
+        "one",
+        "--step",
+        "two",
     ];
     let printed = bugle(&database, "enqueuer", &[&arguments[..], &["--print-sql"]].concat()).await;
     assert_eq!(printed.code, 0, "{}", printed.err);
@@ -149,13 +171,16 @@ async fn the_printed_statement_does_what_the_command_would() {
 
     let rows = owner
         .query(
-            "select distinct command, payload->>'text', queue, timeout::text, headers::text, max_attempts, state from bugle.jobs",
+            "select distinct command, payload->>'text', queue, timeout::text, headers::text, max_attempts, state, \
+               order_key, limit_key, fair_key, steps \
+             from bugle.jobs",
             &[],
         )
         .await
         .unwrap();
     assert_eq!(rows.len(), 1, "both jobs are alike: {rows:?}");
     assert_eq!(rows[0].get::<_, &str>(1), "it's \\ ok");
+    assert_eq!(rows[0].get::<_, Vec<String>>(10), ["one", "two"]);
 }
 
 #[tokio::test]

@@ -139,28 +139,54 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         let client = arguments.connect.client().await?;
         return bulk::run(client, file, arguments.command.as_deref(), arguments.json).await;
     }
-    let command = arguments.command.clone().unwrap_or_default();
     let payload = payload(&arguments.payload)?;
+    let mut job = new_job(&arguments, &payload);
     if arguments.print_sql {
-        output::print(&statement::statement(&arguments, &command, payload.get()))?;
+        let times = [("run_at", &arguments.run_at), ("deadline", &arguments.deadline)];
+        output::print(&statement::statement(&job, payload.get(), times)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let client = arguments.connect.client().await?;
-    let mut job = NewJob::new(&command, payload);
+    if let Some(text) = &arguments.run_at {
+        job = job.run_at(ask(&client, read::time(&client, text)).await.context("--run-at")?);
+    }
+    if let Some(text) = &arguments.deadline {
+        job = job.deadline(ask(&client, read::time(&client, text)).await.context("--deadline")?);
+    }
+    if let Some(parent) = std::env::var("TRACEPARENT")
+        .ok()
+        .as_deref()
+        .and_then(crate::observe::trace::parent)
+        && !arguments
+            .headers
+            .iter()
+            .any(|(name, _)| name == crate::observe::trace::HEADER)
+    {
+        job = job.header(crate::observe::trace::HEADER, parent);
+    }
+    let job = ask(&client, job.enqueue_once(&client)).await?;
+    if arguments.wait {
+        return super::operate::wait(&arguments.connect.target()?, job.id).await;
+    }
+    if arguments.json {
+        output::print_json(&json!({ "id": job.id, "created": job.created }))?;
+    } else {
+        output::print(&format!("{}\n", job.id))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The job, but for the times, which the database reads.
+fn new_job(arguments: &Arguments, payload: &RawValue) -> NewJob {
+    let mut job = NewJob::new(arguments.command.as_deref().unwrap_or_default(), payload);
     if let Some(queue) = &arguments.queue {
         job = job.queue(queue);
     }
     if let Some(priority) = arguments.priority {
         job = job.priority(priority);
     }
-    if let Some(text) = &arguments.run_at {
-        job = job.run_at(ask(&client, read::time(&client, text)).await.context("--run-at")?);
-    }
     if let Some(delay) = arguments.delay {
         job = job.delay(delay);
-    }
-    if let Some(text) = &arguments.deadline {
-        job = job.deadline(ask(&client, read::time(&client, text)).await.context("--deadline")?);
     }
     if let Some(limit) = arguments.timeout {
         job = job.timeout(limit);
@@ -173,17 +199,6 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     for (name, value) in &arguments.headers {
         job = job.header(name, value.as_str());
-    }
-    if let Some(parent) = std::env::var("TRACEPARENT")
-        .ok()
-        .as_deref()
-        .and_then(crate::observe::trace::parent)
-        && !arguments
-            .headers
-            .iter()
-            .any(|(name, _)| name == crate::observe::trace::HEADER)
-    {
-        job = job.header(crate::observe::trace::HEADER, parent);
     }
     if let Some(key) = &arguments.unique_key {
         job = job.unique_key(key);
@@ -206,12 +221,11 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(key) = &arguments.fair_key {
         job = job.fair_key(key);
     }
-
-    for id in arguments.after {
-        job = job.after(id);
+    for id in &arguments.after {
+        job = job.after(*id);
     }
-    for id in arguments.after_end_of {
-        job = job.after_end_of(id);
+    for id in &arguments.after_end_of {
+        job = job.after_end_of(*id);
     }
     if let Some(command) = &arguments.on_success {
         job = job.on_success(command);
@@ -222,17 +236,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !arguments.steps.is_empty() {
         job = job.steps(&arguments.steps);
     }
-
-    let job = ask(&client, job.enqueue_once(&client)).await?;
-    if arguments.wait {
-        return super::operate::wait(&arguments.connect.target()?, job.id).await;
-    }
-    if arguments.json {
-        output::print_json(&json!({ "id": job.id, "created": job.created }))?;
-    } else {
-        output::print(&format!("{}\n", job.id))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    job
 }
 
 /// Looked at before anything is connected to. Kept as it was written: a number with forty digits stays one.

@@ -21,22 +21,32 @@ use spec::After;
 pub use spec::Needed;
 
 /// A job to be enqueued. Only the command is required.
-#[derive(Debug, Clone)]
+///
+/// Written as JSON, it is what `bugle.enqueue_job` and workflows take.
+#[derive(Debug, Clone, Serialize)]
 pub struct NewJob {
     command: String,
+    #[serde(serialize_with = "spec::payload")]
     payload: Result<Box<RawValue>, String>,
     queue: Option<String>,
     priority: Option<i32>,
+    #[serde(serialize_with = "spec::time")]
     run_at: Option<SystemTime>,
+    #[serde(serialize_with = "spec::seconds")]
     delay: Option<Duration>,
+    #[serde(serialize_with = "spec::time")]
     deadline: Option<SystemTime>,
+    #[serde(serialize_with = "spec::seconds")]
     timeout: Option<Duration>,
     max_attempts: Option<i32>,
     retry_policy: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, Value>,
     unique_key: Option<String>,
+    #[serde(skip)]
     on_conflict: Option<OnConflict>,
     idempotency_key: Option<String>,
+    #[serde(serialize_with = "spec::seconds")]
     idempotency_ttl: Option<Duration>,
     order_key: Option<String>,
     limit_key: Option<String>,
@@ -47,7 +57,7 @@ pub struct NewJob {
     after: Vec<After>,
 }
 
-/// The columns of a new job, as [`insert_many`] takes them.
+/// The columns of a new job, as `bugle.settable_columns` names them.
 pub(crate) const COLUMNS: [&str; 19] = [
     "command",
     "payload",
@@ -72,25 +82,24 @@ pub(crate) const COLUMNS: [&str; 19] = [
 
 /// Insert jobs that are written as JSON objects with these columns. Returns the ids of those that are new.
 pub(crate) async fn insert_many(client: &impl GenericClient, jobs: &[&Value]) -> Result<Vec<JobId>> {
-    let rows = client
-        .ask(
-            "insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, \
-               retry_policy, headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, \
-               steps, on_success, on_failure) \
-             select r.command, coalesce(r.payload, '{}'), coalesce(r.queue, 'default'), coalesce(r.priority, 0), \
-               coalesce(r.run_at, now()), r.deadline, r.timeout, r.max_attempts, r.retry_policy, r.headers, \
-               r.unique_key, r.idempotency_key, r.idempotency_ttl, r.order_key, r.limit_key, r.fair_key, r.steps, \
-               r.on_success, r.on_failure \
-             from rows from (jsonb_to_recordset($1) as (command text, payload jsonb, queue text, priority integer, \
-               run_at timestamptz, deadline timestamptz, timeout interval, max_attempts integer, retry_policy text, \
-               headers jsonb, unique_key text, idempotency_key text, idempotency_ttl interval, order_key text, \
-               limit_key text, fair_key text, steps text[], on_success text, on_failure text)) with ordinality r \
-             order by r.ordinality \
-             on conflict do nothing \
-             returning id",
-            &[&Json(jobs)],
-        )
-        .await?;
+    let value = |column: &&str| match *column {
+        "payload" => "coalesce(r.payload, '{}')".to_owned(),
+        "queue" => "coalesce(r.queue, 'default')".to_owned(),
+        "priority" => "coalesce(r.priority, 0)".to_owned(),
+        "run_at" => "coalesce(r.run_at, now())".to_owned(),
+        column => format!("r.{column}"),
+    };
+    let sql = format!(
+        "insert into bugle.jobs ({}) select {} \
+         from jsonb_array_elements($1) with ordinality j (spec, place), \
+           jsonb_populate_record(null::bugle.jobs, j.spec) r \
+         order by j.place \
+         on conflict do nothing \
+         returning id",
+        COLUMNS.join(", "),
+        COLUMNS.iter().map(value).collect::<Vec<_>>().join(", ")
+    );
+    let rows = client.ask(&sql, &[&Json(jobs)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

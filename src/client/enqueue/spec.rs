@@ -1,10 +1,9 @@
 //! A new job as JSON, as workflows spell it, and the jobs it comes after.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::NewJob;
@@ -66,56 +65,28 @@ impl NewJob {
                 "a job of a workflow cannot say what becomes of another (on_conflict)",
             ));
         }
-        let seconds = |span: Option<Duration>| span.map(|span| format!("{} seconds", span.as_secs_f64()));
-        let spec = Spec {
-            command: &self.command,
-            payload: self.payload()?,
-            queue: &self.queue,
-            priority: self.priority,
-            run_at: self.run_at.map(rfc3339),
-            delay: seconds(self.delay),
-            deadline: self.deadline.map(rfc3339),
-            timeout: seconds(self.timeout),
-            max_attempts: self.max_attempts,
-            retry_policy: &self.retry_policy,
-            headers: (!self.headers.is_empty()).then_some(&self.headers),
-            unique_key: &self.unique_key,
-            idempotency_key: &self.idempotency_key,
-            idempotency_ttl: seconds(self.idempotency_ttl),
-            order_key: &self.order_key,
-            limit_key: &self.limit_key,
-            fair_key: &self.fair_key,
-            steps: &self.steps,
-            on_success: &self.on_success,
-            on_failure: &self.on_failure,
-            after: &self.after,
-        };
-        serde_json::value::to_raw_value(&spec)
+        self.payload()?;
+        serde_json::value::to_raw_value(self)
             .map_err(|error| Error::new(format!("the job cannot be written as JSON: {error}")))
     }
 }
 
-#[derive(Serialize)]
-struct Spec<'a> {
-    command: &'a str,
-    payload: &'a RawValue,
-    queue: &'a Option<String>,
-    priority: Option<i32>,
-    run_at: Option<String>,
-    delay: Option<String>,
-    deadline: Option<String>,
-    timeout: Option<String>,
-    max_attempts: Option<i32>,
-    retry_policy: &'a Option<String>,
-    headers: Option<&'a BTreeMap<String, Value>>,
-    unique_key: &'a Option<String>,
-    idempotency_key: &'a Option<String>,
-    idempotency_ttl: Option<String>,
-    order_key: &'a Option<String>,
-    limit_key: &'a Option<String>,
-    fair_key: &'a Option<String>,
-    steps: &'a Option<Vec<String>>,
-    on_success: &'a Option<String>,
-    on_failure: &'a Option<String>,
-    after: &'a [After],
+pub(super) fn payload<S: Serializer>(
+    payload: &Result<Box<RawValue>, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match payload {
+        Ok(payload) => payload.serialize(serializer),
+        Err(error) => Err(S::Error::custom(error)),
+    }
+}
+
+pub(super) fn time<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(rfc3339).serialize(serializer)
+}
+
+/// As an interval of Postgres.
+pub(super) fn seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    span.map(|span| format!("{} seconds", span.as_secs_f64()))
+        .serialize(serializer)
 }
