@@ -1,19 +1,19 @@
--- wake: who must be told that there is work, and who may stay silent. Used by every path that makes a job ready.
+-- wake: when idle workers must be notified that there is work. Used by every path that makes a job ready.
 --
--- NOTIFY takes a lock that is one for the whole cluster and holds it across the WAL flush: a trigger that always rings cut
--- 4,698 commits/s to 443. So the bell is rung only when somebody sleeps:
---   a worker that sleeps for a queue (its sentinel) holds the bell, an advisory lock, exclusively;
---   an enqueuing transaction tries to take it shared, and keeps it until it ends. Got it: nobody sleeps, or can fall
---   asleep before we have committed. Refused: somebody sleeps, or is about to: ring.
--- The invariant: bell free => somebody with free slots is looking into that queue, or nobody has free slots.
+-- The tempting form is to NOTIFY for every job. NOTIFY takes a lock of the whole cluster and holds it across the WAL
+-- flush: that cut 4,698 commits/s to 443. So the bell is rung only when a worker is idle:
+--   the idle worker that is to be woken for a queue (its sentinel) holds the bell, an advisory lock, exclusively;
+--   an enqueuing transaction tries to take it shared, and keeps it until it ends. Granted: no worker is idle, or can
+--   become idle before we have committed. Refused: one is, or is about to be: ring.
+-- The invariant: bell free => a worker with free slots is scanning that queue, or none has free slots.
 
--- The queue that was asked for last is remembered for the transaction (and forgotten with a savepoint, as its lock is), so a
--- million rows of one queue take one lock. The lock table is shared by every application on the server, so one transaction
--- takes at most 16 locks, then rings. The first queue of a transaction is not counted: most have one, and to keep a setting
--- costs as much as to take the lock.
+-- The last queue is remembered for the transaction (and forgotten with a savepoint, as its lock is), so a million rows
+-- of one queue take one lock. The lock table is shared by every application on the server, so one transaction takes at
+-- most 16 locks, then rings. The first queue of a transaction is not counted: most have one, and a setting costs as
+-- much as a lock.
 --
--- What an INSERT calls as the role that inserts (10_enqueue.sql): a RETURN is read once, when the function is made; in plpgsql
--- every name has its schema.
+-- This and bugle.announce run with the search_path of the role that inserts (10_enqueue.sql): the names in a RETURN are
+-- resolved once, when the function is created; in plpgsql every name has its schema.
 create or replace function bugle.bell_is_free(p_queue text) returns boolean
 language sql
 return p_queue is not distinct from current_setting('bugle.bell', true)
@@ -26,10 +26,11 @@ return p_queue is not distinct from current_setting('bugle.bell', true)
     -- seed: enqueue_never_rings, bell_is_kept_after_commit
     and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))
     and set_config('bugle.bell', p_queue, true) is not null);
-comment on function bugle.bell_is_free is 'Whether this transaction may enqueue into a queue silently, because nobody sleeps there.';
+comment on function bugle.bell_is_free is
+  'Whether this transaction may enqueue into a queue silently, because no worker is idle there.';
 
--- A full notification queue must never fail an enqueue; the slow poll finds the job. A transaction that will be prepared
--- (two-phase commit) cannot hold a notification: set bugle.silent = 'on' there.
+-- A full notification queue must never fail an enqueue: the slow poll finds the job. A transaction that will be
+-- prepared (two-phase commit) cannot hold a notification: set bugle.silent = 'on' there.
 create or replace function bugle.announce(p_channel text, p_message text) returns void
 language plpgsql
 as $$
@@ -44,7 +45,8 @@ begin
   end if;
 end
 $$;
-comment on function bugle.announce is 'NOTIFY, unless the notification queue is nearly full or the session asked for silence.';
+comment on function bugle.announce is
+  'NOTIFY, unless the notification queue is nearly full or the session asked for silence.';
 
 create or replace function bugle.ring(p_queue text) returns void
 language plpgsql
@@ -55,9 +57,10 @@ begin
   end if;
 end
 $$;
-comment on function bugle.ring is 'Wake the sentinel of a queue, if there is one. Every path that makes a job ready calls it.';
+comment on function bugle.ring is
+  'Wake the sentinel of a queue, if there is one. Every path that makes a job ready calls it.';
 
--- The keeper looks ahead once a second; only what is due sooner than that must be announced.
+-- The keeper looks ahead once a second; only a job that is due sooner must be announced.
 create or replace function bugle.expect(p_at timestamptz) returns void
 language plpgsql
 as $$
@@ -213,23 +216,21 @@ end
 $$;
 comment on function bugle.scout is 'How many ready jobs of a queue this worker could claim, up to so many, and where the first of them lies.';
 
--- A worker that found nothing asks to sleep. It listens to the bells before it calls this. For each queue:
+-- A worker that found nothing becomes idle. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;
---   follower: another worker does, or polls; this one is called when there is more than that one can take;
---   awake:    it polls this queue for all others, because the bell could not be had: a transaction that has enqueued silently
---             is still open, or a stranger holds the bell;
---   unplaced: none of these could be had, because a stranger holds the lock of followers: look again after a while;
+--   follower: another worker does, or polls; this one is called when there is more work than the other can take;
+--   awake:    it polls this queue for all others, because the bell could not be had: a transaction that has enqueued
+--             silently is still open, or a foreign session holds the bell;
+--   unplaced: none of these could be had, because a foreign session holds the lock of followers: try again later;
 --   paused:   an operator paused this worker: it holds nothing, and is called when it is resumed.
--- has_work is the last look, with a snapshot taken after the bell was granted. A worker that names cursors looks only behind
--- them, and must not forget to scout before them.
+-- has_work is a last scan, with a snapshot taken after the bell was granted. A worker that gives cursors is told only
+-- of jobs behind them, and has to scan before them itself (bugle.scan_ready).
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
 create or replace function bugle.arm(
   p_worker bigint, p_queues text[], p_after_priorities integer[] default null, p_after_ids bigint[] default null)
 returns table (queue text, mode text, has_work boolean)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_queue text;
@@ -260,13 +261,13 @@ begin
 end
 $$;
 comment on function bugle.arm is
-  'Go to sleep on these queues: take the bell of each, or follow the worker that has it, and scan once more, behind these '
-  'cursors if they are given.';
+  'Become idle on these queues: take the bell of each, or follow the worker that has it, and scan once more, behind '
+  'these cursors if they are given.';
 
--- The place of a worker that could not have the bell. It follows if another worker looks into the queue: the sentinel, or the
--- watcher that polls. Whether there is one is asked again once this session is seen as a follower: the other may have left the
--- queue, calling nobody, just before. If there is none, this worker becomes the watcher. A watcher that becomes a follower gives
--- its lease up first: others wait for that row, and do not follow one that sleeps.
+-- A worker that could not have the bell follows if another worker serves the queue: the sentinel, or the watcher that
+-- polls. Whether there is one is asked again once this session is visible as a follower: the other may have left the
+-- queue just before, without calling anyone. If there is none, this worker becomes the watcher. A watcher that becomes
+-- a follower gives up its lease first: others wait for that row, and do not follow an idle worker.
 create or replace function bugle.stand_by(p_worker bigint, p_queue text) returns text
 language plpgsql
 as $$
@@ -284,11 +285,12 @@ begin
   return 'follower';
 end
 $$;
-comment on function bugle.stand_by is 'What a worker does for a queue whose bell it could not have: follow, or poll for all.';
+comment on function bugle.stand_by is
+  'What a worker does for a queue whose bell it could not have: follow, or poll for all.';
 
--- A shared lock is compatible with transactions that have enqueued silently, so being granted one is the quick way to know
--- that nobody sleeps. Refused, the holder must be a registered worker: a stranger, or the backend of a link that is half open,
--- would be followed for ever.
+-- A shared lock is compatible with transactions that have enqueued silently, so being granted one is the quick way to
+-- know that there is no sentinel. Refused, the holder must be a registered worker: a foreign session, or the backend of
+-- a half-open connection, would be followed for ever.
 create or replace function bugle.has_sentinel(p_queue text) returns boolean
 language plpgsql
 as $$
@@ -303,13 +305,13 @@ begin
       join bugle.registrations r on r.backend_pid = l.pid
     where l.key = bugle.bell_key(p_queue)
       and l.is_exclusive
-      and r.stopped_at is null
-      and r.lost_at is null);
+      and bugle.is_active(r));
 end
 $$;
-comment on function bugle.has_sentinel is 'Whether a worker sleeps for a queue and is rung for it.';
+comment on function bugle.has_sentinel is 'Whether an idle worker is rung for a queue.';
 
--- Among many idle workers one polls while the bell cannot be had. Its lease is longer than the pause between two of its calls.
+-- One of many idle workers polls while the bell cannot be had. Its lease is longer than the pause between two of its
+-- calls.
 create or replace function bugle.watch(p_worker bigint, p_queue text) returns boolean
 language plpgsql
 as $$
@@ -319,7 +321,7 @@ begin
   select p_queue, r.id, clock_timestamp() + interval '2 seconds'
   from bugle.registrations r
   where r.id = p_worker
-    -- nobody makes another worker the one that all others rely on
+    -- all others rely on the watcher: a session can only make its own worker one
     and r.backend_pid = pg_backend_pid()
   on conflict (queue) do update
   set worker = excluded.worker,
@@ -346,9 +348,9 @@ begin
   end if;
 end
 $$;
-comment on function bugle.stop_watching is 'Nobody, or no longer this worker, polls a queue for all others.';
+comment on function bugle.stop_watching is
+  'Give up the lease of the watcher of a queue, or of this worker if it is the watcher.';
 
--- Live workers that follow in a queue.
 create or replace function bugle.followers(p_queue text) returns setof bugle.registrations
 language plpgsql
 as $$
@@ -360,14 +362,13 @@ begin
   where l.key = bugle.follower_key(p_queue)
     and not l.is_exclusive
     and l.pid <> pg_backend_pid()
-    and r.stopped_at is null
-    and r.lost_at is null;
+    and bugle.is_active(r);
 end
 $$;
-comment on function bugle.followers is 'The workers that can be called to look into a queue.';
+comment on function bugle.followers is 'The active workers that follow in a queue: they can be called to scan it.';
 
--- A worker that looks into a queue and is full, or leaves, hands over to one follower: not to all of them, or fifty idle
--- workers would start for one job. It ceases to be the watcher before it looks for followers: see bugle.stand_by.
+-- A worker that is full, or leaves a queue, hands over to one follower: not to all of them, or fifty idle workers would
+-- wake for one job. It ceases to be the watcher before it looks for followers: see bugle.stand_by.
 create or replace function bugle.pass_on(p_queue text) returns void
 language plpgsql
 as $$
@@ -375,7 +376,7 @@ declare
   v_worker bigint;
 begin
   perform bugle.stop_watching(p_queue);
-  -- granted: nobody follows. This is the usual case under load, and far cheaper than reading pg_locks.
+  -- granted: there are no followers. This is the usual case under load, and far cheaper than reading pg_locks.
   if pg_try_advisory_xact_lock(bugle.follower_key(p_queue)) then
     return;
   end if;
@@ -385,22 +386,21 @@ begin
   end if;
 end
 $$;
-comment on function bugle.pass_on is 'Call one follower of a queue to look into it.';
+comment on function bugle.pass_on is 'Call one follower of a queue to scan it.';
 
--- A worker that was rung for, or polls for all, may not serve the commands of what waits: while a deployment is rolled out, the
--- fleet is mixed. Before it sleeps it calls one follower of each other kind that could start something.
+-- The sentinel or watcher may not serve the commands of the jobs that wait: while a deployment is rolled out, the fleet
+-- is mixed. Before it becomes idle it calls one follower of each other kind that could start something.
 create or replace function bugle.hand_on(p_worker bigint, p_queue text) returns void
 language plpgsql
 as $$
 declare
   v_commands constant text[] := (select r.commands from bugle.registrations r where r.id = p_worker);
 begin
-  -- a fleet whose workers all serve the same pays for this look, and no more
+  -- a fleet whose workers all serve the same commands pays for this query, and no more
   if not exists (
       select
       from bugle.registrations r
-      where r.stopped_at is null
-        and r.lost_at is null
+      where bugle.is_active(r)
         and p_queue = any (r.queues)
         and not r.commands <@ v_commands)
     or pg_try_advisory_xact_lock(bugle.follower_key(p_queue))
@@ -419,7 +419,7 @@ end
 $$;
 comment on function bugle.hand_on is 'Call followers that serve what a worker does not, if there is work for them.';
 
--- The caller knows what it holds on each queue; asking for more would warn.
+-- The caller knows what it holds on each queue: unlocking more would raise a warning.
 create or replace function bugle.disarm(p_queue text, p_mode text) returns void
 language plpgsql
 as $$
@@ -431,49 +431,40 @@ begin
   end if;
 end
 $$;
-comment on function bugle.disarm is 'Wake up on a queue: let go of its bell, or of following its sentinel.';
+comment on function bugle.disarm is 'Wake up on a queue: give up its bell, or the lock of a follower.';
 
--- A worker that stops claiming leaves its posts before its running jobs have ended.
+-- A worker that stops claiming gives up its bells before its running jobs have ended.
 create or replace function bugle.stand_down(p_queues text[], p_modes text[]) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.disarm(u.queue, u.mode), bugle.pass_on(u.queue)
   from unnest(p_queues, p_modes) u (queue, mode);
 end
 $$;
-comment on function bugle.stand_down is 'Stop looking into queues: let go of their bells and call somebody else.';
+comment on function bugle.stand_down is 'Leave queues: give up their bells and call another worker.';
 
--- Sessions in the way: they hold an advisory lock of Bugle, and are no registered workers. They make workers poll and enqueuers
--- notify, and no more than that. A transaction that has enqueued holds a bell too; it is named once it has been open for a minute.
+-- Such a session makes workers poll and enqueuers notify, and can do no more harm. A transaction that has enqueued
+-- holds a bell too; it is listed once it has been open for a minute.
 create or replace function bugle.foreign_locks()
 returns table (pid integer, login name, program text, lock text, queue text, since timestamptz)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return query
-  with queues as (
-    select distinct q.queue
-    from bugle.registrations r
-      cross join lateral unnest(r.queues) q (queue)
-    where r.stopped_at is null
-  ),
-  keys as (
-    select 'bell' as lock, q.queue, bugle.bell_key(q.queue) as key from queues q
+  with keys as (
+    select k.*
+    from (
+      select distinct q.queue
+      from bugle.registrations r
+        cross join lateral unnest(r.queues) q (queue)
+      where r.stopped_at is null) q
+      cross join lateral (
+        values ('bell', q.queue, bugle.bell_key(q.queue)), ('follower', q.queue, bugle.follower_key(q.queue)),
+          ('hearing', q.queue, bugle.hearing_key(q.queue))) k (lock, queue, key)
     union all
-    select 'follower', q.queue, bugle.follower_key(q.queue) from queues q
-    union all
-    select 'hearing', q.queue, bugle.hearing_key(q.queue) from queues q
-    union all
-    select 'hearing', null, bugle.hearing_key(null)
-    union all
-    select 'audience', null, bugle.audience_key()
-    union all
-    select 'silence', null, bugle.silence_key()
+    values ('hearing', null, bugle.hearing_key(null)), ('audience', null, bugle.audience_key()),
+      ('silence', null, bugle.silence_key())
     union all
     select 'life', null, r.life_key from bugle.registrations r where r.stopped_at is null
   )
@@ -482,11 +473,12 @@ begin
     join keys k on k.key = l.key
     join pg_stat_activity a on a.pid = l.pid
   where not exists (
-      select from bugle.registrations r where r.backend_pid = l.pid and r.stopped_at is null and r.lost_at is null)
+      select from bugle.registrations r where r.backend_pid = l.pid and bugle.is_active(r))
     -- a session that subscribed to events holds these two, shared
     and (k.lock not in ('hearing', 'audience') or l.is_exclusive)
     and (a.state = 'idle' or a.xact_start < clock_timestamp() - interval '1 minute')
   order by a.pid, k.lock, k.queue;
 end
 $$;
-comment on function bugle.foreign_locks is 'Sessions that are no workers and hold advisory locks of Bugle: they slow it down.';
+comment on function bugle.foreign_locks is
+  'Sessions that are not of workers and hold advisory locks of Bugle: they slow it down.';

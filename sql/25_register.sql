@@ -1,8 +1,14 @@
--- register: a worker says who it is and what it serves. Called by workers, once; attach again after each lost connection.
+-- register: a worker says who it is and what it serves. Called by workers, once; attach again after each lost
+-- connection.
 --
 -- A worker is a row and one session advisory lock, its proof of life: the lock goes when the process dies, without any
--- timeout. Each connection takes a lock of its own, because a link that is half open keeps the lock of a backend whose
--- worker has long come back by another way.
+-- timeout. Each connection takes a lock of its own, because a half-open connection keeps the lock of a backend whose
+-- worker came back by another connection long ago.
+
+create or replace function bugle.is_active(p_worker bugle.registrations) returns boolean
+language sql immutable parallel safe
+return p_worker.stopped_at is null and p_worker.lost_at is null;
+comment on function bugle.is_active is 'Whether a worker has neither signed off nor been lost.';
 
 create or replace function bugle.prove_life(p_worker bigint) returns void
 language plpgsql
@@ -32,7 +38,8 @@ declare
   v_nonce uuid;
 begin
   if p_protocol <> bugle.protocol() then
-    perform bugle.refuse('JB013', format('this worker speaks protocol %s, the schema speaks %s', p_protocol, bugle.protocol()),
+    perform bugle.refuse('JB013',
+      format('this worker speaks protocol %s, the schema speaks %s', p_protocol, bugle.protocol()),
       case when p_protocol > bugle.protocol()
         then 'Run "bugle migrate" of the worker''s version.'
         else 'Upgrade the worker to the version that migrated this database.' end);
@@ -44,7 +51,8 @@ begin
   if cardinality(p_slots) is distinct from cardinality(p_queues) or array_position(p_queues, null) is not null
     or array_position(p_commands, null) is not null or coalesce(1 > any (p_slots), true)
   then
-    perform bugle.refuse('JB014', format('queues %s and slots %s do not fit: each queue must have one slot or more', p_queues, p_slots),
+    perform bugle.refuse('JB014',
+      format('queues %s and slots %s do not fit: each queue must have one slot or more', p_queues, p_slots),
       'Name as many numbers of slots as queues.');
   end if;
   insert into bugle.registrations (
@@ -58,11 +66,11 @@ begin
   select v_worker, v_nonce;
 end
 $$;
-comment on function bugle.register is 'Sign on as a worker on this session. The nonce goes with every later word.';
+comment on function bugle.register is 'Sign on as a worker on this session. Every later call needs the nonce.';
 
 -- After a lost connection, before anything is claimed: the worker names what it still runs.
---   Still its own: it keeps them. A claim that was lost in a crash of the server (the job is ready, under the number before):
---   it is taken up again. All others are returned: fenced, to be stopped.
+--   Still its own: it keeps them. A claim that was lost in a crash of the server (the job is ready, under the previous
+--   claim number): it is restored. All others are returned as fenced: the worker has to stop them.
 --   Jobs it holds here and does not name were claimed in a reply it never got: given back, the attempt not counted.
 create or replace function bugle.attach(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.verdict
@@ -79,7 +87,8 @@ begin
   end if;
   perform bugle.prove_life(p_worker);
 
-  -- all that is touched below, in id order, as everywhere: two passes of their own would deadlock with others
+  -- lock all that is changed below in one pass in the order of ids, as everywhere: two passes would deadlock with
+  -- others
   perform
   from (
     select h.id
@@ -133,10 +142,12 @@ begin
   select v.* from bugle.not_held(p_worker, p_running) v;
 end
 $$;
-comment on function bugle.attach is 'Take up a worker''s identity again on a new session, naming what it still runs. Returns what it lost.';
+comment on function bugle.attach is
+  'Take up a worker''s identity again on a new session, naming what it still runs. Returns the jobs it lost.';
 
--- A subquery with a limit, not "exists", and no scan of the table: statistics of a moment in which it was empty made this one compare every
--- job that runs with every row, for seconds, and ends of jobs wait for it on the same connection.
+-- A subquery with a limit and no scan of the table. The tempting form is "not exists": with statistics of a moment in
+-- which the table was empty it compared every running job with every row, for seconds, which delayed the completions on
+-- the same connection.
 create or replace function bugle.not_held(p_worker bigint, p_running bugle.held_job[]) returns setof bugle.verdict
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -147,16 +158,14 @@ begin
   where (
     select true
     from bugle.jobs_live j
-    where j.id = h.id
-      and j.claim = h.claim
-      and j.worker = p_worker
-      and j.state = 'running'
+    where bugle.is_held_by(j, p_worker, h.id, h.claim)
     limit 1) is null;
 end
 $$;
-comment on function bugle.not_held(bigint, bugle.held_job[]) is 'Which of the jobs a worker believes to run are not its own any more.';
+comment on function bugle.not_held(bigint, bugle.held_job[]) is
+  'Which of the jobs that a worker runs are no longer its own.';
 
--- Asked by a worker that was told by a notification that a job was cancelled: any login can send one, so it is looked up.
+-- Called by a worker that was notified of a cancelled job: any login can send a notification, so it is looked up.
 create or replace function bugle.not_held(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.verdict
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -167,11 +176,12 @@ begin
   select v.* from bugle.not_held(p_worker, p_running) v;
 end
 $$;
-comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is 'Which of these jobs this worker does not hold any more.';
+comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is
+  'Which of these jobs this worker no longer holds.';
 
--- The other way round: what a worker holds here and does not name. Its claim was committed after the worker had come back by
--- another connection, or the end of the job was refused before bugle.attach took its claim up again. Nobody runs those. The
--- worker gives them back once it knows that no answer to a claim of its own is still on its way (src/worker/reconcile.rs).
+-- The other way round. The claim was committed after the worker had come back by another connection, or the completion
+-- was rejected before bugle.attach restored the claim. No worker runs these jobs. The worker gives them back once it
+-- knows that no answer to one of its claims is still on its way.
 create or replace function bugle.unnamed(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.held_job
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -188,7 +198,7 @@ begin
   select h.id, h.claim from unnest(p_running) h;
 end
 $$;
-comment on function bugle.unnamed is 'What a worker holds and does not name among what it runs.';
+comment on function bugle.unnamed is 'The jobs that a worker holds and does not name.';
 
 create or replace function bugle.detach(p_worker bigint, p_nonce uuid) returns void
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -204,4 +214,4 @@ begin
     select unnest(r.queues) as queue from bugle.registrations r where r.id = p_worker) q;
 end
 $$;
-comment on function bugle.detach is 'Sign off. Whatever the worker still holds is rescued.';
+comment on function bugle.detach is 'Sign off. Jobs that the worker still holds are rescued.';

@@ -66,8 +66,7 @@ begin
   return (
     select least(greatest(count(*) / 4.0, 1), 10)
     from bugle.registrations r
-    where r.stopped_at is null
-      and r.lost_at is null);
+    where bugle.is_active(r));
 end
 $$;
 comment on function bugle.ask_again_seconds is 'After how many seconds a worker without a role asks for one again.';
@@ -83,8 +82,7 @@ begin
     select
     from bugle.registrations r
     where r.id = p_worker
-      and r.stopped_at is null
-      and r.lost_at is null
+      and bugle.is_active(r)
       and not pg_try_advisory_xact_lock_shared(r.life_key));
 end
 $$;
@@ -225,8 +223,7 @@ begin
       from bugle.registrations r
         cross join lateral unnest(r.queues) q (queue)
         join bugle.advisory_locks() l on l.pid = r.backend_pid and l.key = bugle.follower_key(q.queue)
-      where r.stopped_at is null
-        and r.lost_at is null
+      where bugle.is_active(r)
         and r.paused_at is null
       order by q.queue, random()) d
     order by random()

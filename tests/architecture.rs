@@ -143,7 +143,6 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
 const WIDE: &[&str] = &[
     "sql/00_constants.sql",
     "sql/20_wake.sql",
-    "sql/25_register.sql",
     "sql/30_claim.sql",
     "sql/31_limits.sql",
     "sql/32_hops.sql",
