@@ -223,19 +223,17 @@ as $$
 $$;
 comment on function bugle.first_priorities is 'The first twenty priorities of the ready jobs of a queue and command that have no key, and the last.';
 
--- What workers report is exact and costs nothing to read. Of queues whose workers do not report, as those of another
+-- What workers report is exact and costs nothing to read. For queues whose workers do not report, as workers in another
 -- language may, history is counted, up to a cap. Jobs that failed for good are few.
 create or replace function bugle.ended_lately() returns table (queue text, completed bigint, failed bigint)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 set jit = off
 as $$
 begin
   return query
   with reported as (
-    -- the minute that runs, and as much of the one before as is missing to a whole
+    -- the current minute, and as much of the one before as is missing to a whole
     select m.queue, round(sum(m.completed * case
         when m.minute = date_trunc('minute', now()) then 1
         else 1 - extract(epoch from now() - date_trunc('minute', now())) / 60
@@ -243,8 +241,10 @@ begin
     from bugle.minutes m
     where m.minute >= date_trunc('minute', now()) - interval '1 minute'
     group by m.queue
-  ), kept as (
-    select k.queue, count(*) as completed
+  ), completed as (
+    select r.queue, r.completed from reported r
+    union all
+    select k.queue, count(*)
     from (
       select j.queue
       from bugle.jobs_ended j
@@ -254,7 +254,7 @@ begin
       limit 50000) k
     where not exists (select from reported r where r.queue = k.queue)
     group by k.queue
-  ), lost as (
+  ), failed as (
     select l.queue, count(*) as failed
     from (
       select j.queue
@@ -264,17 +264,16 @@ begin
       limit 50000) l
     group by l.queue
   )
-  select coalesce(c.queue, l.queue), coalesce(c.completed, 0), coalesce(l.failed, 0)
-  from (select r.queue, r.completed from reported r union all select k.queue, k.completed from kept k) c
-    full join lost l on l.queue = c.queue;
+  select coalesce(c.queue, f.queue), coalesce(c.completed, 0), coalesce(f.failed, 0)
+  from completed c
+    full join failed f on f.queue = c.queue;
 end
 $$;
-comment on function bugle.ended_lately is 'How many jobs of each queue completed, and how many failed for good, in the last minute.';
+comment on function bugle.ended_lately is
+  'How many jobs of each queue completed, and how many failed for good, in the last minute.';
 
 create or replace function bugle.held_queues() returns table (queue text, paused_at timestamptz, limits text)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
   select q.name, q.paused_at, bugle.describe_limits(q)
   from bugle.queues q
@@ -297,23 +296,12 @@ with served as (
   group by u.queue
 )
 select
-  queue,
-  coalesce(l.ready, 0) as ready,
-  coalesce(l.running, 0) as running,
-  coalesce(l.scheduled, 0) as scheduled,
-  coalesce(l.retrying, 0) as retrying,
-  coalesce(l.waiting, 0) as waiting,
-  coalesce(l.paused, 0) as paused,
-  l.oldest_ready_age,
-  l.due_next,
-  coalesce(e.completed, 0) as completed_last_minute,
-  coalesce(e.failed, 0) as failed_last_minute,
-  coalesce(s.workers, 0) as workers,
-  coalesce(s.slots, 0) as slots,
-  u.commands as unserved_commands,
-  coalesce(l.is_estimate, false) as is_estimate,
-  h.paused_at as paused_since,
-  h.limits
+  queue, coalesce(l.ready, 0) as ready, coalesce(l.running, 0) as running, coalesce(l.scheduled, 0) as scheduled,
+  coalesce(l.retrying, 0) as retrying, coalesce(l.waiting, 0) as waiting, coalesce(l.paused, 0) as paused,
+  l.oldest_ready_age, l.due_next,
+  coalesce(e.completed, 0) as completed_last_minute, coalesce(e.failed, 0) as failed_last_minute,
+  coalesce(s.workers, 0) as workers, coalesce(s.slots, 0) as slots, u.commands as unserved_commands,
+  coalesce(l.is_estimate, false) as is_estimate, h.paused_at as paused_since, h.limits
 from bugle.live_counts() l
   full join bugle.ended_lately() e using (queue)
   full join served s using (queue)
@@ -341,28 +329,19 @@ comment on column bugle.queue_stats.is_estimate is
 comment on column bugle.queue_stats.paused_since is 'Since when nothing is claimed from it. Null: it is not paused.';
 comment on column bugle.queue_stats.limits is 'Its limits, in one line. Null: it has none.';
 
--- For the metrics of whoever is keeper: one worker tells them, so that they can be summed up.
+-- For the metrics of the keeper: one worker exports them, so that they can be summed up.
 create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
-declare
-  v_queue record;
 begin
-  for v_queue in
-    select * from bugle.queue_stats
-  loop
-    return query values
-      ('queue_jobs', v_queue.queue, 'ready', v_queue.ready::double precision),
-      ('queue_jobs', v_queue.queue, 'running', v_queue.running::double precision),
-      ('queue_jobs', v_queue.queue, 'scheduled', v_queue.scheduled::double precision),
-      ('queue_jobs', v_queue.queue, 'retrying', v_queue.retrying::double precision),
-      ('queue_jobs', v_queue.queue, 'waiting', v_queue.waiting::double precision),
-      ('queue_jobs', v_queue.queue, 'paused', v_queue.paused::double precision),
-      ('queue_oldest_ready_seconds', v_queue.queue, null, coalesce(extract(epoch from v_queue.oldest_ready_age), 0)::double precision),
-      ('failed_last_minute', v_queue.queue, null, v_queue.failed_last_minute::double precision);
-  end loop;
+  return query
+  select g.name, s.queue, g.label, g.value::double precision
+  from bugle.queue_stats s
+    cross join lateral (values
+      ('queue_jobs', 'ready', s.ready), ('queue_jobs', 'running', s.running), ('queue_jobs', 'scheduled', s.scheduled),
+      ('queue_jobs', 'retrying', s.retrying), ('queue_jobs', 'waiting', s.waiting), ('queue_jobs', 'paused', s.paused),
+      ('queue_oldest_ready_seconds', null, coalesce(extract(epoch from s.oldest_ready_age), 0)),
+      ('failed_last_minute', null, s.failed_last_minute)) g (name, label, value);
   return query
   select 'queue_paused', q.name, null::text, (q.paused_at is not null)::integer::double precision
   from bugle.queues q;
@@ -394,4 +373,4 @@ begin
   select 'notification_queue_ratio', null::text, null::text, pg_notification_queue_usage();
 end
 $$;
-comment on function bugle.gauges is 'What the keeper''s metrics tell of the whole database.';
+comment on function bugle.gauges is 'The keeper''s metrics about the whole database.';
