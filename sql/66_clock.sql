@@ -1,19 +1,19 @@
 -- clock: the database's clock was set back. Called by the keeper with each tick.
 --
--- The keeper stamps every tick, so a clock that is behind the last stamp was set back, by about that much: too little by the time
--- that passed since the tick, about a second. Times that the engine computed from the clock before (retries, snoozes, answers,
--- limits on starts, schedules, its own notes) move with it; otherwise they would all be late by the step. Times that people chose
--- (run_at, deadline, starts_at) and wall-clock times (cron) stay: they mean what they say.
+-- The keeper stamps every tick, so a clock that is behind the last stamp was set back, by about that much: the time
+-- since the tick, about a second, is missing. Times that the engine computed from the clock before (retries, snoozes,
+-- answers, limits on starts, schedules, its own records) move with it; otherwise they would all be late by the step.
+-- Times that users chose (run_at, deadline, starts_at) and wall-clock times (cron) stay.
 --
--- Only moves times; what is due then is done by the chores that follow.
+-- This only moves times; what is due then is done by the maintenance tasks that follow.
 
--- Less than this is left alone: nothing is late by more.
+-- A smaller step is ignored: nothing is late by more.
 create or replace function bugle.clock_tolerance() returns interval
 language sql immutable parallel safe
 return interval '2 seconds';
 comment on function bugle.clock_tolerance is 'How far the clock may step back unnoticed.';
 
--- Under the lock of the keeper's notes, which every tick takes: two keepers do not both move the same times.
+-- Under the row lock of bugle.keeping, which every tick takes: two keepers do not both move the same times.
 create or replace function bugle.follow_clock() returns interval
 language plpgsql
 as $$
@@ -31,10 +31,10 @@ begin
   return v_step;
 end
 $$;
-comment on function bugle.follow_clock is 'Find out whether the clock was set back since the last tick, and move what was computed from it. Returns by how much, or null.';
+comment on function bugle.follow_clock is 'Find out whether the clock was set back since the last tick, and move the '
+  'times that were computed from it. Returns by how much, or null.';
 
--- Rows that are locked are left alone: whoever holds them is writing them by the new clock, or lets go of them too late to be
--- waited for.
+-- Locked rows are left alone: their session writes them by the new clock, or would have to be waited for too long.
 create or replace function bugle.clock_stepped_back(p_step interval) returns void
 language plpgsql
 as $$
@@ -48,7 +48,7 @@ begin
     stepped_at = v_now,
     stepped_by = p_step;
 
-  -- A worker that is frozen has its whole lease again from now on, and one that was lost its grace. Those that are well say so.
+  -- A frozen worker gets its whole lease again from now on, and a lost one its grace. Healthy ones send heartbeats.
   update bugle.registrations r
   set seen_at = least(r.seen_at, v_now),
     lost_at = case when r.lost_at > v_now then v_now else r.lost_at end
@@ -65,10 +65,11 @@ begin
   perform bugle.move_schedules(p_step, v_now);
 end
 $$;
-comment on function bugle.clock_stepped_back is 'Move back by this much what the engine computed from the clock before it was set back.';
+comment on function bugle.clock_stepped_back is
+  'Move back by this much what the engine computed from the clock before it was set back.';
 
--- Retries, snoozes, delays of templates, and the time by which an answer is due. A run_at that came with the job, or that an
--- operator gave it since it last ran, stays. What was written in the last seconds was written by the new clock.
+-- Retries, snoozes, delays of templates, and the time by which an answer is due. A run_at that came with the job, or
+-- that an operator set since it last ran, stays. Rows written in the last seconds were written by the new clock.
 create or replace function bugle.move_jobs(p_step interval, p_now timestamptz) returns integer
 language plpgsql
 as $$
@@ -99,9 +100,11 @@ begin
   return cardinality(v_ids);
 end
 $$;
-comment on function bugle.move_jobs is 'Move the times at which jobs are tried again, or answers are due, back by a step of the clock. Returns how many jobs.';
+comment on function bugle.move_jobs is 'Move the times at which jobs are tried again, or answers are due, back by a '
+  'step of the clock. Returns how many jobs.';
 
--- All rows by the same amount: their order, by which starts are subtracted, stays. With them in the future nothing would start.
+-- All rows by the same amount, so that their order stays. With starts in the future, no job of a limited queue would
+-- start.
 create or replace function bugle.move_starts(p_step interval) returns void
 language plpgsql
 as $$
@@ -109,20 +112,25 @@ begin
   begin
     update bugle.starts s set started_at = s.started_at - p_step;
   exception when unique_violation then
-    -- two rows exactly a step apart met half way: rather start a few too many than none for as long as the step
+    -- two rows exactly a step apart collide: start a few jobs too many rather than none for as long as the step
     delete from bugle.starts s where s.started_at > clock_timestamp();
   end;
-  -- look at once: claims note anew when there is room
+  -- recheck at once: claims record anew when there is room
   update bugle.claim_positions t
   set recheck_at = clock_timestamp()
   where t.queue = any (array(
-    select d.queue from bugle.claim_positions d where d.recheck_at is not null order by d.queue for update skip locked));
+    select d.queue
+    from bugle.claim_positions d
+    where d.recheck_at is not null
+    order by d.queue
+    for update skip locked));
 end
 $$;
-comment on function bugle.move_starts is 'Move what started lately back by a step of the clock, and look into limited queues again.';
+comment on function bugle.move_starts is 'Move recent starts back by a step of the clock, and recheck limited queues.';
 
--- An interval counts time that passes: it goes on as if nothing had happened, at the next of its slots for which the interval has
--- passed. A cron expression means times of the day: it goes on with the first that has not been dealt with.
+-- An interval counts time that passes: it goes on as if the clock had not changed, at the next of its slots for which
+-- the interval has passed. A cron expression means times of the day: it goes on with the first that has not been dealt
+-- with.
 create or replace function bugle.move_schedules(p_step interval, p_now timestamptz) returns void
 language plpgsql
 as $$
@@ -144,17 +152,17 @@ begin
         else greatest(v_schedule.next_at - p_step - least(v_schedule.every / 2, interval '5 seconds'), p_now) end)
       where s.name = v_schedule.name;
     exception when others then
-      null; -- it stays as it was; firing it notes what is wrong with it
+      null; -- it stays as it was; firing it records what is wrong with it
     end;
   end loop;
 end
 $$;
 comment on function bugle.move_schedules is 'Find out anew when schedules fire next, after the clock was set back.';
 
--- What a doctor asks.
 create or replace function bugle.clock(out ahead interval, out stepped_at timestamptz, out stepped_by interval)
 language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
   select k.ticked_at - clock_timestamp(), k.stepped_at, k.stepped_by from bugle.keeping k
 $$;
-comment on function bugle.clock is 'How far the keeper''s last tick lies in the future, if the clock was set back since; and when that was last noticed, and by how much.';
+comment on function bugle.clock is 'How far the keeper''s last tick lies in the future, if the clock was set back '
+  'since; and when that was last noticed, and by how much. For "bugle doctor".';

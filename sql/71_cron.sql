@@ -1,38 +1,36 @@
--- schedule, the calendar: which moment a cron expression means next. Pure: the clock is an argument.
+-- cron: which moment a cron expression of a schedule means next. Pure: the clock is an argument.
 --
--- The search runs on the wall clock of the schedule's time zone and jumps from field to field. What daylight saving does
--- to a wall clock is then decided in one place, bugle.next_cron_slot:
+-- The search runs on the wall clock of the schedule's time zone and jumps from field to field. Daylight saving time is
+-- handled in one place, bugle.next_cron_slot:
 --   a time that does not exist (clocks go forward): the first moment after the gap, once;
 --   a time that comes twice (clocks go back): once, at the first;
---   a schedule that names all 24 hours counts real hours instead: it has nothing to make up for after a gap, and runs in
---   both of the hours that look the same.
--- Moments are handled as timestamps in UTC without a zone, so that no sum depends on the time zone of the session.
+--   a schedule that names all 24 hours counts real hours instead: nothing is missed in a gap, and it runs in both of
+--   the hours that look the same.
+-- Moments are timestamps in UTC without a zone, so that no sum depends on the time zone of the session.
 
-create or replace function bugle.refuse_cron(p_field text, p_text text, p_why text) returns void
-language plpgsql immutable
+create or replace function bugle.refuse_cron(p_field text, p_text text, p_why text) returns boolean
+language plpgsql
 as $$
 begin
-  perform bugle.refuse('JB005', format('column "cron", field "%s" (%s): %s', p_field, bugle.quoted(p_text), p_why),
-    'Five fields: minute hour day-of-month month day-of-week, or six with the second first, or @hourly, @daily, @weekly, @monthly, @yearly.');
+  return bugle.refuse('JB005', format('column "cron", field "%s" (%s): %s', p_field, bugle.quoted(p_text), p_why),
+    'Five fields: minute hour day-of-month month day-of-week, or six with the second first, or @hourly, @daily, '
+    '@weekly, @monthly, @yearly.');
 end
 $$;
 comment on function bugle.refuse_cron is 'Refuse a cron expression, naming its field.';
 
-create or replace function bugle.cron_value(p_text text, p_field text, p_least integer, p_most integer, p_names text[]) returns integer
+create or replace function bugle.cron_value(p_text text, p_field text, p_least integer, p_most integer, p_names text[])
+returns integer
 language plpgsql immutable
 as $$
 declare
-  v_value integer;
+  v_value constant integer := case
+    when p_text ~ '^[0-9]{1,4}$' then p_text::integer
+    else array_position(p_names, upper(p_text)) - 1 + p_least end;
 begin
-  if p_text ~ '^[0-9]{1,4}$' then
-    v_value := p_text::integer;
-  else
-    v_value := array_position(p_names, upper(p_text)) - 1 + p_least;
-  end if;
   if v_value is null then
-    perform bugle.refuse_cron(p_field, p_text, case when p_names is null
-      then format('not a number from %s to %s', p_least, p_most)
-      else format('not a number from %s to %s, nor one of %s', p_least, p_most, array_to_string(p_names, ', ')) end);
+    perform bugle.refuse_cron(p_field, p_text, concat(format('not a number from %s to %s', p_least, p_most),
+      ', nor one of ' || array_to_string(p_names, ', ')));
   elsif v_value not between p_least and p_most then
     perform bugle.refuse_cron(p_field, p_text, format('not from %s to %s', p_least, p_most));
   end if;
@@ -42,7 +40,8 @@ $$;
 comment on function bugle.cron_value is 'One number or name in a field of a cron expression.';
 
 -- The values of one field: a list of *, a, a-b, each with a step or without.
-create or replace function bugle.cron_values(p_text text, p_field text, p_least integer, p_most integer, p_names text[] default null)
+create or replace function bugle.cron_values(
+  p_text text, p_field text, p_least integer, p_most integer, p_names text[] default null)
 returns integer[]
 language plpgsql immutable
 as $$
@@ -56,7 +55,8 @@ declare
 begin
   foreach v_part in array string_to_array(p_text, ',') loop
     if v_part !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' then
-      perform bugle.refuse_cron(p_field, p_text, 'write *, a value, a range a-b, a step */n or a-b/n, or a list of these');
+      perform bugle.refuse_cron(p_field, p_text,
+        'write *, a value, a range a-b, a step */n or a-b/n, or a list of these');
     end if;
     v_range := split_part(v_part, '/', 1);
     v_step := nullif(split_part(v_part, '/', 2), '');
@@ -141,9 +141,20 @@ begin
   return case when p_cron.either_day then v_by_day or v_by_weekday else v_by_day and v_by_weekday end;
 end
 $$;
-comment on function bugle.cron_has_day is 'Whether a day fits the day fields of a cron expression: either of them if both are restricted.';
+comment on function bugle.cron_has_day is
+  'Whether a day fits the day fields of a cron expression: either of them if both are restricted.';
 
--- The next wall-clock time that fits, strictly later. Eight years are as far as a 29 February can be away.
+create or replace function bugle.next_value(p_values integer[], p_after integer) returns integer
+language plpgsql immutable
+as $$
+begin
+  return (select min(v.value) from unnest(p_values) v (value) where v.value > p_after);
+end
+$$;
+comment on function bugle.next_value is
+  'The least of these values that is greater than p_after. Null if there is none.';
+
+-- The next February 29 is at most eight years away.
 create or replace function bugle.next_wall_time(p_cron bugle.cron, p_after timestamp) returns timestamp
 language plpgsql immutable
 as $$
@@ -155,20 +166,17 @@ declare
   v_second constant integer := floor(extract(second from p_after));
   v_next integer;
 begin
+  -- later in the same minute, in the same hour, on the same day
   if extract(month from v_day)::integer = any (p_cron.months) and bugle.cron_has_day(p_cron, v_day) then
-    if v_hour = any (p_cron.hours) then
-      if v_minute = any (p_cron.minutes) then
-        v_next := (select min(s.value) from unnest(p_cron.seconds) s (value) where s.value > v_second);
-        if v_next is not null then
-          return v_day + make_time(v_hour, v_minute, v_next);
-        end if;
-      end if;
-      v_next := (select min(m.value) from unnest(p_cron.minutes) m (value) where m.value > v_minute);
-      if v_next is not null then
-        return v_day + make_time(v_hour, v_next, p_cron.seconds[1]);
-      end if;
+    v_next := bugle.next_value(p_cron.seconds, v_second);
+    if v_next is not null and v_minute = any (p_cron.minutes) and v_hour = any (p_cron.hours) then
+      return v_day + make_time(v_hour, v_minute, v_next);
     end if;
-    v_next := (select min(h.value) from unnest(p_cron.hours) h (value) where h.value > v_hour);
+    v_next := bugle.next_value(p_cron.minutes, v_minute);
+    if v_next is not null and v_hour = any (p_cron.hours) then
+      return v_day + make_time(v_hour, v_next, p_cron.seconds[1]);
+    end if;
+    v_next := bugle.next_value(p_cron.hours, v_hour);
     if v_next is not null then
       return v_day + make_time(v_next, p_cron.minutes[1], p_cron.seconds[1]);
     end if;
@@ -185,20 +193,23 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.next_wall_time is 'The next time on the clock that fits a cron expression, whether or not that time exists in a zone.';
+comment on function bugle.next_wall_time is
+  'The next wall-clock time that fits a cron expression, strictly later, whether or not it exists in a time zone.';
 
 create or replace function bugle.wall_time(p_timezone text, p_utc timestamp) returns timestamp
 language sql immutable
 return p_utc at time zone 'UTC' at time zone p_timezone;
 comment on function bugle.wall_time is 'What the clocks of a time zone show at a moment, given in UTC.';
 
--- Where a time comes twice, Postgres takes the second; where it does not exist, it goes on counting from before the gap.
+-- Where a time comes twice, Postgres takes the second; where it does not exist, it goes on counting from before the
+-- gap.
 create or replace function bugle.utc_time(p_timezone text, p_wall timestamp) returns timestamp
 language sql immutable
 return p_wall at time zone p_timezone at time zone 'UTC';
-comment on function bugle.utc_time is 'The moment, in UTC, at which the clocks of a time zone show a time: the last one if it comes twice.';
+comment on function bugle.utc_time is
+  'The moment, in UTC, at which the clocks of a time zone show a time: the last one if it comes twice.';
 
--- By halving: there is one change of the clocks between the two.
+-- By bisection: there is one change of the clocks between the two.
 create or replace function bugle.clock_change(p_timezone text, p_before timestamp, p_after timestamp) returns timestamp
 language plpgsql immutable
 as $$
@@ -221,7 +232,8 @@ end
 $$;
 comment on function bugle.clock_change is 'The first second after the clocks of a time zone changed, in UTC.';
 
-create or replace function bugle.next_cron_slot(p_cron bugle.cron, p_timezone text, p_after timestamptz) returns timestamptz
+create or replace function bugle.next_cron_slot(p_cron bugle.cron, p_timezone text, p_after timestamptz)
+returns timestamptz
 language plpgsql immutable
 as $$
 declare
@@ -236,7 +248,7 @@ begin
     return null;
   end if;
   if p_cron.every_hour and bugle.utc_time(p_timezone, v_wall) > v_after then
-    -- the clocks are about to go back over where we are: what is left until then, and then once more from where they go
+    -- the clocks are about to go back over this time: what is left until then, and then once more from where they go to
     v_change := bugle.clock_change(p_timezone, v_after, bugle.utc_time(p_timezone, v_wall));
     v_slot := v_after + (bugle.next_wall_time(p_cron, v_wall) - v_wall);
     if v_slot < v_change then
@@ -271,21 +283,24 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.next_cron_slot is 'The next moment that fits a cron expression that was read already, strictly later.';
+comment on function bugle.next_cron_slot is 'The next moment that fits a parsed cron expression, strictly later.';
 
--- Far from any calendar the arithmetic of times overflows, and without a time zone the search would never end.
+-- Outside the calendar the arithmetic of times overflows, and without a time zone the search would never end.
 create or replace function bugle.check_preview(p_timezone text, p_after timestamptz) returns void
 language plpgsql immutable
 as $$
 begin
   perform bugle.check_timezone(p_timezone);
   -- nothing comes after infinity, which is an answer
-  if p_after is null or (p_after <> 'infinity' and p_after not between '0001-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
-    perform bugle.refuse_schedule('p_after', p_after::text, 'must be a time between the years 1 and 9999', 'For example now().');
+  if p_after is null
+    or (p_after <> 'infinity' and p_after not between '0001-01-01 00:00:00+00' and '9999-01-01 00:00:00+00')
+  then
+    perform bugle.refuse_schedule('p_after', p_after::text, 'must be a time between the years 1 and 9999',
+      'For example now().');
   end if;
 end
 $$;
-comment on function bugle.check_preview is 'Refuse a time zone or a moment from which no slot can be told.';
+comment on function bugle.check_preview is 'Refuse a time zone or a moment after which no slot can be found.';
 
 create or replace function bugle.next_slot(p_cron text, p_timezone text, p_after timestamptz) returns timestamptz
 language plpgsql immutable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -295,7 +310,8 @@ begin
   return bugle.next_cron_slot(bugle.parse_cron(p_cron), p_timezone, p_after);
 end
 $$;
-comment on function bugle.next_slot is 'The next moment that fits a cron expression in a time zone, strictly later than p_after. Null if there is none in eight years.';
+comment on function bugle.next_slot is 'The next moment that fits a cron expression in a time zone, strictly later '
+  'than p_after. Null if there is none in eight years.';
 
 create or replace function bugle.schedule_preview(
   p_cron text, p_timezone text default 'UTC', p_count integer default 5, p_after timestamptz default now())

@@ -149,8 +149,6 @@ const WIDE: &[&str] = &[
     "sql/32_turns.sql",
     "sql/33_pick.sql",
     "sql/34_chains.sql",
-    "sql/66_clock.sql",
-    "sql/71_cron.sql",
     "sql/91_queue_stats.sql",
 ];
 
