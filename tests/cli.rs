@@ -2,67 +2,11 @@
 
 mod common;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use common::cli::{bugle, command, run};
 use common::{BUGLE, Database, enqueue, execute, noop, wait_until};
 use serde_json::{Value, json};
-
-/// How a run of the binary ended.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-/// Run the binary, logged in as a role of the database.
-async fn bugle(database: &Database, role: &str, arguments: &[&str]) -> Said {
-    run(command(arguments).env("BUGLE_DATABASE_URL", database.url(role)), "").await
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(BUGLE);
-    command
-        .args(arguments)
-        .env_remove("DATABASE_URL")
-        .env_remove("BUGLE_DATABASE_URL");
-    command
-}
-
-async fn run(command: &mut Command, input: &str) -> Said {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    // one that fails early does not read it
-    let _ = child.stdin.take().expect("an input").write_all(input.as_bytes());
-    let output = tokio::task::spawn_blocking(|| child.wait_with_output())
-        .await
-        .unwrap()
-        .expect("it ends");
-    Said {
-        code: output.status.code().expect("an exit code"),
-        out: String::from_utf8(output.stdout).expect("UTF-8"),
-        err: String::from_utf8(output.stderr).expect("UTF-8"),
-    }
-}
-
-impl Said {
-    fn json(&self) -> Value {
-        assert_eq!(self.code, 0, "{}", self.err);
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
-    }
-
-    fn id(&self) -> i64 {
-        assert_eq!(self.code, 0, "{}", self.err);
-        self.out
-            .trim_end()
-            .parse()
-            .unwrap_or_else(|_| panic!("no id: {}", self.out))
-    }
-}
 
 #[tokio::test]
 async fn enqueue_prints_the_id_and_every_option_reaches_its_column() {

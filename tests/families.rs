@@ -12,7 +12,8 @@ use std::time::Duration;
 use bugle::{Bugle, Code, Context, Failure, IntoOutcome, NewJob, Outcome, Registry, Workflow};
 use common::poll::look_for;
 use common::{
-    DEADLINE, Database, Folder, Shared, WorkerProcess, eventually, execute, query_value, wait_for_state, wait_until,
+    DEADLINE, Database, Folder, Shared, WorkerProcess, eventually, execute, query_value, register_for, wait_for_state,
+    wait_until,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -208,7 +209,7 @@ async fn ten_thousand_children_end_in_eight_sessions() {
     let sessions = join_all((0..8).map(|_| database.connect("worker"))).await;
     let mut workers = Vec::new();
     for session in &sessions {
-        workers.push(register(session, "{parent,child}").await);
+        workers.push(register_for(session, &[("default", 500)], &["parent", "child"]).await);
     }
     let parent: i64 = common::enqueue(&owner, "parent").await;
     let spawned = format!(
@@ -319,7 +320,7 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
     let operators_are_done = AtomicBool::new(false);
     let finishers = join_all((0..5).map(async |_| {
         let session = database.connect("worker").await;
-        let worker = register(&session, "{noop}").await;
+        let worker = register_for(&session, &[("default", 500)], &["noop"]).await;
         let claim = format!(
             "select coalesce(array_agg((c.id, c.claim)::bugle.held_job), '{{}}')::text \
              from bugle.claim({worker}, array[('default', 9, null, null, 'awake')::bugle.queue_request]) c"
@@ -735,13 +736,6 @@ impl Listener {
     fn heard(&self) -> Vec<String> {
         self.heard.lock().unwrap().clone()
     }
-}
-
-async fn register(client: &Client, commands: &str) -> String {
-    query_value(client, &format!(
-                "select format('%s, %L::uuid', worker, nonce) \
-                 from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{{default}}', '{{500}}', '{commands}')"
-            )).await
 }
 
 async fn deadlocks(owner: &Client, database: &Database) -> i64 {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bugle::{Context, Failure, Registry};
 use common::poll::look_for;
 use common::{
-    Database, Folder, RunningWorker, Shared, WorkerProcess, eventually, execute, noop, query_value, wait_until,
+    Database, Folder, RunningWorker, Shared, WorkerProcess, eventually, execute, noop, query_value, register_for,
+    wait_until,
 };
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -295,14 +296,9 @@ async fn jobs_of_one_tenant_do_not_wait_for_the_backlog_of_another() {
     assert!(behind, "they came after a backlog that was there before them");
 }
 
-/// Sign on for the command `noop` in the queues `default` and `other`; returns id and nonce as they are written in SQL.
+/// Register for the command `noop` in the queues `default` and `other`.
 async fn register(client: &Client) -> String {
-    query_value(
-        client,
-        "select format('%s, %L', worker, nonce) \
-             from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{default,other}', '{100,100}', '{noop}')",
-    )
-    .await
+    register_for(client, &[("default", 100), ("other", 100)], &["noop"]).await
 }
 
 async fn claim(client: &Client, me: &str, requests: &[(&str, i32)]) -> usize {

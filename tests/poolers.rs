@@ -3,10 +3,9 @@
 mod common;
 mod pgbouncer;
 
-use std::process::{Command, Output};
-
 use bugle::{Bugle, NewJob, Workflow};
-use common::{BUGLE, Database, execute, noop};
+use common::cli::bugle_at;
+use common::{Database, execute, noop};
 use pgbouncer::PgBouncer;
 use tokio_postgres::Client;
 
@@ -38,24 +37,9 @@ async fn pooler(database: &Database) -> Option<PgBouncer> {
     Some(pooler)
 }
 
-async fn bugle(url: &str, arguments: &[&str]) -> Output {
-    let mut command = Command::new(BUGLE);
-    command
-        .args(arguments)
-        .env("BUGLE_DATABASE_URL", url)
-        .env_remove("DATABASE_URL");
-    tokio::task::spawn_blocking(move || command.output())
-        .await
-        .unwrap()
-        .expect("the binary runs")
-}
-
 /// What it printed, if it went well.
 async fn said(url: &str, arguments: &[&str]) -> String {
-    let output = bugle(url, arguments).await;
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    bugle_at(url, arguments).await.text().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use common::{
-    BUGLE, DEADLINE, Database, Folder, WorkerProcess, enqueue, execute, query_value, wait_for_state, wait_until,
+    BUGLE, DEADLINE, Database, Folder, WorkerProcess, enqueue, execute, query_value, register, wait_for_state,
+    wait_until,
 };
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,15 +36,6 @@ fn sql_array(names: &[&str]) -> String {
     format!("array[{}]", quoted.join(", "))
 }
 
-/// Registered by hand: id and nonce as they are written in SQL.
-async fn register(client: &Client, commands: &str) -> String {
-    let sql = format!(
-        "select format('%s, %L', worker, nonce) \
-         from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{{default}}', '{{10}}', '{commands}')"
-    );
-    query_value(client, &sql).await
-}
-
 async fn claim_one(client: &Client, worker: &str) -> (i64, i64) {
     let sql = format!(
         "select id, claim from bugle.claim({worker}, array[('default', 1, null, null, 'awake')::bugle.queue_request])"
@@ -61,7 +53,7 @@ fn sqlstate(error: &tokio_postgres::Error) -> &str {
 async fn a_worker_login_cannot_speak_for_another_worker() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    let victim = register(&database.connect("worker").await, "{noop}").await;
+    let victim = register(&database.connect("worker").await).await;
     let victim = victim.split(',').next().unwrap().to_owned();
     let attacker = database.connect("worker").await;
     let functions = "
@@ -107,7 +99,7 @@ async fn a_worker_login_cannot_end_a_job_that_another_worker_runs() {
     let owner = database.owner().await;
     let job = enqueue(&owner, "noop").await;
     let (victim, attacker) = (database.connect("worker").await, database.connect("worker").await);
-    let (me, you) = (register(&victim, "{noop}").await, register(&attacker, "{noop}").await);
+    let (me, you) = (register(&victim).await, register(&attacker).await);
     let (id, claim) = claim_one(&victim, &me).await;
     assert_eq!(id, job);
 
@@ -145,7 +137,7 @@ async fn an_enqueuer_cannot_answer_a_job_that_just_begins_to_wait_without_a_toke
     let owner = database.owner().await;
     let job = enqueue(&owner, "noop").await;
     let worker = database.connect("worker").await;
-    let me = register(&worker, "{noop}").await;
+    let me = register(&worker).await;
     let (id, claim) = claim_one(&worker, &me).await;
     let enqueuer = database.connect("enqueuer").await;
     let pid: i32 = query_value(&enqueuer, "select pg_backend_pid()").await;
@@ -173,7 +165,7 @@ async fn a_viewer_can_read_neither_nonces_nor_tokens() {
     let owner = database.owner().await;
     enqueue(&owner, "noop").await;
     let worker = database.connect("worker").await;
-    let me = register(&worker, "{noop}").await;
+    let me = register(&worker).await;
     let nonce = me.split('\'').nth(1).expect("a nonce").to_owned();
     let (id, claim) = claim_one(&worker, &me).await;
     let wait = format!("select bugle.wait({me}, ({id}, {claim})::bugle.held_job, 'open-sesame', null)");

@@ -2,10 +2,8 @@
 
 mod common;
 
-use std::process::Command;
-
 use bugle::{Context, Failure, Registry};
-use common::{BUGLE, Database, RunningWorker, connect, enqueue, execute, query_value, side_by_side, wait_until};
+use common::{Database, RunningWorker, connect, enqueue, execute, query_value, side_by_side, wait_until};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -238,18 +236,7 @@ fn registry() -> Registry {
 
 /// What a command of ours printed; it must go well.
 async fn bugle(database: &Database, role: &str, arguments: &[&str]) -> String {
-    let mut command = Command::new(BUGLE);
-    command
-        .args(arguments)
-        .env("BUGLE_DATABASE_URL", database.url(role))
-        .env_remove("DATABASE_URL");
-    let output = tokio::task::spawn_blocking(move || command.output())
-        .await
-        .unwrap()
-        .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    common::cli::bugle(database, role, arguments).await.text().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

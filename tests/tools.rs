@@ -2,54 +2,14 @@
 
 mod common;
 
-use std::io::Write;
 use std::process::{Command, Stdio};
 
+use common::cli::{CliRun, bugle, command, run};
 use common::{BUGLE, Database, Folder, enqueue, execute, query_value, wait_until};
 use serde_json::{Value, json};
 
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
-    }
-}
-
-async fn bugle(database: &Database, role: &str, arguments: &[&str]) -> Said {
-    with_input(database, role, arguments, "").await
-}
-
-async fn with_input(database: &Database, role: &str, arguments: &[&str], input: &str) -> Said {
-    let mut child = Command::new(BUGLE)
-        .args(arguments)
-        .env_remove("DATABASE_URL")
-        .env("BUGLE_DATABASE_URL", database.url(role))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_owned();
-    // both at once: a long input and a long output would wait for each other
-    let writer = std::thread::spawn(move || {
-        let _ = stdin.write_all(input.as_bytes());
-    });
-    let output = tokio::task::spawn_blocking(|| child.wait_with_output())
-        .await
-        .unwrap()
-        .unwrap();
-    writer.join().unwrap();
-    Said {
-        code: output.status.code().expect("an exit code"),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+async fn with_input(database: &Database, role: &str, arguments: &[&str], input: &str) -> CliRun {
+    run(command(arguments).env("BUGLE_DATABASE_URL", database.url(role)), input).await
 }
 
 #[tokio::test]

@@ -3,9 +3,7 @@
 mod common;
 
 use bugle::{Code, State};
-use common::Database;
-use common::execute;
-use common::query_value;
+use common::{Database, execute, query_value, register};
 use tokio_postgres::Client;
 
 /// All that can be done to a job. The worker's verbs are said by the worker that claimed it last, under that claim,
@@ -420,13 +418,4 @@ fn fail(who: &str, id: i64, claim: i64, retryable: bool) -> String {
     format!(
         "select verdict from bugle.fail({who}, array[({id}, {claim}, 'boom', null, {retryable}, null)::bugle.failed_job])"
     )
-}
-
-async fn register(client: &Client) -> String {
-    query_value(
-        client,
-        "select format('%s, %L::uuid', worker, nonce) \
-             from bugle.register('tester', 'here', 1, '0', bugle.protocol(), '{default}', '{10}', '{noop}')",
-    )
-    .await
 }

@@ -1,6 +1,7 @@
 //! What the tests share: a database of its own for each, workers in it, and waiting for a state instead of sleeping.
 #![allow(dead_code)]
 
+pub mod cli;
 pub mod poll;
 mod process;
 
