@@ -29,7 +29,7 @@ begin
           union
           select q.name from bugle.queues q
           union
-          select unnest(r.queues) from bugle.registrations r where r.stopped_at is null and r.lost_at is null
+          select unnest(r.queues) from bugle.registrations r where bugle.is_active(r)
           order by 1
           limit 20) n)));
   end if;
@@ -67,8 +67,7 @@ begin
       else r.paused_at end,
     drained_at = case p_verb when 'drain_worker' then now() else r.drained_at end
   where r.id = p_worker
-    and r.stopped_at is null
-    and r.lost_at is null;
+    and bugle.is_active(r);
   if not found then
     perform bugle.refuse('JB030', format('there is no live worker %s', p_worker), 'See bugle.workers.');
   end if;

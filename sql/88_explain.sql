@@ -213,8 +213,7 @@ begin
   into v_workers
   from bugle.registrations r
     cross join lateral bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step) s (serves)
-  where r.stopped_at is null
-    and r.lost_at is null
+  where bugle.is_active(r)
     and p_job.queue = any (r.queues);
   if v_workers.able = 0 and v_workers.paused is not null then
     return query
@@ -265,7 +264,7 @@ begin
         and j.queue = p_job.queue
         and (j.priority, j.id) < (p_job.priority, p_job.id)
       limit v_most) ahead);
-  v_running := (select count(*) from bugle.jobs_live j where j.state like 'running' and j.queue = p_job.queue);
+  v_running := (select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.queue = p_job.queue);
   return query
   select e.reason, e.words, e.cure,
     jsonb_build_object('slots', v_workers.slots, 'running', v_running, 'ahead', v_ahead)
@@ -389,7 +388,7 @@ begin
       v_set_limits || 'p_max_running => %s);', array(
       select j.id
       from bugle.jobs_live j
-      where j.state like 'running'
+      where bugle.is_running(j)
         and j.worker is not null
         and j.queue = p_job.queue
       order by j.id)) e;
@@ -401,7 +400,7 @@ begin
       v_set_limits || 'p_max_running_per_key => %s);', array(
       select j.id
       from bugle.jobs_live j
-      where j.state like 'running'
+      where bugle.is_running(j)
         and j.worker is not null
         and j.queue = p_job.queue
         and j.limit_key = p_job.limit_key
@@ -415,7 +414,7 @@ begin
       replace(format('select bugle.set_command_limit(%L, ', p_job.command), '%', '%%') || '%s);', array(
       select j.id
       from bugle.jobs_live j
-      where j.state like 'running'
+      where bugle.is_running(j)
         and j.worker is not null
         and j.command = p_job.command
       order by j.id)) e;

@@ -87,8 +87,7 @@ from bugle.ready_needs() h
     select array_agg(r.id order by r.id) filter (where r.paused_at is not null) as paused_workers,
       count(*) filter (where r.paused_at is null) as claiming
     from bugle.registrations r
-    where r.stopped_at is null
-      and r.lost_at is null
+    where bugle.is_active(r)
       and h.queue = any (r.queues)
       and coalesce(h.steps, array[h.command]) <@ r.commands) w
 where w.claiming = 0;
@@ -110,7 +109,7 @@ select
   j.steps[coalesce(j.step, 0) + 1] as step
 from bugle.jobs_live j
   left join bugle.registrations r on r.id = j.worker
-where j.state like 'running'; -- as bugle.is_running, which its readers may not call
+where bugle.is_running(j); -- as bugle.is_running, which its readers may not call
 comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
 select bugle.copy_comments('bugle.running_jobs', 'bugle.jobs');
 comment on column bugle.running_jobs.worker_name is 'The name of that worker.';

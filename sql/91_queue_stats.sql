@@ -287,8 +287,7 @@ with served as (
   select q.queue, count(*) as workers, sum(q.slots) as slots
   from bugle.registrations r
     cross join lateral unnest(r.queues, r.slots) q (queue, slots)
-  where r.stopped_at is null
-    and r.lost_at is null
+  where bugle.is_active(r)
   group by q.queue
 ), unserved as (
   select u.queue, array_agg(distinct u.command order by u.command) as commands
