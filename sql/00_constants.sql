@@ -1,20 +1,22 @@
 -- The numbers both sides must agree on, each in one place.
 --
--- A habit of all files: functions that roles may call are security definer and pin their search_path; helpers that only such
--- functions call are neither, they inherit both, and setting them again for each call would cost more than most helpers do.
--- What runs often is plpgsql, which keeps its plans; functions in plain SQL are planned anew each time before PostgreSQL 18.
+-- A habit of all files: functions that roles may call are security definer and pin their search_path; helpers that only
+-- such functions call are neither, they inherit both, and setting them again for each call would cost more than most
+-- helpers do. What runs often is plpgsql, which keeps its plans; functions in plain SQL are planned anew each time
+-- before PostgreSQL 18.
 --
--- Advisory locks are hints: any login of the database can take one, and hold it for as long as it likes. A stranger that holds
--- one can slow Bugle down (more notifications, more polling), never stop it. Whatever decides progress or correctness is a lock
--- on a row or table of this schema instead: bugle.keeping (who is keeper), bugle.claim_locks (counting), bugle.limit_gate
--- (the first limit), bugle.chains (pruning).
+-- Advisory locks are hints: any login of the database can take one, and hold it for as long as it likes. A stranger
+-- that holds one can slow Bugle down (more notifications, more polling), never stop it. Whatever decides progress or
+-- correctness is a lock on a row or table of this schema instead: bugle.keeping (who is keeper), bugle.claim_locks
+-- (counting), bugle.limit_gate (the first limit), bugle.chains (pruning).
 --
--- All keys are here. They are 64 bits wide. Each kind has its own number, which seeds the hash of the name it belongs to: no
--- lookup is needed while a job is inserted, and two names would have to collide in all 64 bits before one could take the
--- other's wake-ups. The two hot paths, bugle.before_insert with bugle.bell_is_free and bugle.is_heard, repeat the number instead of
--- calling the function; tests/sql/wake/lock_keys_differ.sql compares them.
+-- All keys are here. They are 64 bits wide. Each kind has its own number, which seeds the hash of the name it belongs
+-- to: no lookup is needed while a job is inserted, and two names would have to collide in all 64 bits before one could
+-- take the other's wake-ups. The two hot paths, bugle.before_insert with bugle.bell_is_free and bugle.is_heard, repeat
+-- the number instead of calling the function; tests/sql/wake/lock_keys_differ.sql compares them.
 
--- Raised when an older worker could misunderstand a function of this schema. An older worker runs on while it is unchanged.
+-- Raised when an older worker could misunderstand a function of this schema. An older worker runs on while it is
+-- unchanged.
 create or replace function bugle.protocol() returns integer
 language sql immutable parallel safe
 return 1;
@@ -32,13 +34,16 @@ language sql immutable parallel safe
 return hashtextextended(p_queue, 7126490982);
 comment on function bugle.follower_key is 'The advisory lock that shows that somebody follows the sentinel of a queue.';
 
--- Held, shared, by sessions that subscribed to the events of a queue; null stands for all queues, which no queue is named.
+-- Held, shared, by sessions that subscribed to the events of a queue; null stands for all queues, which no queue is
+-- named.
 create or replace function bugle.hearing_key(p_queue text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(coalesce(p_queue, ''), 7126490983);
-comment on function bugle.hearing_key is 'The advisory lock that shows that a session listens to the events of a queue; null: of all queues.';
+comment on function bugle.hearing_key is
+  'The advisory lock that shows that a session listens to the events of a queue; null: of all queues.';
 
--- Fresh for each connection of a worker: a link that is half open keeps the lock of a backend whose worker came back long ago.
+-- Fresh for each connection of a worker: a link that is half open keeps the lock of a backend whose worker came back
+-- long ago.
 create or replace function bugle.new_life_key() returns bigint
 language sql volatile
 return hashtextextended(gen_random_uuid()::text, 7126490984);
@@ -47,15 +52,16 @@ comment on function bugle.new_life_key is 'A key for the advisory lock that prov
 create or replace function bugle.audience_key() returns bigint
 language sql immutable parallel safe
 return 7126490985;
-comment on function bugle.audience_key is 'The advisory lock that shows that a session listens to the events of any queue.';
+comment on function bugle.audience_key is
+  'The advisory lock that shows that a session listens to the events of any queue.';
 
 create or replace function bugle.silence_key() returns bigint
 language sql immutable parallel safe
 return 7126490986;
 comment on function bugle.silence_key is 'The advisory lock of transactions that have ended jobs silently.';
 
--- Who holds which of them: the holder matters as much as the lock, which a stranger may have taken. Reading pg_locks stops the
--- whole lock table for a moment, so nothing that runs for each job does it.
+-- Who holds which of them: the holder matters as much as the lock, which a stranger may have taken. Reading pg_locks
+-- stops the whole lock table for a moment, so nothing that runs for each job does it.
 create or replace function bugle.advisory_locks() returns table (pid integer, key bigint, is_exclusive boolean)
 language sql
 as $$
@@ -84,7 +90,8 @@ comment on function bugle.bell_channel is 'The channel on which the bell of a qu
 create or replace function bugle.worker_channel(p_worker bigint) returns text
 language sql immutable parallel safe
 return 'bugle_worker_' || p_worker;
-comment on function bugle.worker_channel is 'The channel on which one worker is spoken to: look <queue>, cancel <job> <claim>.';
+comment on function bugle.worker_channel is
+  'The channel on which one worker is spoken to: look <queue>, cancel <job> <claim>.';
 
 -- Replacing a trigger locks its table against writers, so it is done only when its definition changed.
 create or replace function bugle.keep_trigger(p_table regclass, p_name text, p_definition text) returns void
@@ -106,7 +113,8 @@ begin
   execute format('comment on trigger %I on %s is %L', p_name, p_table, v_mark);
 end
 $$;
-comment on function bugle.keep_trigger is 'Create or replace a trigger, unless it is there with the same definition. For migrations.';
+comment on function bugle.keep_trigger is
+  'Create or replace a trigger, unless it is there with the same definition. For migrations.';
 
 -- Where a role came into being after the migration, the checksum is another: the next one grants it what it needs.
 create or replace function bugle.schema_state() returns table (revision integer, checksum text, protocol integer)

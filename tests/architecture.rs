@@ -141,7 +141,6 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
 
 /// Files that still have longer lines.
 const WIDE: &[&str] = &[
-    "sql/00_constants.sql",
     "sql/20_wake.sql",
     "sql/30_claim.sql",
     "sql/31_limits.sql",
