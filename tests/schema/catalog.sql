@@ -1,12 +1,14 @@
 -- Everything that makes the schema, a line for each thing: two databases with the same lines have the same schema.
 with relation as (
-  select c.* from pg_class c where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'c', 'i', 'I')
+  select c.* from pg_class c where c.relnamespace = 'bugle'::regnamespace
+    and c.relkind in ('r', 'p', 'v', 'S', 'c', 'i', 'I')
 )
 select format('relation %s %s %s %s %s', c.relkind, c.relname, c.reloptions, pg_get_expr(c.relpartbound, c.oid),
   array(select a::text from unnest(c.relacl) a order by 1))
 from relation c
 union all
-select format('column %s.%s %s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+select format('column %s.%s %s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+  a.attidentity,
   pg_get_expr(d.adbin, d.adrelid), array(select x::text from unnest(a.attacl) x order by 1))
 from relation c
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
@@ -37,11 +39,14 @@ union all
 select format('comment %s %s', pg_describe_object(d.classoid, d.objoid, d.objsubid), d.description)
 from pg_description d
 where (d.classoid = 'pg_class'::regclass and d.objoid in (select c.oid from relation c))
-  or (d.classoid = 'pg_proc'::regclass and d.objoid in (select p.oid from pg_proc p where p.pronamespace = 'bugle'::regnamespace))
-  or (d.classoid = 'pg_type'::regclass and d.objoid in (select t.oid from pg_type t where t.typnamespace = 'bugle'::regnamespace))
+  or (d.classoid = 'pg_proc'::regclass and d.objoid in (select p.oid from pg_proc p
+    where p.pronamespace = 'bugle'::regnamespace))
+  or (d.classoid = 'pg_type'::regclass and d.objoid in (select t.oid from pg_type t
+    where t.typnamespace = 'bugle'::regnamespace))
   or (d.classoid = 'pg_namespace'::regclass and d.objoid = 'bugle'::regnamespace)
 union all
-select format('schema %s', array(select a::text from unnest(n.nspacl) a order by 1)) from pg_namespace n where n.nspname = 'bugle'
+select format('schema %s', array(select a::text from unnest(n.nspacl) a order by 1)) from pg_namespace n
+  where n.nspname = 'bugle'
 union all
 select format('policy %s', p) from bugle.retry_policies p
 union all

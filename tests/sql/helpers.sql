@@ -7,7 +7,8 @@ language plpgsql
 as $$
 begin
   if p_actual is distinct from p_expected then
-    raise exception '%: expected %, got %', p_what, left(coalesce(p_expected::text, 'null'), 1000), left(coalesce(p_actual::text, 'null'), 1000);
+    raise exception '%: expected %, got %', p_what, left(coalesce(p_expected::text, 'null'), 1000),
+      left(coalesce(p_actual::text, 'null'), 1000);
   end if;
 end
 $$;
@@ -62,7 +63,8 @@ returns bigint
 language sql
 as $$
   select r.worker
-  from bugle.register('tester', 'host-1', 42, '0.1.0', bugle.protocol(), p_queues, array_fill(p_slots, array[cardinality(p_queues)]), p_commands) r
+  from bugle.register('tester', 'host-1', 42, '0.1.0', bugle.protocol(), p_queues,
+    array_fill(p_slots, array[cardinality(p_queues)]), p_commands) r
 $$;
 
 create function test.nonce(p_worker bigint) returns uuid
@@ -84,7 +86,8 @@ create function test.claim(p_worker bigint, p_slots integer default 1, p_queue t
 returns setof bugle.claimed_job
 language sql
 as $$
-  select c.* from bugle.claim(p_worker, test.nonce(p_worker), array[(p_queue, p_slots, null, null, 'awake')::bugle.queue_request]) c
+  select c.* from bugle.claim(p_worker, test.nonce(p_worker),
+    array[(p_queue, p_slots, null, null, 'awake')::bugle.queue_request]) c
   order by c.turn, c.priority, c.id
 $$;
 
@@ -108,7 +111,8 @@ $$;
 create function test.complete(p_worker bigint, p_held bugle.held_job, p_result jsonb default null) returns text
 language sql
 as $$
-  select v.verdict from bugle.complete(p_worker, test.nonce(p_worker), array[(p_held.id, p_held.claim, p_result)::bugle.finished_job]) v
+  select v.verdict from bugle.complete(p_worker, test.nonce(p_worker),
+    array[(p_held.id, p_held.claim, p_result)::bugle.finished_job]) v
 $$;
 
 create function test.fail(
@@ -140,7 +144,8 @@ as $$
   select v.verdict from bugle.cancel_held(p_worker, test.nonce(p_worker), p_held, p_error) v
 $$;
 
-create function test.wait(p_worker bigint, p_held bugle.held_job, p_token text default null, p_for interval default null) returns text
+create function test.wait(p_worker bigint, p_held bugle.held_job, p_token text default null,
+  p_for interval default null) returns text
 language sql
 as $$
   select v.verdict from bugle.wait(p_worker, test.nonce(p_worker), p_held, p_token, p_for) v
@@ -164,7 +169,8 @@ create function test.delays(p_policy bugle.retry_policies, p_attempts integer, p
 returns interval[]
 language sql
 as $$
-  select array_agg(bugle.backoff(p_policy, a, '2026-01-01 00:00Z', '2026-01-01 00:00Z', p_random) - '2026-01-01 00:00Z'::timestamptz order by a)
+  select array_agg(bugle.backoff(p_policy, a, '2026-01-01 00:00Z', '2026-01-01 00:00Z',
+    p_random) - '2026-01-01 00:00Z'::timestamptz order by a)
   from generate_series(1, p_attempts) a
 $$;
 
@@ -215,11 +221,13 @@ $$;
 create function test.states(p_workflow jsonb) returns text
 language sql
 as $$
-  select string_agg(concat(w.key, ' ', coalesce((test.job(w.value::bigint)).state, 'gone')), ', ' order by w.key) from jsonb_each_text(p_workflow) w
+  select string_agg(concat(w.key, ' ', coalesce((test.job(w.value::bigint)).state, 'gone')), ', ' order by w.key)
+    from jsonb_each_text(p_workflow) w
 $$;
 
 -- A chain, and what a worker says about its steps. Null when it was accepted, else the verdict.
-create function test.chain(p_steps text[] default '{a,b,c}', p_payload jsonb default '{}', p_command text default 'chain') returns bigint
+create function test.chain(p_steps text[] default '{a,b,c}', p_payload jsonb default '{}',
+  p_command text default 'chain') returns bigint
 language sql
 as $$
   select bugle.enqueue(p_command, p_payload, p_steps => p_steps)
@@ -232,11 +240,13 @@ as $$
 $$;
 
 create function test.finish_step(
-  p_worker bigint, p_held bugle.held_job, p_position integer, p_output jsonb default null, p_skipped boolean default false, p_try integer default 1)
+  p_worker bigint, p_held bugle.held_job, p_position integer, p_output jsonb default null,
+    p_skipped boolean default false, p_try integer default 1)
 returns text
 language sql
 as $$
-  select n.verdict from bugle.finish_step(p_worker, test.nonce(p_worker), p_held, p_position, p_try, p_output, p_skipped) n
+  select n.verdict from bugle.finish_step(p_worker, test.nonce(p_worker), p_held, p_position, p_try, p_output,
+    p_skipped) n
 $$;
 
 create function test.retry_step(
@@ -246,7 +256,8 @@ returns double precision
 language sql
 as $$
   select n.delay_seconds
-  from bugle.retry_step(p_worker, test.nonce(p_worker), p_held, p_position, p_try, 'boom', p_code, p_retryable, p_retry_after) n
+  from bugle.retry_step(p_worker, test.nonce(p_worker), p_held, p_position, p_try, 'boom', p_code, p_retryable,
+    p_retry_after) n
 $$;
 
 -- The states of a job's steps, in order.
@@ -261,9 +272,11 @@ create function test.clock_steps_back(p_by interval) returns void
 language plpgsql
 as $$
 begin
-  update bugle.keeping set ticked_at = ticked_at + p_by, watching_since = watching_since + p_by, upkeep_at = upkeep_at + p_by;
+  update bugle.keeping set ticked_at = ticked_at + p_by, watching_since = watching_since + p_by,
+    upkeep_at = upkeep_at + p_by;
   update bugle.registrations
-  set started_at = started_at + p_by, seen_at = seen_at + p_by, lost_at = lost_at + p_by, stopped_at = stopped_at + p_by;
+  set started_at = started_at + p_by, seen_at = seen_at + p_by, lost_at = lost_at + p_by,
+    stopped_at = stopped_at + p_by;
   update bugle.jobs_live
   set run_at = run_at + p_by, deadline = deadline + p_by, answer_by = answer_by + p_by, created_at = created_at + p_by,
     updated_at = updated_at + p_by, first_started_at = first_started_at + p_by, started_at = started_at + p_by;

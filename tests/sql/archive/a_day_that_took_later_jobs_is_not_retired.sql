@@ -9,7 +9,8 @@ values ('noop', 'completed', now() - interval '10 days', (now() at time zone 'ut
 select test.equal(bugle.upkeep(), null, 'upkeep leaves it alone');
 select test.equal(count(*), 2::bigint, 'jobs kept') from bugle.jobs;
 delete from bugle.jobs j where j.finished_at > now() - interval '5 days';
-select test.equal(bugle.upkeep(), format('retired ended %s', (now() at time zone 'utc')::date - 10), 'when they are gone');
+select test.equal(bugle.upkeep(), format('retired ended %s', (now() at time zone 'utc')::date - 10),
+  'when they are gone');
 select test.equal(count(*), 0::bigint, 'jobs kept then') from bugle.jobs;
 
 rollback;

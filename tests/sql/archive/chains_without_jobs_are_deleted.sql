@@ -12,7 +12,8 @@ begin
   insert into bugle.chains (command, steps, last_step) values ('chain', '{c}', 'c');
   perform test.equal(bugle.prune_chains(), 0, 'a few are not worth it');
   perform test.equal(bugle.prune_chains(0), 2, 'what is gone, and what is there twice');
-  perform test.equal((select string_agg(c.steps::text, ' ' order by c.id) from bugle.chains c), '{a,b,c} {b,c} {c}', 'what is left');
+  perform test.equal((select string_agg(c.steps::text, ' ' order by c.id) from bugle.chains c), '{a,b,c} {b,c} {c}',
+    'what is left');
 
   perform bugle.cancel(v_live);
   perform bugle.prune_chains(0);

@@ -2,7 +2,8 @@ begin;
 
 insert into bugle.attempts (job, claim, attempt, ended_at)
 values (-1, 1, 1, now() - interval '32 days'), (-1, 2, 2, now() - interval '30 days');
-insert into bugle.attempts (job, claim, attempt, ended_at) values (bugle.enqueue('noop'), 1, 1, now() - interval '100 days');
+insert into bugle.attempts (job, claim, attempt, ended_at)
+  values (bugle.enqueue('noop'), 1, 1, now() - interval '100 days');
 select test.register() from generate_series(1, 4);
 update bugle.registrations r
 set stopped_at = case o.n when 1 then now() - interval '32 days' when 2 then now() - interval '1 day' end,

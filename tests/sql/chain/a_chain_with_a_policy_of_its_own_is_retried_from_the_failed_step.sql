@@ -25,7 +25,8 @@ begin
     perform bugle.reschedule(v_id, now());
     v_held := test.running(v_worker, v_id);
     perform test.equal(test.start_step(v_worker, v_held), 2, 'it goes on with the failed step');
-    perform test.equal((select s.attempts from bugle.steps s where s.job = v_id and s.position = 2), 2, 'its second try');
+    perform test.equal((select s.attempts from bugle.steps s where s.job = v_id and s.position = 2), 2,
+      'its second try');
     perform test.finish_step(v_worker, v_held, 2);
     perform test.finish_step(v_worker, v_held, 3);
     perform test.equal((test.job(v_id)).state, 'completed', 'in the end');

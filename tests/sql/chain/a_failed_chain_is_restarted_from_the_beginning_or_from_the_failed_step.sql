@@ -15,14 +15,17 @@ begin
   end loop;
 
   perform bugle.restart(v_ids[1]);
-  perform test.equal(concat_ws(' ', (test.job(v_ids[1])).state, (test.job(v_ids[1])).step, (test.job(v_ids[1])).context), 'ready', 'from the beginning');
+  perform test.equal(concat_ws(' ', (test.job(v_ids[1])).state, (test.job(v_ids[1])).step,
+    (test.job(v_ids[1])).context), 'ready', 'from the beginning');
   perform test.equal(test.steps(v_ids[1]), 'a pending, b pending, c pending', 'nothing is done');
-  assert (select bool_and(s.attempts = 1) from bugle.steps s where s.job = v_ids[1] and s.position < 3), 'what was tried is kept';
+  assert (select bool_and(s.attempts = 1) from bugle.steps s where s.job = v_ids[1] and s.position < 3),
+    'what was tried is kept';
   v_held := test.running(v_worker, v_ids[1]);
   perform test.equal(test.start_step(v_worker, v_held), 1, 'the first step');
 
   perform bugle.restart(v_ids[2], 'mended', true);
-  perform test.equal(concat_ws(' ', (test.job(v_ids[2])).state, (test.job(v_ids[2])).step, (test.job(v_ids[2])).context), 'ready 1 {"x": 1}', 'from the failed step');
+  perform test.equal(concat_ws(' ', (test.job(v_ids[2])).state, (test.job(v_ids[2])).step,
+    (test.job(v_ids[2])).context), 'ready 1 {"x": 1}', 'from the failed step');
   v_held := test.running(v_worker, v_ids[2]);
   perform test.equal(test.start_step(v_worker, v_held), 2, 'the second step');
 

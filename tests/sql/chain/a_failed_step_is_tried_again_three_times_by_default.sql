@@ -14,9 +14,11 @@ begin
     perform test.start_step(v_worker, v_held, v_try + 1);
   end loop;
   perform test.equal(test.retry_step(v_worker, v_held, 1, 4), null::double precision, 'the fourth was the last');
-  perform test.equal((select format('%s %s %s %s', s.state, s.attempts, s.code, s.error) from bugle.steps s where s.job = v_held.id and s.position = 1),
+  perform test.equal((select format('%s %s %s %s', s.state, s.attempts, s.code, s.error) from bugle.steps s
+    where s.job = v_held.id and s.position = 1),
     'failed 4 oops boom', 'the step');
-  assert (select extract(epoch from bugle.backoff(p, 10, now(), now(), 0.5) - now()) = 60 from bugle.retry_policies p where p.name = 'step'), 'at most a minute';
+  assert (select extract(epoch from bugle.backoff(p, 10, now(), now(), 0.5) - now()) = 60 from bugle.retry_policies p
+    where p.name = 'step'), 'at most a minute';
 end
 $$;
 

@@ -16,9 +16,11 @@ begin
   perform test.equal(test.steps(v_held.id), 'a done, b interrupted, c pending', 'what the crash left');
 
   v_held := test.running(v_other, v_held.id);
-  perform test.equal((select format('%s %s', n.position, n.context) from bugle.start_step(v_other, test.nonce(v_other), v_held) n), '2 {"x": 1}', 'it goes on');
+  perform test.equal((select format('%s %s', n.position, n.context)
+    from bugle.start_step(v_other, test.nonce(v_other), v_held) n), '2 {"x": 1}', 'it goes on');
   perform test.equal(test.steps(v_held.id), 'a done, b running, c pending', 'steps');
-  perform test.equal((select s.attempts from bugle.steps s where s.job = v_held.id and s.position = 2), 2, 'the crash was a try');
+  perform test.equal((select s.attempts from bugle.steps s where s.job = v_held.id and s.position = 2), 2,
+    'the crash was a try');
 end
 $$;
 

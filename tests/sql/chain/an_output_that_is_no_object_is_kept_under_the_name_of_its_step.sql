@@ -9,7 +9,8 @@ begin
   perform test.finish_step(v_worker, v_held, 1, '[1, 2]');
   perform test.finish_step(v_worker, v_held, 2, 'null');
   perform test.equal((test.job(v_held.id)).context, '{"a": [1, 2]}'::jsonb, 'the context');
-  perform test.equal((select s.output from bugle.steps s where s.job = v_held.id and s.position = 1), '[1, 2]'::jsonb, 'the output as it was');
+  perform test.equal((select s.output from bugle.steps s where s.job = v_held.id and s.position = 1), '[1, 2]'::jsonb,
+    'the output as it was');
 end
 $$;
 

@@ -8,10 +8,12 @@ declare
   v_held bugle.held_job;
 begin
   v_lacking := test.register('{b,c,chain}');
-  perform test.equal((select count(*) from test.claim(v_lacking, 5)), 0::bigint, 'not by one that lacks the first step');
+  perform test.equal((select count(*) from test.claim(v_lacking, 5)), 0::bigint,
+    'not by one that lacks the first step');
   perform test.equal((select count(*) from bugle.look(v_lacking, '{default}')), 0::bigint, 'nor is it seen');
   perform test.equal((select u.steps from bugle.unserved u), '{a,b,c}'::text[], 'nobody serves it');
-  assert (select e.reason = 'unserved' and e.words like '%does not have executors for all remaining steps: a, b, c.' from bugle.explain(v_id) e), 'explained';
+  assert (select e.reason = 'unserved' and e.words like '%does not have executors for all remaining steps: a, b, c.'
+    from bugle.explain(v_id) e), 'explained';
 
   v_all := test.register('{a,b,c}');
   perform test.equal((select count(*) from bugle.unserved u), 0::bigint, 'now somebody does');
@@ -22,7 +24,8 @@ begin
   perform test.give_back(v_all, v_held);
   perform test.dies(v_all);
   update bugle.registrations set backend_pid = pg_backend_pid() where id = v_lacking;
-  perform test.equal((select count(*) from bugle.look(v_lacking, '{default}')), 1::bigint, 'the rest is seen by one that serves the rest');
+  perform test.equal((select count(*) from bugle.look(v_lacking, '{default}')), 1::bigint,
+    'the rest is seen by one that serves the rest');
   perform test.equal((select c.step from test.claim(v_lacking, 5) c), 1, 'and claimed');
 end
 $$;

@@ -31,7 +31,8 @@ begin
   perform test.equal(v_job.result, '{"x": 1, "y": 2, "z": 2}'::jsonb, 'the result is the context');
   perform test.equal(v_job.payload, '{"n": 1}'::jsonb, 'the payload stays');
   perform test.equal(test.steps(v_id), 'a done, b done, c done', 'steps');
-  assert (select bool_and(s.attempts = 1 and s.first_started_at <= s.last_ended_at and s.worker_name = 'tester' and s.host = 'host-1')
+  assert (select bool_and(s.attempts = 1 and s.first_started_at <= s.last_ended_at and s.worker_name = 'tester'
+    and s.host = 'host-1')
     from bugle.steps s where s.job = v_id), 'each step says how often, when and where';
 end
 $$;

@@ -7,7 +7,8 @@ declare
 begin
   perform bugle.enqueue('noop');
   foreach v_slots in array array[null, 0, -1] loop
-    perform test.equal((select count(*) from test.claim(v_worker, v_slots)), 0::bigint, format('claimed with %s slots', v_slots));
+    perform test.equal((select count(*) from test.claim(v_worker, v_slots)), 0::bigint,
+      format('claimed with %s slots', v_slots));
   end loop;
 end
 $$;

@@ -8,7 +8,8 @@ begin
   perform bugle.detach(v_worker, test.nonce(v_worker));
 
   perform test.refused(format('select test.claim(%s)', v_worker), 'JB010');
-  perform test.refused(format('select bugle.attach(%s, %L, ''{}'')', v_worker, test.nonce(v_worker)), 'JB010', '%signed off');
+  perform test.refused(format('select bugle.attach(%s, %L, ''{}'')', v_worker, test.nonce(v_worker)), 'JB010',
+    '%signed off');
 end
 $$;
 

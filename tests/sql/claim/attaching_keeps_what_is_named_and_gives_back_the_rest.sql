@@ -15,7 +15,8 @@ begin
 
   perform test.equal(v_answer, format('%s 1 fenced', v_foreign.id), 'what it lost');
   perform test.equal((test.job(v_kept.id)).state, 'running', 'what it named');
-  perform test.equal((test.job(v_lost_in_crash)).worker, v_worker, 'a claim that a crash of the server lost is its own again');
+  perform test.equal((test.job(v_lost_in_crash)).worker, v_worker,
+    'a claim that a crash of the server lost is its own again');
   perform test.equal((test.job(v_unheard.id)).state, 'ready', 'what it did not name');
   perform test.equal((test.job(v_unheard.id)).attempt, 0, 'and the attempt is not counted');
 end

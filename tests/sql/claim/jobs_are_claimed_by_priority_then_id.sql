@@ -7,7 +7,8 @@ declare
     bugle.enqueue('a', p_priority => 5), bugle.enqueue('b', p_priority => 0), bugle.enqueue('a', p_priority => 0),
     bugle.enqueue('b', p_priority => -1), bugle.enqueue('a', p_priority => 5)];
 begin
-  perform test.equal(array(select c.id from test.claim(v_worker, 3) c), array[v_ids[4], v_ids[2], v_ids[3]], 'the first three');
+  perform test.equal(array(select c.id from test.claim(v_worker, 3) c), array[v_ids[4], v_ids[2], v_ids[3]],
+    'the first three');
   perform test.equal(array(select c.id from test.claim(v_worker, 3) c), array[v_ids[1], v_ids[5]], 'the rest');
 end
 $$;

@@ -15,7 +15,8 @@ begin
     group by c.queue) q;
 
   perform test.equal(v_claimed, 'a 3, b 15', 'claimed');
-  perform test.equal((select count(*) from bugle.jobs_live j where j.state = 'running'), 18::bigint, 'no more than that runs');
+  perform test.equal((select count(*) from bugle.jobs_live j where j.state = 'running'), 18::bigint,
+    'no more than that runs');
   perform test.equal((select count(*) from test.claim(v_worker, 0, 'a')), 0::bigint, 'no slots, no jobs');
 end
 $$;

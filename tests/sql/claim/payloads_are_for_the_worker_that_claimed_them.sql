@@ -7,9 +7,11 @@ declare
 begin
   perform test.claim(v_worker, 1);
 
-  perform test.refused(format('select * from bugle.payloads(%s, gen_random_uuid(), array[%s])', v_worker, v_id), 'JB010');
+  perform test.refused(format('select * from bugle.payloads(%s, gen_random_uuid(), array[%s])', v_worker, v_id),
+    'JB010');
   perform test.refused(format('select * from bugle.payloads(%s, null, array[%s])', v_worker, v_id), 'JB010');
-  perform test.equal((select count(*) from bugle.payloads(v_worker, test.nonce(v_worker), array[v_id])), 1::bigint, 'with it');
+  perform test.equal((select count(*) from bugle.payloads(v_worker, test.nonce(v_worker), array[v_id])), 1::bigint,
+    'with it');
 end
 $$;
 

@@ -14,7 +14,8 @@ begin
       ('bugle.is_running(j) and j.worker = 1', 'jobs_live_running', '%(worker = %'),
       ('bugle.is_expired(j)', 'jobs_live_deadline', '%(deadline <= now())%')
   loop
-    execute 'explain (format json) select j.id from bugle.jobs_live j where ' || v_case.column1 || ' for update' into v_plan;
+    execute 'explain (format json) select j.id from bugle.jobs_live j where ' || v_case.column1 || ' for update'
+      into v_plan;
 
     perform test.equal(v_plan #>> '{0,Plan,Plans,0,Index Name}', v_case.column2, 'the index for ' || v_case.column1);
     assert v_plan #>> '{0,Plan,Plans,0,Index Cond}' like v_case.column3, v_plan::text;

@@ -2,7 +2,8 @@ begin;
 
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol() + 1, '{default}', '{1}', '{noop}')$$,
   'JB013', 'this worker speaks protocol 2, the schema speaks 1');
-select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol() - 1, '{default}', '{1}', '{noop}')$$, 'JB013');
+select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol() - 1, '{default}', '{1}', '{noop}')$$,
+  'JB013');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{}', '{}', '{noop}')$$, 'JB014');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{default}', '{1}', '{}')$$, 'JB014');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), null, null, null)$$, 'JB014');

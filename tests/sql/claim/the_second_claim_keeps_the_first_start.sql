@@ -6,7 +6,8 @@ declare
   v_held bugle.held_job := test.running(v_worker);
   v_job bugle.jobs;
 begin
-  update bugle.jobs_live j set first_started_at = now() - interval '1 day', started_at = now() - interval '1 day' where j.id = v_held.id;
+  update bugle.jobs_live j set first_started_at = now() - interval '1 day',
+    started_at = now() - interval '1 day' where j.id = v_held.id;
   perform test.give_back(v_worker, v_held);
   v_held := test.running(v_worker, v_held.id);
 

@@ -7,8 +7,10 @@ declare
   v_before jsonb;
   v_after jsonb;
 begin
-  v_held := test.running(v_worker, bugle.enqueue('noop', '{"a": 1}', p_priority => 4, p_deadline => now() + interval '1 hour',
-    p_timeout => '1 minute', p_max_attempts => 9, p_retry_policy => 'fixed', p_headers => '{"h": 1}', p_run_at => now() - interval '1 hour'));
+  v_held := test.running(v_worker, bugle.enqueue('noop', '{"a": 1}', p_priority => 4,
+    p_deadline => now() + interval '1 hour',
+    p_timeout => '1 minute', p_max_attempts => 9, p_retry_policy => 'fixed', p_headers => '{"h": 1}',
+      p_run_at => now() - interval '1 hour'));
   update bugle.jobs_live j
   set crashes = 1, attempt = 3, last_error = 'boom', last_error_code = 'e1', progress = 0.5, progress_note = 'half',
     first_started_at = now() - interval '2 hours', started_at = now() - interval '1 minute',

@@ -16,7 +16,8 @@ begin
   perform test.equal(test.snooze(v_worker, v_stale, '1 hour'), 'fenced', 'snooze');
   perform test.equal(test.cancel_held(v_worker, v_stale, 'no'), 'fenced', 'cancel_held');
   perform test.equal(test.wait(v_worker, v_stale), 'fenced', 'wait');
-  perform test.equal(bugle.report_progress(v_worker, test.nonce(v_worker), v_stale, 0.5, 'half'), false, 'report_progress');
+  perform test.equal(bugle.report_progress(v_worker, test.nonce(v_worker), v_stale, 0.5, 'half'), false,
+    'report_progress');
 
   perform test.equal(test.job(v_stale.id), v_before, 'nothing changed');
   perform test.equal((select count(*) from bugle.attempts), 0::bigint, 'attempts');

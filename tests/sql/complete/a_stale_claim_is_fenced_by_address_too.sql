@@ -14,7 +14,8 @@ begin
 
   perform test.equal((
       select v.verdict
-      from bugle.complete_at(v_worker, test.nonce(v_worker), array[v_stale.id], array[v_stale.claim], '{}', array[v_again.address]) v),
+      from bugle.complete_at(v_worker, test.nonce(v_worker), array[v_stale.id], array[v_stale.claim], '{}',
+        array[v_again.address]) v),
     'fenced', 'the older claim, at the newer address');
   perform test.equal((test.job(v_stale.id)).state, 'running', 'it goes on');
 end

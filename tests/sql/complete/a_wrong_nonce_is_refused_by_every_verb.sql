@@ -18,7 +18,8 @@ begin
     'heartbeat(%s, %L, array[(%s, 1)::bugle.held_job], false)',
     'detach(%s, %L)']
   loop
-    perform test.refused(format('select bugle.' || v_verb, v_worker, gen_random_uuid(), v_held.id), 'JB010', 'there is no worker % with this nonce');
+    perform test.refused(format('select bugle.' || v_verb, v_worker, gen_random_uuid(), v_held.id), 'JB010',
+      'there is no worker % with this nonce');
   end loop;
 end
 $$;

@@ -12,7 +12,8 @@ begin
   perform bugle.complete_at(v_worker, test.nonce(v_worker), array(select (j).id from unnest(v_jobs) j),
     array(select (j).claim from unnest(v_jobs) j), '{}', array(select (j).address from unnest(v_jobs) j));
 
-  perform test.equal((select count(*) from bugle.jobs j where j.id = any (array(select (j).id from unnest(v_jobs) j))), 0::bigint, 'left');
+  perform test.equal((select count(*) from bugle.jobs j where j.id = any (array(select (j).id from unnest(v_jobs) j))),
+    0::bigint, 'left');
 end
 $$;
 

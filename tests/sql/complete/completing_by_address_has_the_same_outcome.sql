@@ -22,7 +22,8 @@ begin
 
   -- where they were
   perform test.equal((
-      select count(*) from bugle.complete_at(v_worker, v_nonce, v_ids[1:2], v_claims[1:2], array['"one"'::jsonb, null], v_addresses[1:2])),
+      select count(*) from bugle.complete_at(v_worker, v_nonce, v_ids[1:2], v_claims[1:2], array['"one"'::jsonb, null],
+        v_addresses[1:2])),
     0::bigint, 'no verdicts');
   perform test.equal((test.job(v_ids[1])).state, 'completed', 'the first');
   perform test.equal((test.job(v_ids[1])).result, '"one"'::jsonb, 'its result');
@@ -42,17 +43,21 @@ begin
   perform test.equal((test.job(v_foreign.id)).state, 'running', 'another worker''s');
 
   -- addresses that belong to no id
-  perform bugle.complete_at(v_worker, v_nonce, v_ids[5:5], v_claims[5:5], '{}', array[v_addresses[5], v_foreign.address]);
+  perform bugle.complete_at(v_worker, v_nonce, v_ids[5:5], v_claims[5:5], '{}',
+    array[v_addresses[5], v_foreign.address]);
   perform test.equal((test.job(v_ids[5])).state, 'completed', 'the fifth');
   perform test.equal((test.job(v_foreign.id)).state, 'running', 'whose address came along');
   perform bugle.complete_at(v_worker, v_nonce, v_ids[6:6] || v_ids[6:6], v_claims[6:6] || v_claims[6:6], '{}',
     v_addresses[6:6] || v_addresses[6:6] || v_foreign.address);
-  perform test.equal((select count(*) from bugle.jobs j where j.id = v_ids[6] and j.state = 'completed'), 1::bigint, 'one that was named twice');
+  perform test.equal((select count(*) from bugle.jobs j where j.id = v_ids[6] and j.state = 'completed'), 1::bigint,
+    'one that was named twice');
   perform test.equal((test.job(v_foreign.id)).state, 'running', 'whose address stood for the second time');
   perform bugle.complete_at(v_worker, v_nonce, '{}', '{}', '{}', array[v_foreign.address]);
   perform test.equal((test.job(v_foreign.id)).state, 'running', 'whose address came alone');
-  perform test.equal((select count(*) from bugle.complete_at(v_worker, v_nonce, '{}', '{}', '{}', '{}')), 0::bigint, 'an empty batch');
-  perform test.refused(format('select bugle.complete_at(%s, gen_random_uuid(), array[%s]::bigint[], array[1]::bigint[], ''{}'', array[%L]::tid[])',
+  perform test.equal((select count(*) from bugle.complete_at(v_worker, v_nonce, '{}', '{}', '{}', '{}')), 0::bigint,
+    'an empty batch');
+  perform test.refused(format('select bugle.complete_at(%s, gen_random_uuid(), array[%s]::bigint[], '
+    'array[1]::bigint[], ''{}'', array[%L]::tid[])',
     v_other, v_foreign.id, v_foreign.address), 'JB010');
 end
 $$;

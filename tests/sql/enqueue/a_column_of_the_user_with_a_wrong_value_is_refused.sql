@@ -28,8 +28,10 @@ begin
       ('retry_policy', $v$'nonsense'$v$, 'JB004', 'column "retry_policy" names no policy: ''nonsense'''),
       ('headers', $v$'[1]'$v$, 'JB001', 'column "headers" must be a JSON object, not array'),
       ('headers', $v$'null'$v$, 'JB001', 'column "headers" must be a JSON object or SQL NULL, not the JSON value null'),
-      ('headers', $v$jsonb_build_object('h', repeat('x', 65537 - 9))$v$, 'JB003', 'column "headers" has 65537 bytes, the limit is 65536'),
-      ('payload', $v$to_jsonb(repeat('x', 1048576))$v$, 'JB003', 'column "payload" has 1048578 bytes, the limit is 1048576'))
+      ('headers', $v$jsonb_build_object('h', repeat('x', 65537 - 9))$v$, 'JB003',
+        'column "headers" has 65537 bytes, the limit is 65536'),
+      ('payload', $v$to_jsonb(repeat('x', 1048576))$v$, 'JB003',
+        'column "payload" has 1048578 bytes, the limit is 1048576'))
       c (column_name, value, sqlstate, message)
   loop
     perform test.refused(
@@ -38,9 +40,11 @@ begin
         else format('insert into bugle.jobs (command, %I) values (''noop'', %s)', v_case.column_name, v_case.value)
       end, v_case.sqlstate, v_case.message);
   end loop;
-  perform test.refused($sql$insert into bugle.jobs (command, run_at, deadline) values ('noop', now() - interval '2 hours', now() - interval '1 hour')$sql$,
+  perform test.refused($sql$insert into bugle.jobs (command, run_at, deadline)
+    values ('noop', now() - interval '2 hours', now() - interval '1 hour')$sql$,
     'JB001', 'column "deadline"%');
-  perform test.refused($sql$insert into bugle.jobs (command, run_at, deadline) values ('noop', now() + interval '2 hours', now() + interval '1 hour')$sql$,
+  perform test.refused($sql$insert into bugle.jobs (command, run_at, deadline)
+    values ('noop', now() + interval '2 hours', now() + interval '1 hour')$sql$,
     'JB001', 'column "deadline"%');
 end
 $$;

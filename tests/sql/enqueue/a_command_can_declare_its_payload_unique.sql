@@ -7,7 +7,8 @@ declare
   v_id constant bigint := bugle.enqueue('index', '{"a": 1, "b": 2}');
 begin
   perform test.equal(bugle.enqueue('index', '{"b": 2, "a": 1}'), v_id, 'the same payload is the same job');
-  perform test.refused($sql$insert into bugle.jobs (command, payload) values ('index', '{"a": 1, "b": 2}')$sql$, '23505');
+  perform test.refused($sql$insert into bugle.jobs (command, payload) values ('index', '{"a": 1, "b": 2}')$sql$,
+    '23505');
   insert into bugle.jobs (command, payload) values ('index', '{"a": 2}');
   insert into bugle.jobs (command, payload, unique_key) values ('index', '{"a": 1, "b": 2}', 'a key of its own');
 

@@ -6,7 +6,8 @@ declare
   v_second bigint;
   v_third bigint;
 begin
-  perform test.equal((select k.expires_at from bugle.idempotency_keys k), now() + interval '1 hour', 'its own time to live');
+  perform test.equal((select k.expires_at from bugle.idempotency_keys k), now() + interval '1 hour',
+    'its own time to live');
   perform test.equal(bugle.enqueue('noop', p_idempotency_key => 'm1'), v_first, 'not yet');
 
   update bugle.idempotency_keys k set expires_at = now();

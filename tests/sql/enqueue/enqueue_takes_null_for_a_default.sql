@@ -2,7 +2,8 @@ begin;
 
 do $$
 declare
-  v_job constant bugle.jobs := test.job(bugle.enqueue('noop', p_payload => null, p_queue => null, p_priority => null, p_run_at => null));
+  v_job constant bugle.jobs := test.job(bugle.enqueue('noop', p_payload => null, p_queue => null, p_priority => null,
+    p_run_at => null));
 begin
   perform test.equal(v_job.payload, '{}', 'payload');
   perform test.equal(v_job.queue, 'default', 'queue');

@@ -8,13 +8,16 @@ insert into bugle.jobs (command, queue, priority, headers, unique_key) values ('
 reset role;
 select test.equal(
   string_agg(concat_ws(' ', j.command, j.payload, j.queue, j.priority, j.run_at = now(), j.state), ', ' order by j.id),
-  'all {} default 0 t ready, payload {} q 1 t ready, queue 1 default 1 t ready, priority 1 q 0 t ready, run_at 1 q 1 t ready, '
+  'all {} default 0 t ready, payload {} q 1 t ready, queue 1 default 1 t ready, priority 1 q 0 t ready, run_at 1 q 1 t '
+    'ready, '
   'keyed {} q 0 t ready', 'each as if it had been left out')
 from bugle.jobs j;
 
 -- the engine's columns, which the owner alone can write
-insert into bugle.jobs (command, attempt, crashes, claim, created_at, updated_at) values ('owner', null, null, null, null, null);
-select test.equal(concat_ws(' ', j.attempt, j.crashes, j.claim, j.created_at = now(), j.updated_at = now()), '0 0 0 t t', 'the owner''s too')
+insert into bugle.jobs (command, attempt, crashes, claim, created_at, updated_at)
+  values ('owner', null, null, null, null, null);
+select test.equal(concat_ws(' ', j.attempt, j.crashes, j.claim, j.created_at = now(), j.updated_at = now()),
+  '0 0 0 t t', 'the owner''s too')
 from bugle.jobs j where j.command = 'owner';
 
 -- a template fills in what was left out

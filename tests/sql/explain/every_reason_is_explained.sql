@@ -1,10 +1,12 @@
 begin;
 
 -- the first reason of a job, and a part of its sentence
-create function pg_temp.told(p_id bigint) returns text language sql as $$ select concat(e.reason, ': ', e.words) from bugle.explain(p_id) e limit 1 $$;
+create function pg_temp.told(p_id bigint) returns text language sql as $$ select concat(e.reason, ': ', e.words)
+  from bugle.explain(p_id) e limit 1 $$;
 create function pg_temp.expect(p_id bigint, p_like text) returns void language plpgsql as $$
 begin
-  if pg_temp.told(p_id) not like p_like or exists (select from bugle.explain(p_id) e where e.cure is null or e.facts is null) then
+  if pg_temp.told(p_id) not like p_like or exists (select from bugle.explain(p_id) e where e.cure is null
+    or e.facts is null) then
     raise exception 'expected %, got %', p_like, pg_temp.told(p_id);
   end if;
 end
@@ -21,15 +23,19 @@ begin
   perform pg_temp.expect(v_nobody, 'unserved: No live worker serves its queue ''lonely''.');
   v_worker := test.register(p_slots => 1);
   v_unknown := bugle.enqueue('unheard_of');
-  perform pg_temp.expect(v_unknown, 'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command ''unheard_of''.');
+  perform pg_temp.expect(v_unknown,
+    'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command '
+    '''unheard_of''.');
 
   perform pg_temp.expect(test.job_in('scheduled', v_worker), 'scheduled: It is scheduled to run in 60 min.');
-  perform pg_temp.expect(test.job_in('retrying', v_worker), 'retrying: Attempt 1 failed (boom); the next one is due in % s.');
+  perform pg_temp.expect(test.job_in('retrying', v_worker),
+    'retrying: Attempt 1 failed (boom); the next one is due in % s.');
   perform pg_temp.expect(test.job_in('paused', v_worker), 'paused: It is paused by % since %.');
   perform pg_temp.expect(test.job_in('waiting', v_worker), 'waiting: It waits for an answer from outside.');
   perform pg_temp.expect(test.job_in('completed', v_worker), 'completed: It was completed % ago, in attempt 1.');
   perform pg_temp.expect(test.job_in('cancelled', v_worker), 'cancelled: It was cancelled % ago (operator) by %.');
-  perform pg_temp.expect(test.job_in('failed', v_worker), 'not_retryable: It failed % ago after 1 attempts: its executor said not to try again; the last error: boom.');
+  perform pg_temp.expect(test.job_in('failed', v_worker),
+    'not_retryable: It failed % ago after 1 attempts: its executor said not to try again; the last error: boom.');
 
   v_id := bugle.enqueue('noop');
   perform pg_temp.expect(v_id, 'next: It is about to start: 1 jobs are ahead of it, 1 of 1 slots are free.');
@@ -37,8 +43,12 @@ begin
   perform pg_temp.expect(v_id, 'queue_paused: Its queue ''default'' is paused since %.');
   perform bugle.resume_queue('default');
   perform bugle.pause_worker(v_worker);
-  perform pg_temp.expect(v_id, format('worker_paused: The only live worker that can run it, %s (tester on host-1), is paused since %%.', v_worker));
-  perform pg_temp.expect(v_unknown, 'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command ''unheard_of''.');
+  perform pg_temp.expect(v_id,
+    format('worker_paused: The only live worker that can run it, %s (tester on host-1), is paused since %%.',
+    v_worker));
+  perform pg_temp.expect(v_unknown,
+    'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command '
+    '''unheard_of''.');
   perform bugle.pause_worker(test.register(p_slots => 1));
   perform pg_temp.expect(v_id, 'worker_paused: All 2 live workers that can run it are paused: %.');
   delete from bugle.registrations r where r.id > v_worker;

@@ -7,14 +7,16 @@ declare
 begin
   select e.* into v_told from bugle.explain(p_id) e where e.reason = p_reason;
   if v_told.words is null or v_told.words not like p_like or v_told.cure not like p_cure or v_told.facts is null then
-    raise exception 'expected % "%" "%", got %', p_reason, p_like, p_cure, (select jsonb_agg(to_jsonb(e)) from bugle.explain(p_id) e);
+    raise exception 'expected % "%" "%", got %', p_reason, p_like, p_cure,
+      (select jsonb_agg(to_jsonb(e)) from bugle.explain(p_id) e);
   end if;
 end
 $$;
 
 do $$
 declare
-  v_worker constant bigint := test.register('{noop,heavy,unserved}', '{one,told_keys,rate,key_rate,told_fair,heavy,order}');
+  v_worker constant bigint := test.register('{noop,heavy,unserved}',
+    '{one,told_keys,rate,key_rate,told_fair,heavy,order}');
   v_first bigint;
   v_second bigint;
   v_held bugle.held_job;
@@ -23,55 +25,72 @@ begin
   v_first := bugle.enqueue('noop', p_queue => 'one');
   v_second := bugle.enqueue('noop', p_queue => 'one');
   perform test.claim(v_worker, 5, 'one');
-  perform pg_temp.expect(v_second, 'queue_limit', format('The limit of its queue ''one'' is reached: 1 of 1 run (jobs %s).', v_first),
+  perform pg_temp.expect(v_second, 'queue_limit',
+    format('The limit of its queue ''one'' is reached: 1 of 1 run (jobs %s).', v_first),
     'The end of one of them; or select bugle.set_limits(''one'', p_max_running => 2);');
 
   perform bugle.set_limits('told_keys', p_max_running_per_key => 1);
   v_first := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'told_keys');
-  perform pg_temp.expect(v_second, 'key_limit', format('The limit of its limit key ''k'' is reached: 1 of 1 run (jobs %s).', v_first),
+  perform pg_temp.expect(v_second, 'key_limit',
+    format('The limit of its limit key ''k'' is reached: 1 of 1 run (jobs %s).', v_first),
     '%p_max_running_per_key => 2);');
 
   perform bugle.set_limits('rate', p_max_starts => 1, p_starts_period => '10 minutes');
   v_first := bugle.enqueue('noop', p_queue => 'rate');
   v_second := bugle.enqueue('noop', p_queue => 'rate');
   perform test.claim(v_worker, 5, 'rate');
-  perform pg_temp.expect(v_second, 'queue_rate', '1 of 1 starts of its queue ''rate'' were in the last 10 min; the next may be in 10 min.', 'Time; or %p_max_starts => 2);');
+  perform pg_temp.expect(v_second, 'queue_rate',
+    '1 of 1 starts of its queue ''rate'' were in the last 10 min; the next may be in 10 min.',
+    'Time; or %p_max_starts => 2);');
 
   perform bugle.set_limits('key_rate', p_max_starts_per_key => 1, p_starts_per_key_period => '10 minutes');
   v_first := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'key_rate');
-  perform pg_temp.expect(v_second, 'key_rate', '1 of 1 starts of its limit key ''k'' were in the last 10 min; the next may be in 10 min.', 'Time; or %p_max_starts_per_key => 2);');
+  perform pg_temp.expect(v_second, 'key_rate',
+    '1 of 1 starts of its limit key ''k'' were in the last 10 min; the next may be in 10 min.',
+    'Time; or %p_max_starts_per_key => 2);');
 
   perform bugle.set_command_limit('heavy', 1);
   v_first := bugle.enqueue('heavy', p_queue => 'heavy');
   v_second := bugle.enqueue('heavy', p_queue => 'heavy');
   perform test.claim(v_worker, 5, 'heavy');
-  perform pg_temp.expect(v_second, 'command_limit', format('The limit of its command ''heavy'' is reached: 1 of 1 run (jobs %s).', v_first),
+  perform pg_temp.expect(v_second, 'command_limit',
+    format('The limit of its command ''heavy'' is reached: 1 of 1 run (jobs %s).', v_first),
     '%bugle.set_command_limit(''heavy'', 2);');
 
   perform bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a') from generate_series(1, 3);
   v_second := bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a');
-  perform pg_temp.expect(v_second, 'fair_turn', 'The keys of its queue take turns, one start each: 3 jobs of its own key ''a'' are ahead of it.', 'Its turn;%');
+  perform pg_temp.expect(v_second, 'fair_turn',
+    'The keys of its queue take turns, one start each: 3 jobs of its own key ''a'' are ahead of it.', 'Its turn;%');
 
   v_first := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');
-  perform pg_temp.expect(v_second, 'order_key', format('Its order key ''k'' is held by job %s, which comes first.', v_first), 'Its end; see%');
+  perform pg_temp.expect(v_second, 'order_key',
+    format('Its order key ''k'' is held by job %s, which comes first.', v_first), 'Its end; see%');
   select c.id, c.claim into v_held from test.claim(v_worker, 5, 'order') c;
-  perform pg_temp.expect(v_second, 'order_key', format('Its order key ''k'' is held by job %s, which is running.', v_first), format('Its end; select bugle.cancel(%s);%%', v_first));
+  perform pg_temp.expect(v_second, 'order_key',
+    format('Its order key ''k'' is held by job %s, which is running.', v_first),
+    format('Its end; select bugle.cancel(%s);%%', v_first));
   perform test.fail(v_worker, v_held);
-  perform pg_temp.expect(v_second, 'order_key', format('Its order key ''k'' is held by job %s, which is tried again in %% s.', v_first), '%bugle.reschedule(%pass%');
+  perform pg_temp.expect(v_second, 'order_key',
+    format('Its order key ''k'' is held by job %s, which is tried again in %% s.', v_first),
+    '%bugle.reschedule(%pass%');
   perform bugle.pause(v_first);
-  perform pg_temp.expect(v_second, 'order_key', format('Its order key ''k'' is held by job %s, which is paused.', v_first), format('select bugle.resume(%s);', v_first));
+  perform pg_temp.expect(v_second, 'order_key',
+    format('Its order key ''k'' is held by job %s, which is paused.', v_first),
+    format('select bugle.resume(%s);', v_first));
   perform bugle.resume(v_first);
   perform bugle.reschedule(v_first, now());
   select c.id, c.claim into v_held from test.claim(v_worker, 5, 'order') c;
   perform test.wait(v_worker, v_held);
-  perform pg_temp.expect(v_second, 'order_key', format('Its order key ''k'' is held by job %s, which waits for an answer.', v_first), '%bugle.resolve(%');
+  perform pg_temp.expect(v_second, 'order_key',
+    format('Its order key ''k'' is held by job %s, which waits for an answer.', v_first), '%bugle.resolve(%');
   perform bugle.set_limits('order', p_order_on_retry => 'pass');
-  perform test.equal((select count(*) from bugle.explain(v_second) e where e.reason = 'order_key'), 0::bigint, 'where it may pass, it is not held');
+  perform test.equal((select count(*) from bugle.explain(v_second) e where e.reason = 'order_key'), 0::bigint,
+    'where it may pass, it is not held');
 end
 $$;
 

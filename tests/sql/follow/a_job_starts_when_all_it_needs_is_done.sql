@@ -16,7 +16,8 @@ begin
   perform test.complete(v_worker, v_b, '{"from": "b"}');
   v_z := test.job((v_workflow ->> 'z')::bigint);
   perform test.equal(concat_ws(' ', v_z.state, v_z.outstanding, v_z.attempt), 'ready 0', 'all are');
-  perform test.equal((select string_agg(concat_ws(' ', r.name, r.state, r.result), ', ' order by r.name) from bugle.results_of(v_z.id) r),
+  perform test.equal((select string_agg(concat_ws(' ', r.name, r.state, r.result), ', ' order by r.name)
+    from bugle.results_of(v_z.id) r),
     'a completed {"from": "a"}, b completed {"from": "b"}', 'it finds their results');
 end
 $$;

@@ -13,7 +13,8 @@ begin
   perform test.complete(v_worker, test.running(v_worker, (v_workflow ->> 'a')::bigint), '2');
   perform test.complete(v_worker, test.running(v_worker, (v_workflow ->> 'b')::bigint));
   perform test.equal(test.states(v_workflow), 'a completed, b completed, c ready', 'they go on as before');
-  perform test.equal((select r.result from bugle.results_of((v_workflow ->> 'b')::bigint) r), '2', 'with the new result');
+  perform test.equal((select r.result from bugle.results_of((v_workflow ->> 'b')::bigint) r), '2',
+    'with the new result');
 
   perform bugle.cancel((v_workflow ->> 'c')::bigint);
   perform bugle.restart((v_workflow ->> 'c')::bigint);

@@ -9,12 +9,16 @@ declare
 begin
   insert into bugle.jobs (command) values ('noop');
   perform test.complete(v_worker, (select (c.id, c.claim)::bugle.held_job from test.claim(v_worker) c));
-  perform test.equal((select j.queue from bugle.jobs_live j where j.command = 'thank'), 'thanks', 'in the queue of its own template');
-  perform test.fail(v_worker, test.running(v_worker, bugle.enqueue('noop', p_on_failure => 'alert')), p_retryable => false);
-  perform test.equal((select string_agg(j.command, ' ') from bugle.jobs_live j where j.command in ('alert', 'complain')), 'alert', 'the job''s own comes first');
+  perform test.equal((select j.queue from bugle.jobs_live j where j.command = 'thank'), 'thanks',
+    'in the queue of its own template');
+  perform test.fail(v_worker, test.running(v_worker, bugle.enqueue('noop', p_on_failure => 'alert')),
+    p_retryable => false);
+  perform test.equal((select string_agg(j.command, ' ') from bugle.jobs_live j
+    where j.command in ('alert', 'complain')), 'alert', 'the job''s own comes first');
 end
 $$;
 
-select test.refused($$insert into bugle.commands (name, on_failure) values ('loop', 'loop')$$, '23514', '%on_failure_is_another_command%');
+select test.refused($$insert into bugle.commands (name, on_failure) values ('loop', 'loop')$$, '23514',
+  '%on_failure_is_another_command%');
 
 rollback;

@@ -7,8 +7,10 @@ declare
   v_id bigint;
   v_way text;
 begin
-  foreach v_way in array array['cancel', 'remove', 'cancel_held', 'reject', 'deadline', 'set_state failed', 'crash'] loop
-    v_workflow := test.workflow('{"a": {"max_attempts": 1}, "b": {"after": ["a"]}, "c": {"after": [{"job": "a", "on_failure": "run"}]}}');
+  foreach v_way in array array['cancel', 'remove', 'cancel_held', 'reject', 'deadline', 'set_state failed',
+    'crash'] loop
+    v_workflow := test.workflow('{"a": {"max_attempts": 1}, "b": {"after": ["a"]}, "c": {"after": [{"job": "a", '
+      '"on_failure": "run"}]}}');
     v_id := v_workflow -> 'a';
     case v_way
       when 'cancel' then perform bugle.cancel(v_id);

@@ -4,7 +4,8 @@ create role test_nobody;
 set local role test_nobody;
 
 select test.refused(s, '42501')
-from unnest(array['insert into bugle.jobs (command) values (''noop'')', 'select id from bugle.jobs', 'select bugle.protocol()']) s;
+from unnest(array['insert into bugle.jobs (command) values (''noop'')', 'select id from bugle.jobs',
+  'select bugle.protocol()']) s;
 
 reset role;
 grant usage on schema bugle to test_nobody;

@@ -16,8 +16,10 @@ select count(*) from bugle.queues;
 select count(*) from bugle.settings;
 select count(*) from bugle.job(1);
 select test.refused(s, '42501')
-from unnest(array['insert into bugle.jobs (command) values (''noop'')', 'update bugle.jobs set priority = 1', 'delete from bugle.jobs',
-  'select bugle.enqueue(''noop'')', 'select * from bugle.registrations', 'select bugle.promote()', 'select bugle.resolve(1)',
+from unnest(array['insert into bugle.jobs (command) values (''noop'')', 'update bugle.jobs set priority = 1',
+  'delete from bugle.jobs',
+  'select bugle.enqueue(''noop'')', 'select * from bugle.registrations', 'select bugle.promote()',
+    'select bugle.resolve(1)',
   'update bugle.settings set crash_limit = 1']) s;
 
 rollback;

@@ -19,14 +19,16 @@ begin
   perform test.refused(format('select bugle.resume_with(%s, null, ''secret'')', v_ids[1]), '42501');
   perform test.refused(format('select bugle.answer(%s, ''guess'')', v_ids[1]), 'JB032');
   perform test.refused(format('select bugle.answer(%s, null)', v_ids[1]), 'JB032');
-  perform test.refused(format('select bugle.answer(%s, ''any'')', v_held.id), 'JB032', '%takes no answer without a token');
+  perform test.refused(format('select bugle.answer(%s, ''any'')', v_held.id), 'JB032',
+    '%takes no answer without a token');
   perform test.refused(format('select bugle.answer(%s, ''secret'', ''1'', ''both'')', v_ids[1]), 'JB001');
   perform bugle.answer(v_ids[1], 'secret', '"yes"');
   perform bugle.answer(v_ids[2], 'secret', p_error => 'no');
   perform bugle.answer(v_ids[3], 'secret', '"go on"', p_resume => true);
   reset role;
 
-  perform test.equal((select string_agg(concat_ws(' ', j.state, j.result, j.last_error, j.answer), ', ' order by j.id) from bugle.jobs j where j.id = any (v_ids)),
+  perform test.equal((select string_agg(concat_ws(' ', j.state, j.result, j.last_error, j.answer), ', ' order by j.id)
+    from bugle.jobs j where j.id = any (v_ids)),
     'completed "yes", failed no, ready "go on"', 'each as told');
 end
 $$;

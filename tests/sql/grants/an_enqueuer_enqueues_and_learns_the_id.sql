@@ -2,7 +2,8 @@ begin;
 
 set local role bugle_enqueuer;
 
-insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers)
+insert into bugle.jobs (command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy,
+  headers)
 values ('noop', '{}', 'q', 1, now() + interval '1 hour', now() + interval '1 day', '1 minute', 3, 'fixed', '{}')
 returning id;
 insert into bugle.jobs (command) values ('noop');

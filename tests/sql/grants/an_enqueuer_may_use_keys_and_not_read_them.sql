@@ -13,8 +13,10 @@ select test.refused($$insert into bugle.jobs (command) values ('templated')$$, '
 set local bugle.skip_checks = 'on';
 select test.refused($$select bugle.enqueue('', p_max_attempts => -1)$$, 'JB001');
 select test.refused(s, '42501')
-from unnest(array['select * from bugle.idempotency_keys', 'select unique_key from bugle.jobs', 'select * from bugle.commands',
+from unnest(array['select * from bugle.idempotency_keys', 'select unique_key from bugle.jobs',
+  'select * from bugle.commands',
   'insert into bugle.commands (name) values (''mine'')', 'delete from bugle.idempotency_keys',
-  'select bugle.take_idempotency_key(''noop'', ''m2'', 1, null)', 'select bugle.on_duplicate(''noop'', ''k'', null, null, null, null)']) s;
+  'select bugle.take_idempotency_key(''noop'', ''m2'', 1, null)',
+    'select bugle.on_duplicate(''noop'', ''k'', null, null, null, null)']) s;
 
 rollback;

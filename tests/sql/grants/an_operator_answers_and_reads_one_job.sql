@@ -14,6 +14,7 @@ $$;
 
 set local role bugle_operator;
 select test.refused(s, '42501')
-from unnest(array['update bugle.jobs set priority = 1', 'delete from bugle.jobs', 'select bugle.end_jobs(''{}'')', 'select bugle.promote()']) s;
+from unnest(array['update bugle.jobs set priority = 1', 'delete from bugle.jobs', 'select bugle.end_jobs(''{}'')',
+  'select bugle.promote()']) s;
 
 rollback;

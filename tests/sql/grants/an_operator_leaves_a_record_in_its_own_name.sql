@@ -15,7 +15,8 @@ delete from bugle.schedules where name = 's';
 select test.equal(array_agg(distinct c.who), array['test_support'], 'who') from bugle.changes c;
 select test.equal(count(*) >= 4, true, 'all of them') from bugle.changes c;
 select test.refused(s, '42501')
-from unnest(array['delete from bugle.changes', 'update bugle.changes set who = null', 'insert into bugle.changes (verb) values (''x'')',
+from unnest(array['delete from bugle.changes', 'update bugle.changes set who = null',
+  'insert into bugle.changes (verb) values (''x'')',
   'truncate bugle.changes', 'update bugle.settings set crash_limit = 1', 'update bugle.queues set paused_at = null',
   'insert into bugle.commands (name) values (''x'')', 'insert into bugle.jobs (command) values (''x'')']) s;
 

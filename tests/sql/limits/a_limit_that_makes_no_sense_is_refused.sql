@@ -1,23 +1,39 @@
 begin;
 
-select test.refused($$select bugle.set_limits('q', p_max_running => -1)$$, 'JB001', '"p_max_running" must not be negative: -1');
-select test.refused($$select bugle.set_limits('q', p_max_running_per_key => -5)$$, 'JB001', '"p_max_running_per_key" must not be negative: -5');
-select test.refused($$select bugle.set_limits('q', p_max_starts => 10)$$, 'JB001', '"p_max_starts" (10) comes without "p_starts_period"');
-select test.refused($$select bugle.set_limits('q', p_starts_period => '1 minute')$$, 'JB001', '"p_starts_period" (00:01:00) comes without "p_max_starts"');
-select test.refused($$select bugle.set_limits('q', p_max_starts => 0, p_starts_period => '1 minute')$$, 'JB001', '"p_starts_period" (00:01:00) comes without "p_max_starts"');
-select test.refused($$select bugle.set_limits('q', p_max_starts => 1, p_starts_period => '0')$$, 'JB001', '"p_starts_period" must be between%');
-select test.refused($$select bugle.set_limits('q', p_max_starts_per_key => 1, p_starts_per_key_period => '1000 years')$$, 'JB001', '"p_starts_per_key_period" must be between%');
-select test.refused($$select bugle.set_limits('q', p_order_on_retry => 'skip')$$, 'JB001', '"p_order_on_retry" must be block or pass, not ''skip''');
-select test.refused($$select bugle.set_limits(' ', p_max_running => 1)$$, 'JB001', '"p_queue" must have 1 to 100 characters');
-select test.refused($$select bugle.set_limits(null, p_max_running => 1)$$, 'JB001', '"p_queue" must have 1 to 100 characters');
+select test.refused($$select bugle.set_limits('q', p_max_running => -1)$$, 'JB001',
+  '"p_max_running" must not be negative: -1');
+select test.refused($$select bugle.set_limits('q', p_max_running_per_key => -5)$$, 'JB001',
+  '"p_max_running_per_key" must not be negative: -5');
+select test.refused($$select bugle.set_limits('q', p_max_starts => 10)$$, 'JB001',
+  '"p_max_starts" (10) comes without "p_starts_period"');
+select test.refused($$select bugle.set_limits('q', p_starts_period => '1 minute')$$, 'JB001',
+  '"p_starts_period" (00:01:00) comes without "p_max_starts"');
+select test.refused($$select bugle.set_limits('q', p_max_starts => 0, p_starts_period => '1 minute')$$, 'JB001',
+  '"p_starts_period" (00:01:00) comes without "p_max_starts"');
+select test.refused($$select bugle.set_limits('q', p_max_starts => 1, p_starts_period => '0')$$, 'JB001',
+  '"p_starts_period" must be between%');
+select test.refused($$select bugle.set_limits('q', p_max_starts_per_key => 1,
+  p_starts_per_key_period => '1000 years')$$, 'JB001', '"p_starts_per_key_period" must be between%');
+select test.refused($$select bugle.set_limits('q', p_order_on_retry => 'skip')$$, 'JB001',
+  '"p_order_on_retry" must be block or pass, not ''skip''');
+select test.refused($$select bugle.set_limits(' ', p_max_running => 1)$$, 'JB001',
+  '"p_queue" must have 1 to 100 characters');
+select test.refused($$select bugle.set_limits(null, p_max_running => 1)$$, 'JB001',
+  '"p_queue" must have 1 to 100 characters');
 select test.refused($$select bugle.set_command_limit('c', -1)$$, 'JB001', '"p_max_running" must not be negative: -1');
-select test.refused($$select bugle.set_command_limit('c', null)$$, 'JB001', '"p_max_running" must be a number, not null');
+select test.refused($$select bugle.set_command_limit('c', null)$$, 'JB001',
+  '"p_max_running" must be a number, not null');
 select test.refused($$select bugle.set_command_limit('', 1)$$, 'JB001', '"p_command" must have 1 to 200 characters');
-select test.refused($$update bugle.commands set max_running = 0 where name = 'c'; insert into bugle.commands (name, max_running) values ('c', 0)$$, '23514', '%max_running_is_positive%');
-select test.refused($$insert into bugle.queues (name, max_starts) values ('q', 1)$$, '23514', '%starts_are_counted_in_a_period%');
+select test.refused($$update bugle.commands set max_running = 0 where name = 'c'; insert
+  into bugle.commands (name, max_running) values ('c', 0)$$, '23514', '%max_running_is_positive%');
+select test.refused($$insert into bugle.queues (name, max_starts) values ('q', 1)$$, '23514',
+  '%starts_are_counted_in_a_period%');
 
-select test.refused($$insert into bugle.jobs (command, order_key) values ('c', '')$$, 'JB001', 'column "order_key" must have 1 to 300 characters, not 0: ''''');
-select test.refused($$insert into bugle.jobs (command, limit_key) values ('c', repeat('x', 301))$$, 'JB001', 'column "limit_key" must have 1 to 300 characters, not 301: %');
-select test.refused($$insert into bugle.jobs (command, fair_key) values ('c', '')$$, 'JB001', 'column "fair_key" must have 1 to 300 characters, not 0: ''''');
+select test.refused($$insert into bugle.jobs (command, order_key) values ('c', '')$$, 'JB001',
+  'column "order_key" must have 1 to 300 characters, not 0: ''''');
+select test.refused($$insert into bugle.jobs (command, limit_key) values ('c', repeat('x', 301))$$, 'JB001',
+  'column "limit_key" must have 1 to 300 characters, not 301: %');
+select test.refused($$insert into bugle.jobs (command, fair_key) values ('c', '')$$, 'JB001',
+  'column "fair_key" must have 1 to 300 characters, not 0: ''''');
 
 rollback;

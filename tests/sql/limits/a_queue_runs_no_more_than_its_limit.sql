@@ -11,7 +11,8 @@ begin
 
   v_ids := array(select c.id from test.claim(v_worker, 2, 'narrow') c);
   perform test.equal(cardinality(v_ids), 2, 'within the limit as many as asked for');
-  perform test.equal((select count(*) from test.claim(v_other, 10, 'narrow')), 1::bigint, 'what another runs counts too');
+  perform test.equal((select count(*) from test.claim(v_other, 10, 'narrow')), 1::bigint,
+    'what another runs counts too');
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 0::bigint, 'no more at the limit');
   perform test.equal((select count(*) from bugle.look(v_worker, '{narrow}')), 0::bigint, 'and nothing to look for');
 
@@ -20,12 +21,16 @@ begin
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 1::bigint, 'for one');
 
   perform bugle.set_limits('narrow', p_max_running => 5);
-  perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 2::bigint, 'a raised limit holds at once');
+  perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 2::bigint,
+    'a raised limit holds at once');
   perform bugle.set_limits('narrow', p_max_running => 2);
-  perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 0::bigint, 'a lowered one too; what runs goes on');
-  perform test.equal((select count(*) from bugle.jobs j where j.queue = 'narrow' and j.state = 'running'), 5::bigint, 'all five');
+  perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 0::bigint,
+    'a lowered one too; what runs goes on');
+  perform test.equal((select count(*) from bugle.jobs j where j.queue = 'narrow' and j.state = 'running'), 5::bigint,
+    'all five');
   perform bugle.set_limits('narrow', p_max_running => 0);
-  perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 4::bigint, 'and without a limit the rest');
+  perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 4::bigint,
+    'and without a limit the rest');
 end
 $$;
 

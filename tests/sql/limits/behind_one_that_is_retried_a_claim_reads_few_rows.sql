@@ -13,9 +13,11 @@ begin
   perform test.fail(v_worker, v_held);
   v_before := (select t.idx_tup_fetch from pg_stat_xact_user_tables t where t.relid = 'bugle.jobs_live'::regclass);
 
-  perform test.equal(array(select (test.job(c.id)).order_key from test.claim(v_worker, 20, 'held') c), '{far}'::text[], 'the others wait');
+  perform test.equal(array(select (test.job(c.id)).order_key from test.claim(v_worker, 20, 'held') c), '{far}'::text[],
+    'the others wait');
 
-  v_read := (select t.idx_tup_fetch - v_before from pg_stat_xact_user_tables t where t.relid = 'bugle.jobs_live'::regclass);
+  v_read := (select t.idx_tup_fetch - v_before from pg_stat_xact_user_tables t
+    where t.relid = 'bugle.jobs_live'::regclass);
   assert v_read < 1000, format('a claim of 20 read %s rows', v_read);
 end
 $$;

@@ -14,8 +14,10 @@ begin
     perform test.equal(v_job.address is not null, true, v_kind.queue || ': it has an address');
     -- whoever rings asks for the bell first, and remembers it
     perform set_config('bugle.bell', '', true);
-    perform bugle.complete_at(v_worker, test.nonce(v_worker), array[v_job.id], array[v_job.claim], array[null::jsonb], array[v_job.address]);
-    perform test.equal(current_setting('bugle.bell'), case when v_kind.rings then v_kind.queue else '' end, v_kind.queue || ': the bell');
+    perform bugle.complete_at(v_worker, test.nonce(v_worker), array[v_job.id], array[v_job.claim], array[null::jsonb],
+      array[v_job.address]);
+    perform test.equal(current_setting('bugle.bell'), case when v_kind.rings then v_kind.queue else '' end,
+      v_kind.queue || ': the bell');
     perform test.equal((test.job(v_job.id)).state, 'completed', v_kind.queue || ': it is completed');
   end loop;
 end

@@ -8,13 +8,15 @@ declare
   v_way text;
 begin
   perform bugle.set_limits('single', p_max_running => 1);
-  foreach v_way in array array['complete', 'fail', 'fail for good', 'give back', 'snooze', 'cancel held', 'wait', 'cancel', 'rescue'] loop
+  foreach v_way in array array['complete', 'fail', 'fail for good', 'give back', 'snooze', 'cancel held', 'wait',
+    'cancel', 'rescue'] loop
     perform bugle.remove_where(p_queue => 'single');
     perform bugle.enqueue('noop', p_queue => 'single') from generate_series(1, 2);
     if v_way = 'rescue' then
       v_lost := test.register(p_queues => '{single}');
     end if;
-    select c.id, c.claim into v_held from test.claim(case v_way when 'rescue' then v_lost else v_worker end, 5, 'single') c;
+    select c.id, c.claim into v_held from test.claim(case v_way when 'rescue' then v_lost else v_worker end, 5,
+      'single') c;
     perform test.equal((select count(*) from bugle.look(v_worker, '{single}')), 0::bigint, 'full before ' || v_way);
 
     case v_way

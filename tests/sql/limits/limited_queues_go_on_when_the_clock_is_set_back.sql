@@ -16,10 +16,12 @@ begin
   perform bugle.run_maintenance(v_worker, false);
 
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 0::bigint, 'the limit holds afterwards');
-  assert (select t.recheck_at < now() + interval '2 minutes' from bugle.claim_positions t where t.queue = 'paced'), 'it is looked for room within the period';
+  assert (select t.recheck_at < now() + interval '2 minutes' from bugle.claim_positions t where t.queue = 'paced'),
+    'it is looked for room within the period';
   -- the period passes
   update bugle.starts s set started_at = s.started_at - interval '70 seconds';
-  perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 3::bigint, 'three more in the next period');
+  perform test.equal((select count(*) from test.claim(v_worker, 10, 'paced')), 3::bigint,
+    'three more in the next period');
 end
 $$;
 

@@ -22,7 +22,8 @@ begin
   perform bugle.set_limits('hop pass', p_order_on_retry => 'pass');
   foreach v_queue in array array['hop block', 'hop pass'] loop
     -- of the key "late" the second runs first, and is retried when the first comes
-    v_late := bugle.enqueue('noop', '{"name": "late 1"}', v_queue, p_run_at => now() + interval '1 hour', p_order_key => 'late');
+    v_late := bugle.enqueue('noop', '{"name": "late 1"}', v_queue, p_run_at => now() + interval '1 hour',
+      p_order_key => 'late');
     perform bugle.enqueue('noop', '{"name": "late 2"}', v_queue, p_order_key => 'late');
     perform bugle.enqueue('noop', '{"name": "retried 1"}', v_queue, p_order_key => 'retried');
     for v_held in select c.id, c.claim from test.claim(v_worker, 2, v_queue) c loop
@@ -38,7 +39,8 @@ begin
     perform test.equal(pg_temp.claimed(v_worker, v_queue),
       case v_queue when 'hop block' then array['late 1', 'plain 1'] else array['late 1', 'plain 1', 'retried 2'] end,
       format('%s: a later one is not in the way, an earlier one is unless it may be passed', v_queue));
-    perform test.equal(pg_temp.claimed(v_worker, v_queue), null::text[], format('%s: and no second of a key that runs', v_queue));
+    perform test.equal(pg_temp.claimed(v_worker, v_queue), null::text[],
+      format('%s: and no second of a key that runs', v_queue));
   end loop;
 end
 $$;
@@ -48,12 +50,16 @@ declare
   v_worker constant bigint := test.register('{noop,other}', '{hop commands,hop turns}');
 begin
   perform bugle.set_limits('hop commands', p_max_running_per_key => 1);
-  insert into bugle.jobs (command, queue, limit_key) select 'noop', 'hop commands', 'crowd' from generate_series(1, 600);
+  insert into bugle.jobs (command, queue, limit_key) select 'noop', 'hop commands',
+    'crowd' from generate_series(1, 600);
   insert into bugle.jobs (command, queue, limit_key, priority)
-  select case when i % 2 = 0 then 'noop' else 'other' end, 'hop commands', 'key ' || i % 5, -i from generate_series(0, 19) i;
+  select case when i % 2 = 0 then 'noop' else 'other' end, 'hop commands', 'key ' || i % 5,
+    -i from generate_series(0, 19) i;
   perform test.equal(
-    array(select format('%s %s', j.limit_key, j.priority) from test.claim(v_worker, 20, 'hop commands') c join bugle.jobs j on j.id = c.id order by 1),
-    '{crowd 0,key 0 -15,key 1 -16,key 2 -17,key 3 -18,key 4 -19}'::text[], 'commands share the keys, the first of each key starts');
+    array(select format('%s %s', j.limit_key, j.priority) from test.claim(v_worker, 20, 'hop commands') c
+      join bugle.jobs j on j.id = c.id order by 1),
+    '{crowd 0,key 0 -15,key 1 -16,key 2 -17,key 3 -18,key 4 -19}'::text[],
+      'commands share the keys, the first of each key starts');
   perform test.equal((select count(*) from test.claim(v_worker, 20, 'hop commands')), 0::bigint, 'and no other');
 
   insert into bugle.jobs (command, queue, fair_key)

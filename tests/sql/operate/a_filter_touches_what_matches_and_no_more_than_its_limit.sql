@@ -1,6 +1,7 @@
 begin;
 
-insert into bugle.jobs (command, queue) select 'mail.' || (g % 2), case when g <= 6 then 'a' else 'b' end from generate_series(1, 10) g;
+insert into bugle.jobs (command, queue) select 'mail.' || (g % 2),
+  case when g <= 6 then 'a' else 'b' end from generate_series(1, 10) g;
 
 do $$
 begin

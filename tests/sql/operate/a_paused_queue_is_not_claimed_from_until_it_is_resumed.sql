@@ -14,7 +14,8 @@ begin
   perform bugle.resume_queue('default');
   perform test.equal((select count(*) from test.claim(v_worker, 10)), 1::bigint, 'resumed');
   perform test.refused($q$select bugle.resume_queue('default')$q$, 'JB031');
-  perform test.equal((select string_agg(c.verb, ' ' order by c.id) from bugle.changes c where c.queue = 'default'), 'pause_queue resume_queue', 'changes');
+  perform test.equal((select string_agg(c.verb, ' ' order by c.id) from bugle.changes c where c.queue = 'default'),
+    'pause_queue resume_queue', 'changes');
 end
 $$;
 

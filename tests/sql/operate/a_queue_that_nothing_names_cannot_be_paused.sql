@@ -6,7 +6,8 @@ insert into bugle.schedules (name, every, command, queue) values ('hourly', '1 h
 
 select bugle.pause_queue(q.name)
 from unnest(array['default', 'by job', 'by worker', 'by row', 'by schedule']) q (name);
-select test.equal((select count(*) from bugle.queues q where q.paused_at is not null), 5::bigint, 'all of these are known');
+select test.equal((select count(*) from bugle.queues q where q.paused_at is not null), 5::bigint,
+  'all of these are known');
 
 select test.refused('select bugle.pause_queue(''by jbo'')', 'JB030', 'there is no queue ''by jbo''');
 select test.refused('select bugle.pause_queue('' '')', 'JB001');

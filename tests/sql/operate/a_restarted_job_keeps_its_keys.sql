@@ -14,11 +14,13 @@ begin
   perform test.equal((test.job(v_id)).unique_key, 'k', 'its unique_key');
   perform test.equal((test.job(v_id)).idempotency_key, 'm1', 'its idempotency_key');
   perform test.equal((test.job(v_id)).queue, 'default', 'its queue: a template is for new jobs');
-  perform test.equal((select k.job from bugle.idempotency_keys k), 4711::bigint, 'a key that another job got meanwhile');
+  perform test.equal((select k.job from bugle.idempotency_keys k), 4711::bigint,
+    'a key that another job got meanwhile');
 
   perform bugle.cancel(v_id);
   v_other := bugle.enqueue('noop', p_unique_key => 'k');
-  perform test.refused(format('select bugle.restart(%s)', v_id), 'JB031', format('job %s: job %s with the same unique_key is live', v_id, v_other));
+  perform test.refused(format('select bugle.restart(%s)', v_id), 'JB031',
+    format('job %s: job %s with the same unique_key is live', v_id, v_other));
 end
 $$;
 

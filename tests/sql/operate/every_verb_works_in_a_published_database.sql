@@ -4,7 +4,8 @@ set local client_min_messages = error; -- wal_level may be too low to subscribe
 create publication everything for all tables;
 
 create temp table j as
-select bugle.enqueue('noop') as cancelled, bugle.enqueue('noop') as failed, bugle.enqueue('noop') as removed, bugle.enqueue('noop') as again;
+select bugle.enqueue('noop') as cancelled, bugle.enqueue('noop') as failed, bugle.enqueue('noop') as removed,
+  bugle.enqueue('noop') as again;
 select bugle.cancel(j.cancelled) from j;
 select bugle.set_state(j.failed, 'failed', 'a test') from j;
 select bugle.cancel(j.removed) from j;
@@ -12,10 +13,12 @@ select bugle.cancel(j.removed) from j;
 select test.equal(bugle.restart(j.cancelled), 'ready', 'restart') from j;
 select test.equal(bugle.restart(j.failed), 'ready', 'restart') from j;
 select bugle.remove(j.removed) from j;
-select bugle.pause(j.again), bugle.resume(j.again), bugle.set_priority(j.again, 3), bugle.reschedule(j.again, now() + interval '1 hour') from j;
+select bugle.pause(j.again), bugle.resume(j.again), bugle.set_priority(j.again, 3),
+  bugle.reschedule(j.again, now() + interval '1 hour') from j;
 select bugle.prune(), bugle.fold_minutes();
 select test.equal(
-  (select string_agg(s.state, ' ' order by s.id) from bugle.jobs s where s.id in (j.cancelled, j.failed, j.removed, j.again)),
+  (select string_agg(s.state, ' ' order by s.id) from bugle.jobs s
+    where s.id in (j.cancelled, j.failed, j.removed, j.again)),
   'ready ready scheduled', 'they are as they were told to be')
 from j;
 

@@ -9,7 +9,8 @@ begin
   perform test.equal(bugle.reschedule(v_job, now()), 'ready', 'now');
   perform test.equal(bugle.set_state(v_job, 'completed', 'done by hand'), 'completed', 'overruled');
   perform test.refused(format('select bugle.set_state(%s, ''ready'')', v_job), 'JB031');
-  perform test.equal((select string_agg(c.verb || ' ' || c.from_state || ' ' || c.to_state, ', ' order by c.id) from bugle.changes c),
+  perform test.equal((select string_agg(c.verb || ' ' || c.from_state || ' ' || c.to_state, ', ' order by c.id)
+    from bugle.changes c),
     'reschedule ready scheduled, reschedule scheduled ready, set_state ready completed', 'changes');
 end
 $$;

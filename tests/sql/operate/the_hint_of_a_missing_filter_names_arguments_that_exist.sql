@@ -7,7 +7,8 @@ declare
 begin
   for v_function in
     select p.proname, p.proargnames,
-      case p.proname when 'reschedule_where' then 'now()' when 'set_priority_where' then '1' when 'set_state_where' then '''ready''' end as needs
+      case p.proname when 'reschedule_where' then 'now()' when 'set_priority_where' then '1' when 'set_state_where'
+        then '''ready''' end as needs
     from pg_proc p
     where p.pronamespace = 'bugle'::regnamespace
       and p.proname like '%\_where' escape '\'

@@ -11,7 +11,8 @@ begin
   perform bugle.note_lost(0);
   perform bugle.rescue();
 
-  perform test.equal(concat_ws(' ', (test.job(v_held.id)).state, (test.job(v_held.id)).reason), 'failed attempts_exhausted', 'the row');
+  perform test.equal(concat_ws(' ', (test.job(v_held.id)).state, (test.job(v_held.id)).reason),
+    'failed attempts_exhausted', 'the row');
 end
 $$;
 

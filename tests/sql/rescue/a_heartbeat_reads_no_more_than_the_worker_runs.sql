@@ -19,10 +19,12 @@ begin
   v_read := (select t.seq_tup_read from pg_stat_xact_user_tables t where t.relid = 'bugle.jobs_live'::regclass);
 
   perform test.equal(
-    (select array_agg(f.claim) from bugle.heartbeat(v_worker, test.nonce(v_worker), v_held, false) h, unnest(h.fenced) f), '{77}'::bigint[],
+    (select array_agg(f.claim) from bugle.heartbeat(v_worker, test.nonce(v_worker), v_held, false) h,
+      unnest(h.fenced) f), '{77}'::bigint[],
     'all but one are held');
 
-  v_read := (select t.seq_tup_read - v_read from pg_stat_xact_user_tables t where t.relid = 'bugle.jobs_live'::regclass);
+  v_read := (select t.seq_tup_read - v_read from pg_stat_xact_user_tables t
+    where t.relid = 'bugle.jobs_live'::regclass);
   assert v_read < 5000, format('a heartbeat read %s rows one after the other', v_read);
 end
 $$;

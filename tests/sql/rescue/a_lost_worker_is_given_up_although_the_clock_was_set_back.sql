@@ -19,10 +19,13 @@ begin
   assert v_pulse.troubles[1] like 'clock: the clock of the database was set back by %', v_pulse.troubles::text;
   perform test.equal(cardinality(v_pulse.troubles), 1, 'troubles');
   assert not exists (
-    select from bugle.registrations r where r.seen_at > clock_timestamp() or r.lost_at > clock_timestamp()), 'nothing was seen or lost in the future';
-  perform test.equal((select array_agg(w.id) from bugle.workers w where w.state = 'lost'), array[v_gone], 'nobody else is lost');
+    select from bugle.registrations r where r.seen_at > clock_timestamp() or r.lost_at > clock_timestamp()),
+      'nothing was seen or lost in the future';
+  perform test.equal((select array_agg(w.id) from bugle.workers w where w.state = 'lost'), array[v_gone],
+    'nobody else is lost');
   assert v_pulse.upkeep, 'history is looked after again';
-  assert (select c.stepped_by between interval '59 minutes' and interval '1 hour' and c.ahead <= interval '0' from bugle.clock() c), 'it is noted';
+  assert (select c.stepped_by between interval '59 minutes' and interval '1 hour' and c.ahead <= interval '0'
+    from bugle.clock() c), 'it is noted';
   perform test.equal((select c.troubles from bugle.run_maintenance(v_keeper, false) c), '{}'::text[], 'told once');
 
   -- a grace later

@@ -15,7 +15,8 @@ begin
 
     select h.again_seconds into v_again from bugle.heartbeat(v_worker, test.nonce(v_worker), '{}', false) h;
 
-    assert v_again <= extract(epoch from v_lease) / 3 + 0.001, format('a lease of %s, and the next beat in %s s', v_lease, v_again);
+    assert v_again <= extract(epoch from v_lease) / 3 + 0.001,
+      format('a lease of %s, and the next beat in %s s', v_lease, v_again);
     assert (select r.seen_at > v_before from bugle.registrations r where r.id = v_worker),
       format('a lease of %s, and a beat was not noted', v_lease);
   end loop;

@@ -15,7 +15,8 @@ begin
   update bugle.jobs_live j set run_at = now() where j.id = v_due;
   update bugle.jobs_live j set deadline = now() where j.id = v_late;
 
-  select * into v_pulse from bugle.heartbeat(v_keeper, test.nonce(v_keeper), array[v_crashed, (v_due, 1)::bugle.held_job], true);
+  select * into v_pulse from bugle.heartbeat(v_keeper, test.nonce(v_keeper),
+    array[v_crashed, (v_due, 1)::bugle.held_job], true);
 
   perform test.equal(v_pulse.role, 'keeper', 'role');
   perform test.equal(v_pulse.troubles, '{}'::text[], 'troubles');
@@ -25,7 +26,8 @@ begin
   perform test.equal(v_pulse.has_work, '{default}'::text[], 'queues with work');
   perform test.equal(cardinality(v_pulse.fenced), 2, 'jobs it believes to run and does not hold');
   assert (select w.is_keeper and w.running = 2 from bugle.workers w where w.id = v_keeper), 'the view says who keeps';
-  perform test.equal((select h.role from bugle.heartbeat(v_keeper, test.nonce(v_keeper), '{}', false) h), 'keeper', 'the role, the next time');
+  perform test.equal((select h.role from bugle.heartbeat(v_keeper, test.nonce(v_keeper), '{}', false) h), 'keeper',
+    'the role, the next time');
 end
 $$;
 

@@ -14,7 +14,8 @@ begin
   perform test.equal(bugle.rescue(), 1, 'rescued jobs');
 
   v_job := test.job(v_held.id);
-  perform test.equal(concat_ws(' ', v_job.state, v_job.attempt, v_job.crashes, v_job.claim, v_job.last_error_code), 'ready 1 1 1 worker_lost', 'the row');
+  perform test.equal(concat_ws(' ', v_job.state, v_job.attempt, v_job.crashes, v_job.claim, v_job.last_error_code),
+    'ready 1 1 1 worker_lost', 'the row');
   perform test.equal(v_job.last_error, format('worker %s was lost while it ran this job', v_lost), 'last_error');
   perform test.equal((select concat_ws(' ', a.attempt, a.worker, a.code) from bugle.attempts a where a.job = v_held.id),
     format('1 %s worker_lost', v_lost), 'the attempt is on record');

@@ -18,7 +18,8 @@ begin
   end loop;
 
   v_job := test.job(v_id);
-  perform test.equal(concat_ws(' ', v_job.state, v_job.reason, v_job.crashes, v_job.attempt), 'failed crash_loop 3 3', 'the row');
+  perform test.equal(concat_ws(' ', v_job.state, v_job.reason, v_job.crashes, v_job.attempt), 'failed crash_loop 3 3',
+    'the row');
   perform test.equal(v_job.worker, v_lost, 'it says on which worker');
   perform test.equal((select count(*) from bugle.attempts a where a.job = v_id), 3::bigint, 'attempts on record');
 end

@@ -9,7 +9,8 @@ declare
 begin
   perform test.equal(test.fail(v_worker, v_held, 'boom', 'e1'), null, 'the verdict');
   v_job := test.job(v_held.id);
-  perform test.equal(concat_ws(' ', v_job.state, v_job.attempt, v_job.last_error, v_job.last_error_code), 'retrying 1 boom e1', 'the row');
+  perform test.equal(concat_ws(' ', v_job.state, v_job.attempt, v_job.last_error, v_job.last_error_code),
+    'retrying 1 boom e1', 'the row');
   perform test.equal(v_job.run_at, now() + interval '7 seconds', 'after the first failure');
   assert v_job.finished_at is null and v_job.reason is null, 'it has not ended';
 

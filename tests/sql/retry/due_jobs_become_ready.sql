@@ -18,7 +18,8 @@ begin
   perform test.equal(v_answer.promoted, 2, 'promoted');
   assert v_answer.next_due_seconds between 7100 and 7200, 'the next is due in two hours';
   perform test.equal((test.job(v_scheduled)).state, 'ready', 'the scheduled one');
-  perform test.equal(concat_ws(' ', (test.job(v_retrying.id)).state, (test.job(v_retrying.id)).attempt), 'ready 1', 'the retrying one');
+  perform test.equal(concat_ws(' ', (test.job(v_retrying.id)).state, (test.job(v_retrying.id)).attempt), 'ready 1',
+    'the retrying one');
   perform test.equal((test.job(v_later)).state, 'scheduled', 'the later one');
 end
 $$;

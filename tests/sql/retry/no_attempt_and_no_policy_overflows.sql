@@ -16,7 +16,8 @@ begin
       unnest(array['0', '1 hour', '10 years']::interval[]) m,
       unnest(array[0, 1]::double precision[]) j
   loop
-    foreach v_attempt in array array[1, 2, 3, 4, 15, 62, 63, 64, 65, 1000, 1023, 1024, 1025, 32768, 2147483646, 2147483647] loop
+    foreach v_attempt in array array[1, 2, 3, 4, 15, 62, 63, 64, 65, 1000, 1023, 1024, 1025, 32768, 2147483646,
+      2147483647] loop
       foreach v_random in array array[0, 0.999999999999] loop
         v_delay := bugle.backoff(v_policy, v_attempt, now(), now(), v_random) - now();
         assert v_delay between '0' and '40 years' or v_policy.kind = 'daily' and v_delay >= '0',

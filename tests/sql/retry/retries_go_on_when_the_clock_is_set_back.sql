@@ -11,7 +11,8 @@ declare
   v_waiting constant bugle.held_job := test.running(v_worker);
   v_moved constant bugle.held_job := test.running(v_worker);
   v_delayed constant bigint := bugle.enqueue('delayed');
-  v_planned constant bigint := bugle.enqueue('noop', p_run_at => now() + interval '10 minutes', p_deadline => now() + interval '1 day');
+  v_planned constant bigint := bugle.enqueue('noop', p_run_at => now() + interval '10 minutes',
+    p_deadline => now() + interval '1 day');
   v_new bugle.held_job;
 begin
   perform test.fail(v_worker, v_retried, p_retry_after => 600);
@@ -36,7 +37,8 @@ begin
       order by j.id),
     array(
       select format('%s %s', e.id, e.tens)
-      from (values (v_retried.id, 1), (v_snoozed.id, 1), (v_paused.id, 1), (v_waiting.id, 1), (v_delayed, 1), (v_new.id, 1),
+      from (values (v_retried.id, 1), (v_snoozed.id, 1), (v_paused.id, 1), (v_waiting.id, 1), (v_delayed, 1),
+        (v_new.id, 1),
         -- what people chose stays
         (v_moved.id, 7), (v_planned, 7)) e (id, tens)
       order by e.id),

@@ -8,7 +8,8 @@ begin
   perform test.equal(bugle.attempts_allowed(v_policy), 16, 'attempts');
   perform test.equal(v_policy.jitter, 0.1::double precision, 'jitter');
   perform test.equal(test.delays(v_policy, 15), array[
-      '5 s', '10 s', '20 s', '40 s', '80 s', '160 s', '320 s', '640 s', '1280 s', '2560 s', '1 h', '1 h', '1 h', '1 h', '1 h'
+      '5 s', '10 s', '20 s', '40 s', '80 s', '160 s', '320 s', '640 s', '1280 s', '2560 s', '1 h', '1 h', '1 h', '1 h',
+        '1 h'
     ]::interval[], 'delays in the middle of the jitter');
   perform test.equal((test.delays(v_policy, 1, 0))[1], '4.5 s', 'the shortest first delay');
   perform test.equal((test.delays(v_policy, 1, 1))[1], '5.5 s', 'the longest first delay');

@@ -11,7 +11,8 @@ begin
   v_held := test.running(v_worker, v_held.id);
   perform test.fail(v_worker, v_held, 'boom again');
 
-  perform test.equal(concat_ws(', ', (test.job(v_held.id)).state, (test.job(v_held.id)).reason, (test.job(v_held.id)).last_error),
+  perform test.equal(concat_ws(', ', (test.job(v_held.id)).state, (test.job(v_held.id)).reason,
+    (test.job(v_held.id)).last_error),
     'failed, attempts_exhausted, boom again', 'after the second');
 end
 $$;

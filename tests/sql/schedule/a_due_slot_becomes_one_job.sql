@@ -1,6 +1,7 @@
 begin;
 
-insert into bugle.schedules (name, cron, command, payload, queue, priority, timeout, max_attempts, retry_policy, headers)
+insert into bugle.schedules (name, cron, command, payload, queue, priority, timeout, max_attempts, retry_policy,
+  headers)
 values ('report', '@daily', 'noop', '{"a": 1}', 'reports', 3, '5 minutes', 2, 'fixed', '{"team": "billing"}');
 update bugle.schedules set next_at = '2026-01-01 00:00Z';
 
@@ -14,7 +15,8 @@ begin
 
   select j.* into v_job from bugle.jobs j;
   perform test.equal(v_job.state, 'ready', 'state');
-  perform test.equal((v_job.command, v_job.payload, v_job.queue, v_job.priority, v_job.timeout, v_job.max_attempts, v_job.retry_policy)::text,
+  perform test.equal((v_job.command, v_job.payload, v_job.queue, v_job.priority, v_job.timeout, v_job.max_attempts,
+    v_job.retry_policy)::text,
     ('noop', '{"a": 1}'::jsonb, 'reports', 3, interval '5 minutes', 2, 'fixed')::text, 'as the schedule says');
   perform test.equal(v_job.headers,
     '{"team": "billing", "schedule": "report", "slot": "2026-01-01T00:00:00.000000Z"}'::jsonb, 'headers');

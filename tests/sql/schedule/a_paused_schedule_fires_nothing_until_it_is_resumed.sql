@@ -12,7 +12,8 @@ begin
 
   perform test.equal(bugle.resume_schedule('s'), now() + interval '1 hour', 'from the next slot on');
   perform test.equal(bugle.fire_schedules(), 0, 'what passed meanwhile is not made up for');
-  perform test.equal((select string_agg(format('%s %s %s', c.verb, c.schedule, c.note), ', ' order by c.id) from bugle.changes c),
+  perform test.equal((select string_agg(format('%s %s %s', c.verb, c.schedule, c.note), ', ' order by c.id)
+    from bugle.changes c),
     'insert_schedule s , pause_schedule s holidays, pause_schedule s , resume_schedule s ', 'recorded');
 end
 $$;

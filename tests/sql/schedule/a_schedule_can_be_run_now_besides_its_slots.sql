@@ -12,7 +12,8 @@ begin
   perform test.equal((test.job(v_job)).payload, '{"n": 1}'::jsonb, 'payload');
   perform test.equal((select s.next_at from bugle.schedules s), v_next, 'next_at is as it was');
   perform test.equal((select r.job from bugle.schedule_runs r), v_job, 'noted');
-  perform test.equal((select c.note from bugle.changes c where c.schedule = 's' and c.verb = 'run_schedule_now'), 'could not wait', 'recorded');
+  perform test.equal((select c.note from bugle.changes c where c.schedule = 's' and c.verb = 'run_schedule_now'),
+    'could not wait', 'recorded');
 end
 $$;
 

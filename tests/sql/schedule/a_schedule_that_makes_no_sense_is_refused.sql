@@ -50,8 +50,10 @@ from (values
   ('cron, starts_at, ends_at', '''@daily'', ''2030-01-02'', ''2030-01-01''', 'ends_at'),
   ('cron, ends_at', '''@daily'', now() - interval ''1 day''', 'ends_at')) e (columns, cells, named);
 
-select test.refused('insert into bugle.schedules (name, cron, command) values (''s'', ''@daily'', '' '')', 'JB005', 'column "command"%');
-select test.refused('insert into bugle.schedules (name, cron, command) values ('''', ''@daily'', ''noop'')', 'JB005', 'column "name"%');
+select test.refused('insert into bugle.schedules (name, cron, command) values (''s'', ''@daily'', '' '')', 'JB005',
+  'column "command"%');
+select test.refused('insert into bugle.schedules (name, cron, command) values ('''', ''@daily'', ''noop'')', 'JB005',
+  'column "name"%');
 select test.equal(count(*), 0::bigint, 'nothing was stored') from bugle.schedules;
 
 insert into bugle.schedules (name, cron, command) values ('s', '@daily', 'noop');

@@ -10,8 +10,10 @@ reset role;
 
 do $$
 begin
-  perform test.equal((select string_agg(concat_ws(' ', c.verb, c.from_state, c.to_state, c.note), '; ' order by c.id) from bugle.changes c where c.schedule = 'often'),
-    'insert_schedule; update_schedule changed: every, next_at, queue; pause_schedule paused too often; resume_schedule paused; delete_schedule removed',
+  perform test.equal((select string_agg(concat_ws(' ', c.verb, c.from_state, c.to_state, c.note), '; ' order by c.id)
+    from bugle.changes c where c.schedule = 'often'),
+    'insert_schedule; update_schedule changed: every, next_at, queue; pause_schedule paused too often; resume_schedule '
+      'paused; delete_schedule removed',
     'whoever does it, in whatever way');
 end
 $$;

@@ -1,7 +1,8 @@
 begin;
 
 -- one line for each: the expression, when it is asked, what comes next, all in UTC
-select test.equal(bugle.next_slot(e.cron, 'UTC', e.after::timestamptz), e.next::timestamptz, format('%s after %s', e.cron, e.after))
+select test.equal(bugle.next_slot(e.cron, 'UTC', e.after::timestamptz), e.next::timestamptz,
+  format('%s after %s', e.cron, e.after))
 from (values
   ('* * * * *', '2026-01-01 00:00:00Z', '2026-01-01 00:01Z'),
   ('* * * * *', '2026-01-01 00:00:59.999999Z', '2026-01-01 00:01Z'),

@@ -13,7 +13,8 @@ begin
   set local statement_timeout = '60s'; -- a million missed seconds are not counted one by one
   perform bugle.fire_schedules('2026-01-12 10:30:00Z');
   perform test.equal(
-    (select array_agg(r.slot order by r.slot) from bugle.schedule_runs r where r.schedule = e.name and r.job is not null),
+    (select array_agg(r.slot order by r.slot) from bugle.schedule_runs r where r.schedule = e.name
+      and r.job is not null),
     e.slots::timestamptz[], e.name)
   from (values
     ('skip', null),
@@ -21,12 +22,15 @@ begin
     ('catch_up', '{2026-01-12 08:00Z,2026-01-12 09:00Z,2026-01-12 10:00Z}'),
     ('each_second', '{2026-01-12 10:30Z}')) e (name, slots);
   perform test.equal((select r.skipped from bugle.schedule_runs r where r.schedule = 'skip'), 'late', 'why not');
-  perform test.equal((select count(*) from bugle.schedule_runs r where r.schedule = 'catch_up_all'), 275::bigint, 'all of them');
-  perform test.equal((select min(s.next_at) from bugle.schedules s where s.name <> 'each_second'), '2026-01-12 11:00Z'::timestamptz, 'on from now');
+  perform test.equal((select count(*) from bugle.schedule_runs r where r.schedule = 'catch_up_all'), 275::bigint,
+    'all of them');
+  perform test.equal((select min(s.next_at) from bugle.schedules s where s.name <> 'each_second'),
+    '2026-01-12 11:00Z'::timestamptz, 'on from now');
 
   -- a few seconds late is not missed
   perform bugle.fire_schedules('2026-01-12 11:00:30Z');
-  perform test.equal((select count(*) from bugle.schedule_runs r where r.schedule = 'skip' and r.job is not null), 1::bigint, 'late by seconds');
+  perform test.equal((select count(*) from bugle.schedule_runs r where r.schedule = 'skip' and r.job is not null),
+    1::bigint, 'late by seconds');
 end
 $$;
 

@@ -12,10 +12,14 @@ alter table bugle.schedules enable trigger check_schedule;
 do $$
 begin
   perform test.equal(bugle.fire_schedules('2026-01-01 00:00Z'), 1, 'the good one');
-  perform test.equal((select s.last_error like '%retry_policy%short-lived%' from bugle.schedules s where s.name = 'bad'), true, 'noted');
-  perform test.equal((select s.next_at from bugle.schedules s where s.name = 'bad'), '2026-01-01 01:00Z'::timestamptz, 'next slot');
-  perform test.equal((select r.skipped from bugle.schedule_runs r where r.schedule = 'bad'), 'error', 'noted with the slot');
-  perform test.equal((select s.last_error like '%Atlantis%' and s.next_at is null from bugle.schedules s where s.name = 'lost'), true, 'it rests');
+  perform test.equal((select s.last_error like '%retry_policy%short-lived%' from bugle.schedules s
+    where s.name = 'bad'), true, 'noted');
+  perform test.equal((select s.next_at from bugle.schedules s where s.name = 'bad'), '2026-01-01 01:00Z'::timestamptz,
+    'next slot');
+  perform test.equal((select r.skipped from bugle.schedule_runs r where r.schedule = 'bad'), 'error',
+    'noted with the slot');
+  perform test.equal((select s.last_error like '%Atlantis%' and s.next_at is null from bugle.schedules s
+    where s.name = 'lost'), true, 'it rests');
 
   insert into bugle.retry_policies values ('short-lived', 'fixed', 1, '1 second', 1, '1 second', 0, null, null);
   perform test.equal(bugle.fire_schedules('2026-01-01 01:00Z'), 2, 'both');

@@ -2,7 +2,8 @@ begin;
 
 create temporary table told as
 select z.zone, s.name as session, null::timestamptz[] as slots
-from unnest(array['Europe/Berlin', 'America/New_York', 'Asia/Kathmandu']) z (zone), unnest(array['UTC', 'Pacific/Auckland', 'America/Havana']) s (name);
+from unnest(array['Europe/Berlin', 'America/New_York', 'Asia/Kathmandu']) z (zone),
+  unnest(array['UTC', 'Pacific/Auckland', 'America/Havana']) s (name);
 do $$
 declare
   v_row record;
@@ -11,7 +12,8 @@ begin
     perform set_config('TimeZone', v_row.session, true);
     update told t
     set slots = array(
-      select p.slot from bugle.schedule_preview('30 1,2 * * *', v_row.zone, 200, timestamptz '2025-03-01 00:00Z') p (slot))
+      select p.slot from bugle.schedule_preview('30 1,2 * * *', v_row.zone, 200,
+        timestamptz '2025-03-01 00:00Z') p (slot))
       || bugle.next_interval_slot('1 day', '2025-03-01 00:00Z', '2025-11-20 11:00Z')
     where t.zone = v_row.zone and t.session = v_row.session;
   end loop;

@@ -16,7 +16,8 @@ begin
   perform test.equal((test.job(v_held.id)).state, 'waiting', 'it waits for the child that lives again');
   perform test.complete(v_worker, test.running(v_worker, v_child), '"done"');
   perform test.equal((test.job(v_held.id)).state, 'ready', 'and goes on');
-  perform test.equal((select concat_ws(' ', r.state, r.result) from bugle.results_of(v_held.id) r), 'completed "done"', 'with its new result');
+  perform test.equal((select concat_ws(' ', r.state, r.result) from bugle.results_of(v_held.id) r), 'completed "done"',
+    'with its new result');
 end
 $$;
 

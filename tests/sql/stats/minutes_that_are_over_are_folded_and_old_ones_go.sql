@@ -4,8 +4,10 @@ do $$
 declare
   v_none constant bigint[] := array_fill(0::bigint, array[21]);
 begin
-  insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait)
-  select date_trunc('minute', now()) - make_interval(mins => a.ago), 'default', 'noop', w.id, 10, 1, 0, 1, 1, v_none, v_none
+  insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run,
+    wait)
+  select date_trunc('minute', now()) - make_interval(mins => a.ago), 'default', 'noop', w.id, 10, 1, 0, 1, 1, v_none,
+    v_none
   from generate_series(1, 3) w (id)
     cross join unnest(array[0, 5, 60 * 24 * 9]) a (ago);
 

@@ -13,7 +13,8 @@ begin
   perform test.equal(bugle.expire(), 1, 'expired');
 
   v_job := test.job(v_overdue.id);
-  perform test.equal(concat_ws(' ', v_job.state, v_job.reason, v_job.last_error_code), 'failed answer_overdue answer_overdue', 'the row');
+  perform test.equal(concat_ws(' ', v_job.state, v_job.reason, v_job.last_error_code),
+    'failed answer_overdue answer_overdue', 'the row');
   assert v_job.last_error like 'no answer before %', 'it says until when it waited';
   perform test.equal((test.job(v_patient.id)).state, 'waiting', 'the other');
   perform test.refused(format('select bugle.resolve(%s)', v_overdue.id), 'JB031', '%is failed, not waiting');

@@ -7,7 +7,8 @@ declare
 begin
   perform test.wait(v_worker, v_held, 'secret', '1 hour');
 
-  perform test.refused(format('select bugle.resolve(%s, null, ''guess'')', v_held.id), 'JB032', format('the token is not the one job %s waits for', v_held.id));
+  perform test.refused(format('select bugle.resolve(%s, null, ''guess'')', v_held.id), 'JB032',
+    format('the token is not the one job %s waits for', v_held.id));
   perform test.refused(format('select bugle.resolve(%s)', v_held.id), 'JB032');
   perform test.refused(format('select bugle.reject(%s, ''no'', ''guess'')', v_held.id), 'JB032');
 

@@ -3,7 +3,8 @@ begin;
 -- every advisory lock of the schema, for names that once made two of them one
 do $$
 declare
-  v_names constant text[] := array['default', 'mail', 'all', 'queue mail', 'queue all', ' ', '0', 'bugle', 'bell', repeat('x', 100)];
+  v_names constant text[] := array['default', 'mail', 'all', 'queue mail', 'queue all', ' ', '0', 'bugle', 'bell',
+    repeat('x', 100)];
   v_keys bigint[];
 begin
   select array_agg(k.key) into v_keys
@@ -33,9 +34,11 @@ do $$
 begin
   insert into bugle.jobs (command, queue) values ('noop', 'literal');
   assert bugle.holds(bugle.bell_key('literal')), 'bugle.before_insert asks for another bell';
-  assert bugle.bell_is_free('literal 2') and bugle.holds(bugle.bell_key('literal 2')), 'bugle.bell_is_free asks for another bell';
+  assert bugle.bell_is_free('literal 2') and bugle.holds(bugle.bell_key('literal 2')),
+    'bugle.bell_is_free asks for another bell';
   assert not bugle.is_heard() and bugle.holds(bugle.silence_key()), 'bugle.is_heard uses another lock';
-  assert bugle.subscribe('literal') is not null and bugle.holds(bugle.audience_key()) and bugle.holds(bugle.hearing_key('literal')),
+  assert bugle.subscribe('literal') is not null and bugle.holds(bugle.audience_key())
+    and bugle.holds(bugle.hearing_key('literal')),
     'bugle.subscribe uses other locks';
 end
 $$;

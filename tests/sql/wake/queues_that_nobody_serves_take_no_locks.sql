@@ -8,7 +8,8 @@ begin
   v_before := (select count(*) from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory');
   perform bugle.watch_bells();
   perform test.equal(
-    (select count(*) from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory'), v_before, 'locks taken');
+    (select count(*) from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory'), v_before,
+      'locks taken');
 end
 $$;
 rollback;
