@@ -158,25 +158,31 @@ comment on table bugle.jobs_live is
 -- half full have room for it; full ones were split, or searched for dead entries, by every claim of a backlog.
 alter table bugle.jobs_live add constraint jobs_live_pkey primary key (id) with (fillfactor = 50);
 
--- The claim's index. The command comes before the order, so that a worker which serves one command never walks over a
--- million waiting jobs of another. Jobs with a key are in the indexes below: a search for jobs without keys would walk
--- over all that are held up by theirs.
-create index jobs_live_claimable on bugle.jobs_live (queue, command, priority, id)
+-- The claim's index. Its second column is the route: a hash of the command, or of the steps that are left of a chain
+-- (bugle.route, spelled out here because an INSERT would have to be allowed to call it). It comes before the order,
+-- so that a worker never reads over a million waiting jobs that it does not serve. Jobs with a key are in the indexes
+-- below: a scan for jobs without keys would read over all that are blocked by theirs.
+create index jobs_live_claimable on bugle.jobs_live (
+  queue, coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)), priority, id)
   where state = 'ready' and fair_key is null and order_key is null and limit_key is null;
-create index jobs_live_keyed on bugle.jobs_live (queue, command, priority, id)
+create index jobs_live_keyed on bugle.jobs_live (
+  queue, coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)), priority, id)
   where state = 'ready' and fair_key is null and (order_key is not null or limit_key is not null);
 
--- Claims skip from key to key by the next three indexes. Each skip compares every entry on the rest of a page: as text,
--- in the order of the database's language, that was most of its cost. Hashes compare as numbers, and the order of keys
--- does not matter.
+-- Claims step from key to key by the next three indexes. Each step compares every entry on the rest of a page: as
+-- text, in the order of the database's language, that was most of its cost. Hashes compare as numbers, and the order
+-- of keys does not matter.
 --
--- Of each fair key first the jobs that nothing else can hold up.
+-- Of each fair key first the jobs that have no other key.
 create index jobs_live_fair on bugle.jobs_live (
-  hashtextextended(queue, 0), hashtextextended(command, 0), hashtextextended(fair_key, 0),
-  (order_key is not null or limit_key is not null), priority, id)
+  hashtextextended(queue, 0),
+  coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
+  hashtextextended(fair_key, 0), (order_key is not null or limit_key is not null), priority, id)
   where state = 'ready' and fair_key is not null;
 create index jobs_live_limited on bugle.jobs_live (
-  hashtextextended(queue, 0), hashtextextended(command, 0), hashtextextended(limit_key, 0), priority, id)
+  hashtextextended(queue, 0),
+  coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
+  hashtextextended(limit_key, 0), priority, id)
   where state = 'ready' and limit_key is not null;
 -- Of each order key first what runs, then what may block it (retrying, paused, waiting, postponed), then what is ready.
 -- If the first one is ready, nothing blocks it. A job that was never started and waits for its time or for other jobs
@@ -185,12 +191,6 @@ create index jobs_live_ordered on bugle.jobs_live (
   hashtextextended(queue, 0), hashtextextended(order_key, 0),
   (case state when 'running' then 0 when 'ready' then 2 else 1 end), id)
   where order_key is not null and (state not in ('scheduled', 'waiting') or first_started_at is not null);
-
--- The claim's index for chains: by a hash of the steps that are left, so that a worker never walks over chains it
--- cannot continue.
-create index jobs_live_claimable_chains
-  on bugle.jobs_live (queue, hash_array_extended(steps[coalesce(step, 0) + 1:], 0), priority, id)
-  where state = 'ready' and steps is not null;
 
 -- Spelled with "like", so that only queries which mean this index (rescue, attach, running_jobs) use it. Statistics
 -- taken while nothing ran promise that it is empty, and a completion that believed them compared every running job with

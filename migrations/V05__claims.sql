@@ -28,18 +28,19 @@ comment on column bugle.starts.total is 'How many started since the counting beg
 
 create table bugle.claim_positions (
   queue text primary key,
-  fair_key text not null default '',
-  order_key text not null default '',
-  limit_key text not null default '',
+  -- before the first of all hashes
+  fair_hash bigint not null default -9223372036854775808,
+  order_hash bigint not null default -9223372036854775808,
+  limit_hash bigint not null default -9223372036854775808,
   recheck_at timestamptz
 ) with (fillfactor = 50);
 
 comment on table bugle.claim_positions is
   'Where the last claim of a queue with limits or keys stopped, so that the next continues behind it.';
 comment on column bugle.claim_positions.queue is 'bugle.jobs.queue.';
-comment on column bugle.claim_positions.fair_key is 'The fair_key that started last.';
-comment on column bugle.claim_positions.order_key is 'How far order keys were scanned.';
-comment on column bugle.claim_positions.limit_key is 'How far limit keys were scanned.';
+comment on column bugle.claim_positions.fair_hash is 'A hash of the fair_key that started last.';
+comment on column bugle.claim_positions.order_hash is 'How far order keys were scanned, in the order of their hashes.';
+comment on column bugle.claim_positions.limit_hash is 'How far limit keys were scanned, in the order of their hashes.';
 comment on column bugle.claim_positions.recheck_at is
   'When a period lets go of a start that a claim could have used: the queue is scanned again then.';
 

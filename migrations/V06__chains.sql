@@ -9,7 +9,7 @@ create table bugle.chains (
   command text not null,
   steps text[] not null,
   last_step text not null,
-  key bigint not null generated always as (hash_array_extended(steps, 0)) stored
+  route bigint not null generated always as (hash_array_extended(steps, 0)) stored
 );
 
 comment on table bugle.chains is
@@ -20,11 +20,10 @@ comment on column bugle.chains.command is 'The name of the chain: bugle.jobs.com
 comment on column bugle.chains.steps is 'The steps that are left.';
 comment on column bugle.chains.last_step is
   'The last of them: a worker that takes the chain needs an executor for it, wherever it continues.';
-comment on column bugle.chains.key is
-  'A hash of the steps that are left, by which jobs_live_claimable_chains finds the jobs.';
+comment on column bugle.chains.route is 'A hash of the steps that are left, by which claims find the jobs.';
 comment on sequence bugle.chains_id_seq is 'Gives bugle.chains.id.';
 
-create index chains_command on bugle.chains (command, key);
+create index chains_command on bugle.chains (command, route);
 create index chains_last_step on bugle.chains (last_step);
 
 -- Only steps that were begun, or set by an operator, have a row; people read the view bugle.steps. Steps that an

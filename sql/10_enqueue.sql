@@ -89,6 +89,34 @@ end
 $$;
 comment on function bugle.refuse_engine_columns is 'Refuse a new job that sets columns of the engine, and name them.';
 
+-- Stored as a plain list of names that starts at 1.
+create or replace function bugle.checked_steps(p_steps text[]) returns text[]
+language plpgsql immutable
+as $$
+declare
+  v_wrong text;
+begin
+  if cardinality(p_steps) not between 1 and 100 or array_ndims(p_steps) <> 1 then
+    perform bugle.refuse('JB001', format('column "steps" must be a list of 1 to 100 commands, not %s', case
+        when array_ndims(p_steps) > 1 then format('one of %s dimensions', array_ndims(p_steps))
+        else cardinality(p_steps)::text end),
+      'For example array[''fetch'', ''resize'', ''upload'']. Leave it out for a job that is no chain.');
+  end if;
+  select coalesce(bugle.quoted(s.name), 'null') into v_wrong
+  from unnest(p_steps) s (name)
+  where bugle.is_name(s.name, 200) is not true
+  limit 1;
+  if found then
+    perform bugle.refuse('JB001', format('column "steps" must have commands of 1 to 200 characters, not %s', v_wrong),
+      'Name each step as its executor is registered.');
+  end if;
+  return case when p_steps is not null then
+    array(select s.name from unnest(p_steps) with ordinality s (name, position) order by s.position) end;
+end
+$$;
+comment on function bugle.checked_steps is
+  'The steps of a new job as they are stored, or an error. Null if it has none.';
+
 -- One CASE as a table of rules: condition, error, hint. It is one expression, which plpgsql sets up once in a
 -- transaction; an IF with a PERFORM for each rule would set up as many. It must not contain a subquery, or it would be
 -- planned and started like a query for each job.

@@ -86,7 +86,8 @@ as $$
 declare
   v_commands constant text[] := coalesce((
     select r.commands from bugle.registrations r where r.id = p_worker and r.paused_at is null), '{}');
-  v_exact constant text[] := bugle.exact_queues(p_queues, bugle.with_chains(v_commands));
+  v_routes constant bigint[] := bugle.served_routes(v_commands);
+  v_serial constant text[] := bugle.serial_queues(p_queues, v_commands);
 begin
   return query
   select q.queue
@@ -94,41 +95,20 @@ begin
     select u.queue, coalesce(u.priority, -2147483648) as priority, coalesce(u.id, 0) as id
     from unnest(p_queues, p_after_priorities, p_after_ids) u (queue, priority, id)) q
   where case
-      -- what a limit or a key holds back is not there to be claimed
-      when q.queue = any (v_exact) then bugle.can_start(q.queue, v_commands)
+      -- a job that a limit or a key keeps from starting cannot be claimed
+      when q.queue = any (v_serial) then bugle.can_start(q.queue, v_routes, v_commands)
       else exists (
-          select
-          from unnest(v_commands) c (command)
-            cross join lateral (
-              select
-              from bugle.jobs_live j
-              where j.state = 'ready'
-                and j.fair_key is null
-                and j.order_key is null
-                and j.limit_key is null
-                and j.steps is null
-                and j.queue = q.queue
-                and j.command = c.command
-                and (j.priority, j.id) > (q.priority, q.id)
-                and (j.deadline is null or j.deadline > now())
-              limit 1) found)
-        or exists (
-          select
-          from unnest(bugle.served_chains(v_commands)) c (key)
-            cross join lateral (
-              select
-              from bugle.jobs_live j
-              where j.state = 'ready'
-                and j.fair_key is null
-                and j.order_key is null
-                and j.limit_key is null
-                and j.steps is not null
-                and j.queue = q.queue
-                and hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0) = c.key
-                and j.steps[coalesce(j.step, 0) + 1:] <@ v_commands
-                and (j.priority, j.id) > (q.priority, q.id)
-                and (j.deadline is null or j.deadline > now())
-              limit 1) found)
+        select
+        from unnest(v_routes) r (route)
+          cross join lateral (
+            select
+            from bugle.plain_ready j
+            where j.queue = q.queue
+              and j.route = r.route
+              and (j.priority, j.id) > (q.priority, q.id)
+              and j.is_in_time
+              and bugle.serves(v_commands, j.command, j.steps, j.step)
+            limit 1) found)
     end
     and not exists (
       select from bugle.queues p where p.name = q.queue and p.paused_at is not null);
@@ -164,48 +144,25 @@ declare
   v_commands constant text[] := coalesce((
     select r.commands from bugle.registrations r where r.id = p_worker and r.paused_at is null), '{}');
 begin
-  if bugle.exact_queues(array[p_queue], bugle.with_chains(v_commands)) <> '{}' then
+  if bugle.serial_queues(array[p_queue], v_commands) <> '{}' then
     return;
   end if;
   return query
   with ready as materialized (
-    select r.priority, r.id
-    from (
-      select f.priority, f.id
-      from unnest(v_commands) c (command)
-        cross join lateral (
-          select j.priority, j.id
-          from bugle.jobs_live j
-          where j.state = 'ready'
-            and j.fair_key is null
-            and j.order_key is null
-            and j.limit_key is null
-            and j.steps is null
-            and j.queue = p_queue
-            and j.command = c.command
-            and (j.deadline is null or j.deadline > now())
-          order by j.priority, j.id
-          limit v_limit) f
-      union all
-      select f.priority, f.id
-      from unnest(bugle.served_chains(v_commands)) c (key)
-        cross join lateral (
-          select j.priority, j.id
-          from bugle.jobs_live j
-          where j.state = 'ready'
-            and j.fair_key is null
-            and j.order_key is null
-            and j.limit_key is null
-            and j.steps is not null
-            and j.queue = p_queue
-            and hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0) = c.key
-            and j.steps[coalesce(j.step, 0) + 1:] <@ v_commands
-            and (j.deadline is null or j.deadline > now())
-          order by j.priority, j.id
-          limit v_limit) f) r
+    select f.priority, f.id
+    from unnest(bugle.served_routes(v_commands)) r (route)
+      cross join lateral (
+        select j.priority, j.id
+        from bugle.plain_ready j
+        where j.queue = p_queue
+          and j.route = r.route
+          and j.is_in_time
+          and bugle.serves(v_commands, j.command, j.steps, j.step)
+        order by j.priority, j.id
+        limit v_limit) f
     where not exists (
       select from bugle.queues q where q.name = p_queue and q.paused_at is not null)
-    order by r.priority, r.id
+    order by f.priority, f.id
     limit v_limit
   )
   select (select count(*) from ready)::integer, f.priority, f.id

@@ -233,96 +233,70 @@ end
 $$;
 comment on function bugle.watch_bells is 'Call a follower of each queue in which there is work for it.';
 
--- Loose index scans: from one pair of queue and command to the next, so the cost grows with the pairs, not with the
--- jobs. Each starts before the first pair: an empty name, the lowest hash. The tempting form, "select distinct on
--- (queue, command)", reads every ready job.
+-- Steps from queue and route to the next by each index of ready jobs: costs what there are queues and routes, not jobs.
 create or replace function bugle.ready_heads()
-returns table (queue text, command text, id bigint, updated_at timestamptz)
-language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+returns table (queue text, route bigint, command text, steps text[], id bigint, updated_at timestamptz)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
-  with recursive plain (queue, command, id, updated_at) as (
-    select '', '', null::bigint, null::timestamptz
+  with recursive plain (queue, route, address) as (
+    (select j.queue, j.route, j.address from bugle.plain_ready j order by j.queue, j.route, j.priority, j.id limit 1)
     union all
-    select n.*
+    select n.queue, n.route, n.address
     from plain h
       cross join lateral (
-        select j.queue, j.command, j.id, j.updated_at
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.fair_key is null
-          and j.order_key is null
-          and j.limit_key is null
-          and (j.queue, j.command) > (h.queue, h.command)
-        order by j.queue, j.command, j.priority, j.id
+        select j.queue, j.route, j.address
+        from bugle.plain_ready j
+        where (j.queue, j.route) > (h.queue, h.route)
+        order by j.queue, j.route, j.priority, j.id
         limit 1) n
-  ), keyed (queue, command, id, updated_at) as (
-    select '', '', null::bigint, null::timestamptz
+  ), keyed (queue, route, address) as (
+    (select j.queue, j.route, j.address from bugle.keyed_ready j order by j.queue, j.route, j.priority, j.id limit 1)
     union all
-    select n.*
+    select n.queue, n.route, n.address
     from keyed h
       cross join lateral (
-        select j.queue, j.command, j.id, j.updated_at
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.fair_key is null
-          and (j.order_key is not null or j.limit_key is not null)
-          and (j.queue, j.command) > (h.queue, h.command)
-        order by j.queue, j.command, j.priority, j.id
+        select j.queue, j.route, j.address
+        from bugle.keyed_ready j
+        where (j.queue, j.route) > (h.queue, h.route)
+        order by j.queue, j.route, j.priority, j.id
         limit 1) n
-  ), fair (queue_hash, command_hash, queue, command, id, updated_at) as (
-    select -9223372036854775808, -9223372036854775808, '', '', null::bigint, null::timestamptz
+  ), fair (queue, route, address) as (
+    (
+      select j.queue_hash, j.route, j.address
+      from bugle.fair_ready j
+      order by j.queue_hash, j.route, j.fair_hash, j.has_other_key, j.priority, j.id
+      limit 1)
     union all
-    select n.*
+    select n.queue_hash, n.route, n.address
     from fair h
       cross join lateral (
-        select hashtextextended(j.queue, 0), hashtextextended(j.command, 0), j.queue, j.command, j.id, j.updated_at
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.fair_key is not null
-          and (hashtextextended(j.queue, 0), hashtextextended(j.command, 0)) > (h.queue_hash, h.command_hash)
-        order by hashtextextended(j.queue, 0), hashtextextended(j.command, 0), hashtextextended(j.fair_key, 0),
-          (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+        select j.queue_hash, j.route, j.address
+        from bugle.fair_ready j
+        where (j.queue_hash, j.route) > (h.queue, h.route)
+        order by j.queue_hash, j.route, j.fair_hash, j.has_other_key, j.priority, j.id
         limit 1) n
   )
-  select distinct on (a.queue, a.command) a.queue, a.command, a.id, a.updated_at
+  select distinct on (j.queue, j.route)
+    j.queue, j.route, j.command, bugle.remaining(j.steps, j.step), j.id, j.updated_at
   from (
-    select p.* from plain p
+    select p.address from plain p
     union all
-    select k.* from keyed k
+    select k.address from keyed k
     union all
-    select f.queue, f.command, f.id, f.updated_at from fair f) a
-  where a.id is not null
-  order by a.queue, a.command, a.id
-$$;
-comment on function bugle.ready_heads is 'A first ready job of each queue and command.';
-
-create or replace function bugle.ready_needs()
-returns table (queue text, command text, id bigint, updated_at timestamptz, steps text[])
-language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
-as $$
-  with recursive chain (queue, key, command, id, updated_at, steps) as (
-    select '', 0::bigint, null, null::bigint, null::timestamptz, null::text[]
-    union all
-    select n.*
-    from chain h
-      cross join lateral (
-        select j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0), j.command, j.id, j.updated_at,
-          j.steps[coalesce(j.step, 0) + 1:]
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.steps is not null
-          and (j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0)) > (h.queue, h.key)
-        order by j.queue, hash_array_extended(j.steps[coalesce(j.step, 0) + 1:], 0), j.priority, j.id
-        limit 1) n
-  )
-  select h.queue, h.command, h.id, h.updated_at, null::text[]
-  from bugle.ready_heads() h
+    select f.address from fair f) a
     cross join lateral (
-      select from bugle.jobs_live j where j.id = h.id and j.steps is null limit 1) plain
-  union all
-  select c.queue, c.command, c.id, c.updated_at, c.steps from chain c where c.id is not null
+      select r.queue, r.route, r.command, r.steps, r.step, r.id, r.updated_at
+      from bugle.ready r
+      where r.address = a.address
+      limit 1) j
+  order by j.queue, j.route, j.id
 $$;
-comment on function bugle.ready_needs is
-  'The first ready job of each queue and command, and of each queue and end of a chain, with the steps that are left.';
+comment on function bugle.ready_heads is
+  'A first ready job of each queue and route, with the steps that are left if it is a chain.';

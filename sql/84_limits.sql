@@ -36,7 +36,8 @@ as $$
 begin
   perform bugle.ring(h.queue), bugle.pass_on(h.queue)
   from bugle.ready_heads() h
-  where h.command = new.name;
+  where h.command = new.name
+    or h.steps is not null;
   return null;
 end
 $$;

@@ -357,7 +357,7 @@ as $$
       bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
     format('Time; or %s', format(p_cure, p_limit::bigint * 2)),
     jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
-  from bugle.starts_left(p_queue, p_key, p_limit, p_period) s
+  from bugle.starts_left(p_queue, array[p_key], p_limit, p_period) s
   where s.room <= 0
 $$;
 comment on function bugle.explain_starts is

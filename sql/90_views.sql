@@ -82,7 +82,7 @@ comment on column bugle.workers.is_keeper is 'Whether it runs maintenance: rescu
 -- Which ready jobs no worker would claim now. Computed when asked, from the fleet and the heads of the queues.
 create or replace view bugle.unserved as
 select h.queue, h.command, h.id as first_job, h.updated_at as since, h.steps, w.paused_workers
-from bugle.ready_needs() h
+from bugle.ready_heads() h
   cross join lateral (
     select array_agg(r.id order by r.id) filter (where r.paused_at is not null) as paused_workers,
       count(*) filter (where r.paused_at is null) as claiming

@@ -21,7 +21,7 @@ declare
 begin
   return query
   with pairs as materialized (
-    select h.queue, h.command from bugle.ready_heads() h
+    select h.queue, h.route from bugle.ready_heads() h
   ), ready as (
     select
       p.queue, sum(c.counted)::bigint as counted, bool_or(c.capped) as capped, min(o.since) as since
@@ -32,79 +32,59 @@ begin
           select count(*) as counted
           from (
             select
-            from bugle.jobs_live j
-            where j.state = 'ready'
-              and j.queue = p.queue
-              and j.command = p.command
-              and j.fair_key is null
-              and j.order_key is null
-              and j.limit_key is null
+            from bugle.plain_ready j
+            where j.queue = p.queue
+              and j.route = p.route
             order by j.priority, j.id
             limit v_cap) r
           union all
           select count(*) as counted
           from (
             select
-            from bugle.jobs_live j
-            where j.state = 'ready'
-              and j.queue = p.queue
-              and j.command = p.command
-              and j.fair_key is null
-              and (j.order_key is not null or j.limit_key is not null)
+            from bugle.keyed_ready j
+            where j.queue = p.queue
+              and j.route = p.route
             order by j.priority, j.id
             limit v_cap) r
           union all
           select count(*) as counted
           from (
             select
-            from bugle.jobs_live j
-            where j.state = 'ready'
+            from bugle.fair_ready j
+            where j.queue_hash = hashtextextended(p.queue, 0)
+              and j.route = p.route
               and j.queue = p.queue
-              and j.command = p.command
-              and j.fair_key is not null
-              and hashtextextended(j.queue, 0) = hashtextextended(p.queue, 0)
-              and hashtextextended(j.command, 0) = hashtextextended(p.command, 0)
-            order by hashtextextended(j.fair_key, 0), (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+            order by j.fair_hash, j.has_other_key, j.priority, j.id
             limit v_cap) r) k) c
       cross join lateral (
         select min(greatest(f.run_at, f.created_at)) as since
         from (
           select f.run_at, f.created_at
-          from bugle.first_priorities(p.queue, p.command) s (priority)
+          from bugle.first_priorities(p.queue, p.route) s (priority)
             cross join lateral (
               select j.run_at, j.created_at
-              from bugle.jobs_live j
-              where j.state = 'ready'
-                and j.queue = p.queue
-                and j.command = p.command
-                and j.fair_key is null
-                and j.order_key is null
-                and j.limit_key is null
+              from bugle.plain_ready j
+              where j.queue = p.queue
+                and j.route = p.route
                 and j.priority = s.priority
               order by j.id
               limit 100) f
           union all
           (
             select j.run_at, j.created_at
-            from bugle.jobs_live j
-            where j.state = 'ready'
-              and j.queue = p.queue
-              and j.command = p.command
-              and j.fair_key is null
-              and (j.order_key is not null or j.limit_key is not null)
+            from bugle.keyed_ready j
+            where j.queue = p.queue
+              and j.route = p.route
             order by j.priority, j.id
             limit 100)
           union all
           (
             select j.run_at, j.created_at
-            from bugle.jobs_live j
-            where j.state = 'ready'
+            from bugle.fair_ready j
+            where j.queue_hash = hashtextextended(p.queue, 0)
+              and j.route = p.route
               and j.queue = p.queue
-              and j.command = p.command
-              and j.fair_key is not null
-              and hashtextextended(j.queue, 0) = hashtextextended(p.queue, 0)
-              and hashtextextended(j.command, 0) = hashtextextended(p.command, 0)
-            order by hashtextextended(j.fair_key, 0), (j.order_key is not null or j.limit_key is not null), j.priority, j.id
+            order by j.fair_hash, j.has_other_key, j.priority, j.id
             limit 100)) f) o
     group by p.queue
   ), running as (
@@ -175,19 +155,15 @@ end
 $$;
 comment on function bugle.live_counts is 'Live jobs of each queue by state, counted up to a cap and estimated beyond it.';
 
-create or replace function bugle.first_priorities(p_queue text, p_command text) returns setof integer
+create or replace function bugle.first_priorities(p_queue text, p_route bigint) returns setof integer
 language sql stable
 as $$
   with recursive step (priority, place) as (
     (
       select j.priority, 1
-      from bugle.jobs_live j
-      where j.state = 'ready'
-        and j.queue = p_queue
-        and j.command = p_command
-        and j.fair_key is null
-        and j.order_key is null
-        and j.limit_key is null
+      from bugle.plain_ready j
+      where j.queue = p_queue
+        and j.route = p_route
       order by j.priority, j.id
       limit 1)
     union all
@@ -195,13 +171,9 @@ as $$
     from step s
       cross join lateral (
         select j.priority
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.queue = p_queue
-          and j.command = p_command
-          and j.fair_key is null
-          and j.order_key is null
-          and j.limit_key is null
+        from bugle.plain_ready j
+        where j.queue = p_queue
+          and j.route = p_route
           and j.priority > s.priority
         order by j.priority, j.id
         limit 1) n
@@ -211,17 +183,13 @@ as $$
   union
   (
     select j.priority
-    from bugle.jobs_live j
-    where j.state = 'ready'
-      and j.queue = p_queue
-      and j.command = p_command
-      and j.fair_key is null
-      and j.order_key is null
-      and j.limit_key is null
+    from bugle.plain_ready j
+    where j.queue = p_queue
+      and j.route = p_route
     order by j.priority desc, j.id desc
     limit 1)
 $$;
-comment on function bugle.first_priorities is 'The first twenty priorities of the ready jobs of a queue and command that have no key, and the last.';
+comment on function bugle.first_priorities is 'The first twenty priorities of the ready jobs of a queue and route that have no key, and the last.';
 
 -- What workers report is exact and costs nothing to read. For queues whose workers do not report, as workers in another
 -- language may, history is counted, up to a cap. Jobs that failed for good are few.

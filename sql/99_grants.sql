@@ -76,7 +76,7 @@ begin
       bugle.next_slot, bugle.schedule_preview, bugle.subscribe, bugle.unsubscribe, bugle.attend,
       bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.foreign_locks, bugle.gauges,
       -- used by the views
-      bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.ready_needs, bugle.live_counts, bugle.ended_lately,
+      bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,
       bugle.held_queues, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.sum_counts, bugle.fingerprint,
       bugle.group_errors
       to bugle_viewer;

@@ -142,12 +142,6 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
 /// Files that still have longer lines.
 const WIDE: &[&str] = &[
     "sql/20_wake.sql",
-    "sql/30_claim.sql",
-    "sql/31_limits.sql",
-    "sql/32_hops.sql",
-    "sql/32_turns.sql",
-    "sql/33_pick.sql",
-    "sql/34_chains.sql",
     "sql/91_queue_stats.sql",
 ];
 

@@ -90,7 +90,7 @@ bugs! {
         ),
     ]);
     the_last_are_claimed_first: Calm => OrderBroken, Edits(&[
-        ("i.priority, i.id", "i.priority desc, i.id desc"),
+        ("j.priority, j.id", "j.priority desc, j.id desc"),
     ]);
     retries_never_become_ready: Calm => Stuck, Edits(&[
         ("'scheduled', 'retrying'", "'scheduled'"),
@@ -119,13 +119,13 @@ bugs! {
     ]);
     claim_takes_no_row_locks: RacingClaims => IllegalTransition, Edits(&[
         ("for update skip locked", ""),
-        ("j.ctid = any (v_places)", "j.id in (select x.id from bugle.jobs_live x where x.ctid = any (v_places))"),
+        ("j.ctid = any (v_picked.addresses)", "j.id in (select x.id from bugle.jobs_live x where x.ctid = any (v_picked.addresses))"),
     ]);
     batch_is_locked_out_of_order: CrossingLocks => Complaint, Edits(&[
         ("order by d.id, d.claim desc", "order by d.id desc, d.claim desc"),
     ]);
     claim_ignores_the_deadline: Deadlines => IllegalTransition, Edits(&[
-        ("i.deadline is null or i.deadline > now()", "true"),
+        ("and j.is_in_time", ""),
     ]);
     deadline_ends_running_jobs: Deadlines => IllegalTransition, Edits(&[
         ("and p_job.state <> 'running'", ""),
@@ -165,13 +165,13 @@ bugs! {
         ),
     ]);
     retry_lets_others_pass: Ordered => OrderBroken, Edits(&[
-        ("v_limits.order_on_retry is distinct from 'pass'", "false"),
+        ("f.id > j.id or", "true or"),
     ]);
     running_jobs_are_not_counted: Limited => LimitBroken, Edits(&[
         ("p_limits.max_running - v_running", "p_limits.max_running"),
     ]);
     running_jobs_of_a_key_are_not_counted: Limited => LimitBroken, Edits(&[
-        ("p_limits.max_running_per_key - coalesce((p_busy ->> k.key)::integer, 0)", "n.room"),
+        ("p_limits.max_running_per_key - coalesce((p_running ->> s.key)::integer, 0)", "s.room"),
     ]);
     starts_are_not_noted: Limited => LimitBroken, Edits(&[
         ("cardinality(p_keys) = 0", "true"),

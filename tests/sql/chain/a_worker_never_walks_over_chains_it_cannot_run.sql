@@ -4,7 +4,7 @@ do $$
 declare
   v_worker constant bigint := test.register('{c,z}');
   v_fetched bigint;
-  v_from constant bigint := pg_stat_get_xact_tuples_returned('bugle.jobs_live_claimable_chains'::regclass);
+  v_from constant bigint := pg_stat_get_xact_tuples_returned('bugle.jobs_live_claimable'::regclass);
   v_scans constant bigint := pg_stat_get_xact_numscans('bugle.jobs_live'::regclass);
 begin
   insert into bugle.jobs (command, steps)
@@ -17,7 +17,7 @@ begin
   perform test.equal((select count(*) from test.claim(v_worker, 10)), 2::bigint, 'the rest');
   perform test.equal((select count(*) from bugle.look(v_worker, '{default}')), 0::bigint, 'nothing is left for it');
   perform test.equal((select count(*) from bugle.unserved u), 2::bigint, 'two ends that nobody serves');
-  v_fetched := pg_stat_get_xact_tuples_returned('bugle.jobs_live_claimable_chains'::regclass) - v_from;
+  v_fetched := pg_stat_get_xact_tuples_returned('bugle.jobs_live_claimable'::regclass) - v_from;
   assert v_fetched < 50, format('%s rows were looked at', v_fetched);
   perform test.equal(pg_stat_get_xact_numscans('bugle.jobs_live'::regclass), v_scans, 'the whole table was read');
 end

@@ -1,0 +1,198 @@
+-- order: jobs by priority and id, and the first job of each order key. Used by claims of queues that have limits or
+-- keys.
+--
+-- Ready jobs are read in order first. If too many of them cannot start, because they follow others of their order key
+-- or their limit key is full, the keys themselves are scanned, from where the last claim stopped. So nothing reads
+-- all followers of a job, or all jobs of a full key.
+
+-- Jobs without a fair key. Those without any key can always start; of the others the first p_depth are read.
+create or replace function bugle.next_in_line(
+  p_queue text, p_routes bigint[], p_commands text[], p_full text[], p_depth integer, p_limit integer)
+returns tid[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select n.address
+    from unnest(p_routes) r (route)
+      cross join lateral (
+        (
+          select j.address, j.id, j.priority
+          from bugle.plain_ready j
+          where j.queue = p_queue
+            and j.route = r.route
+            and j.is_in_time
+            and j.command <> all (p_full)
+            and bugle.serves(p_commands, j.command, j.steps, j.step)
+          order by j.priority, j.id
+          limit p_limit)
+        union all
+        select k.address, k.id, k.priority
+        from (
+          select j.address, j.id, j.priority, j.is_next_in_order
+          from bugle.keyed_ready j
+          where j.queue = p_queue
+            and j.route = r.route
+            and j.is_in_time
+            and j.command <> all (p_full)
+            and bugle.serves(p_commands, j.command, j.steps, j.step)
+          order by j.priority, j.id
+          limit p_depth) k
+        where k.is_next_in_order) n
+    order by n.priority, n.id);
+end
+$$;
+comment on function bugle.next_in_line is 'Jobs without a fair key that may start, by priority and id.';
+
+-- Each step of the recursion is one probe of the index, which gives the next key and the first of its line. The scan
+-- is read only until enough jobs are found. p_chosen: jobs that are chosen already. Returns where the scan stopped,
+-- null if at p_upto.
+create or replace function bugle.scan_order_keys(
+  p_queue text, p_routes bigint[], p_commands text[], p_full text[], p_limits bugle.queues, p_running jsonb,
+  p_chosen tid[], p_from bigint, p_upto bigint, p_limit integer, p_reach integer,
+  out addresses tid[], out stopped_at bigint)
+language plpgsql stable
+as $$
+declare
+  v_queue constant bigint := hashtextextended(p_queue, 0);
+  v_has_limits constant boolean := num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0;
+begin
+  with recursive scan (order_hash, number, address, rank) as (
+    select p_from, 0, null::tid, null::integer
+    union all
+    select n.order_hash, s.number + 1, n.address, n.rank
+    from scan s
+      cross join lateral (
+        select j.order_hash, j.address, j.rank
+        from bugle.order_line j
+        where j.queue_hash = v_queue
+          and j.order_hash > s.order_hash
+          and j.queue = p_queue
+        order by j.order_hash, j.rank, j.id
+        limit 1) n
+    where s.number < p_reach
+      -- not a condition of the index, which would compare every entry on a page with it
+      and n.order_hash <= p_upto
+  ), found as materialized (
+    select s.order_hash, j.address, j.priority, j.id
+    from scan s
+      cross join lateral (
+        select j.address, j.priority, j.id, j.limit_key, j.order_key
+        from bugle.ready j
+        where j.address = case s.rank
+            when 2 then s.address
+            -- something else comes first, and may block it
+            when 1 then (
+              select r.address
+              from bugle.order_line r
+              where r.queue_hash = v_queue
+                and r.order_hash = s.order_hash
+                and r.rank = 2
+                and r.queue = p_queue
+              order by r.id
+              limit 1) end
+          and (s.rank = 2 or j.is_next_in_order)
+          and j.route = any (p_routes)
+          and j.is_in_time
+          and j.command <> all (p_full)
+          and bugle.serves(p_commands, j.command, j.steps, j.step)
+        limit 1) j
+    where j.address <> all (p_chosen)
+      and (j.limit_key is null
+        or not v_has_limits
+        or (select r.room from bugle.key_rooms(p_limits, p_running, array[j.limit_key]) r) > 0)
+    limit p_limit
+  )
+  select array(select f.address from found f order by f.priority, f.id),
+    case
+      when (select count(*) from found) = p_limit then (select max(f.order_hash) from found f)
+      else (select s.order_hash from scan s where s.number = p_reach)
+    end
+  into addresses, stopped_at;
+end
+$$;
+comment on function bugle.scan_order_keys is
+  'The next job of each order key of a queue, key by key, where it may start.';
+
+-- The same for limit keys: as many jobs of each key as it has room for. A job that has an order key as well comes by
+-- that.
+create or replace function bugle.scan_limit_keys(
+  p_queue text, p_routes bigint[], p_commands text[], p_full text[], p_limits bugle.queues, p_running jsonb,
+  p_chosen tid[], p_from bigint, p_upto bigint, p_limit integer, p_reach integer,
+  out addresses tid[], out stopped_at bigint, out free_at timestamptz)
+language plpgsql stable
+as $$
+declare
+  v_queue constant bigint := hashtextextended(p_queue, 0);
+  v_chosen constant text[] := array(
+    select distinct j.limit_key
+    from unnest(p_chosen) c (address)
+      cross join lateral (select l.limit_key from bugle.jobs_live l where l.ctid = c.address limit 1) j
+    where j.limit_key is not null);
+begin
+  with recursive scan (limit_hash, number, limit_key) as (
+    select p_from, 0, null::text
+    union all
+    select n.limit_hash, s.number + 1, n.limit_key
+    from scan s
+      cross join lateral (
+        select k.limit_hash, k.limit_key
+        from unnest(p_routes) r (route)
+          cross join lateral (
+            select j.limit_hash, j.limit_key
+            from bugle.limited_ready j
+            where j.queue_hash = v_queue
+              and j.route = r.route
+              and j.limit_hash > s.limit_hash
+              and j.queue = p_queue
+            order by j.limit_hash, j.priority, j.id
+            limit 1) k
+        order by k.limit_hash
+        limit 1) n
+    where s.number < p_reach
+      and n.limit_hash <= p_upto
+  ), found as materialized (
+    select s.limit_hash, j.address, j.priority, j.id
+    from scan s
+      cross join lateral (
+        select least(
+          p_limits.max_running_per_key - coalesce((p_running ->> s.limit_key)::integer, 0),
+          case when p_limits.max_starts_per_key is not null then (
+            select r.room from bugle.key_rooms(p_limits, p_running, array[s.limit_key]) r) end) as room
+        offset 0) k
+      cross join lateral (
+        select m.address, m.priority, m.id
+        from unnest(p_routes) r (route)
+          cross join lateral (
+            select j.address, j.priority, j.id
+            from bugle.limited_ready j
+            where j.queue_hash = v_queue
+              and j.route = r.route
+              and j.limit_hash = s.limit_hash
+              and j.queue = p_queue
+              and j.limit_key = s.limit_key
+              and j.order_key is null
+              and j.is_in_time
+              and j.command <> all (p_full)
+              and bugle.serves(p_commands, j.command, j.steps, j.step)
+            order by j.priority, j.id
+            limit least(k.room, p_limit)) m
+        order by m.priority, m.id
+        limit least(k.room, p_limit)) j
+    where k.room > 0
+      and s.limit_key <> all (v_chosen)
+    limit p_limit
+  )
+  select array(select f.address from found f order by f.priority, f.id),
+    case
+      when (select count(*) from found) = p_limit then (select max(f.limit_hash) from found f)
+      else (select s.limit_hash from scan s where s.number = p_reach)
+    end,
+    case when p_limits.max_starts_per_key is not null and (select count(*) from found) < p_limit then (
+      select min(r.free_at)
+      from bugle.key_rooms(p_limits, p_running, array(select s.limit_key from scan s where s.number > 0)) r) end
+  into addresses, stopped_at, free_at;
+end
+$$;
+comment on function bugle.scan_limit_keys is
+  'Jobs of each limit key of a queue that has room, key by key; and when a full one has room again.';
