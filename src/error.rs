@@ -131,7 +131,7 @@ impl Error {
         Code::ALL.into_iter().find(|c| c.sqlstate() == sqlstate)
     }
 
-    /// What the server calls it, whoever raised it.
+    /// What the server calls it, raised by the schema or not.
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         Some(self.source.as_ref()?.code()?.code())
     }
@@ -172,7 +172,7 @@ impl Error {
     }
 
     /// Whether what was sent caused it: it can never be accepted as it is. Everything else is the engine's trouble, or
-    /// an operator's: a partition that was dropped by hand, a missing right, a trigger of somebody else.
+    /// an operator's: a partition that was dropped by hand, a missing right, a foreign trigger.
     pub(crate) fn is_caused_by_data(&self) -> bool {
         match (self.sqlstate(), self.code()) {
             (None, _) => !self.is_transient(),

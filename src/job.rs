@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-/// A job and the claim under which it is held: what every word about it carries.
+/// A job and the claim under which it is held: what every call about it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSql, FromSql)]
 #[postgres(name = "held_job")]
 pub struct HeldJob {

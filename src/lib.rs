@@ -1,6 +1,6 @@
 //! Bugle: a Postgres-native job runner.
 //!
-//! A job is a row of the table `bugle.jobs`, inserted by whoever wants something done, in the transaction that needs
+//! A job is a row of the table `bugle.jobs`, inserted by an application, in the transaction that needs
 //! it. Workers claim such rows, carry them out and record how they ended. The rules are SQL functions in the database;
 //! this library is what a worker needs besides, and a client for those who enqueue from Rust. The `bugle` program is
 //! made of it, and so can yours be.
@@ -101,9 +101,9 @@
 //!
 //! # Once and for all
 //!
-//! A job can be run more than once: its worker may die after the work and before the word about it. What an executor
+//! A job can be run more than once: its worker may die after the work and before reporting the result. What an executor
 //! writes to the same database can be committed together with the job's end, and then happens once. If the job was
-//! given to somebody else meanwhile, [`Context::complete_in`] is an error, and all of it is rolled back.
+//! given to another worker meanwhile, [`Context::complete_in`] is an error, and all of it is rolled back.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -215,7 +215,7 @@
 //! # Errors
 //!
 //! There is one [`Error`], with questions instead of variants: [`Error::is_refused`] (the schema says no, and
-//! [`Error::code`] why), [`Error::is_fenced`] (the job is somebody else's now), [`Error::is_transient`] (try again).
+//! [`Error::code`] why), [`Error::is_fenced`] (another worker has the job now), [`Error::is_transient`] (try again).
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }

@@ -29,7 +29,7 @@ const HISTORY_COLUMNS: &str =
 /// As whom the server's `pg_stat_activity` shows us.
 const NAME: &str = "bugle migrate";
 
-/// Whoever waits for a lock on the jobs makes everyone else wait behind it: not for long.
+/// A migration that waits for a lock on the jobs makes all other sessions wait behind it: not for long.
 const SOON: &str = "set local lock_timeout = '500ms'";
 
 /// What a database has, compared with what this binary brings.

@@ -112,7 +112,7 @@ pub async fn apply(
         .collect())
 }
 
-/// Overrule what became of a step, given by its position or its name: `done`, with what it put out, `skipped` or
+/// Overrule what became of a step, given by its position or its name: `done`, with its output, `skipped` or
 /// `pending`.
 ///
 /// # Errors
@@ -142,15 +142,15 @@ pub async fn set_step(
 /// A verb for a queue or a worker: its name in the schema, for example `pause_queue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetVerb {
-    /// Nobody claims from the queue any more.
+    /// Pause a queue: its jobs are not claimed.
     PauseQueue,
-    /// They do again.
+    /// Claim them again.
     ResumeQueue,
-    /// The worker claims nothing more.
+    /// Pause a worker: it claims nothing more.
     PauseWorker,
-    /// It does again.
+    /// Let it claim again.
     ResumeWorker,
-    /// It finishes what it runs and ends.
+    /// Drain a worker: it finishes the jobs it runs and ends.
     DrainWorker,
 }
 

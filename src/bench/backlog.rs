@@ -81,7 +81,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     Ok(())
 }
 
-/// A backlog and somebody who claims from its front.
+/// A backlog and a worker that claims from its front.
 struct Queue {
     size: u64,
     client: Client,

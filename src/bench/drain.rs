@@ -94,7 +94,7 @@ async fn drain_bare(bench: &Bench, jobs: u64, batch: u32, pairs: usize, order: O
     Ok(seconds)
 }
 
-/// Fill a new database and have it worked off: so many seconds.
+/// Fill a new database and have it worked off. Returns the seconds it took.
 async fn drain(database: &Database, jobs: u64, workers: usize, slots: u32, keep: bool) -> Result<f64> {
     let client = database.connect().await?;
     client
@@ -112,7 +112,7 @@ async fn drain(database: &Database, jobs: u64, workers: usize, slots: u32, keep:
     Ok((end - first) as f64 / 1e9)
 }
 
-/// All jobs there ever were are completed, and there are so many of them.
+/// All jobs there ever were are completed, and this is their number.
 pub async fn account_for(client: &tokio_postgres::Client, completed: u64) -> Result<()> {
     let row = client
         .query_one(

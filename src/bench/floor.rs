@@ -92,7 +92,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     bench.server.remove(database).await
 }
 
-/// Fill the bare table: so many seconds.
+/// Fill the bare table. Returns the seconds it took.
 pub async fn bulk_insert(client: &Client, jobs: u64) -> Result<f64> {
     client
         .batch_execute(
@@ -126,7 +126,7 @@ impl Order {
     }
 }
 
-/// Empty the bare table through so many pairs of connections: so many seconds.
+/// Empty the bare table through this many pairs of connections. Returns the seconds it took.
 pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs: usize, order: Order) -> Result<f64> {
     let mut connected = Vec::new();
     for _ in 0..pairs {

@@ -13,7 +13,7 @@ use super::{Bench, Line};
 /// The same backlog of no-op jobs is worked off again and again, turn by turn: without any limit, and with one kind of
 /// limit or key at a time. Limits are as wide as the slots, so that what is measured is the counting, not the waiting.
 /// Keys are dealt out in turn (job i has key i modulo keys), or in blocks (all jobs of one key lie together, the worst
-/// case for whoever must find the first of each).
+/// case for a claim that must find the first of each).
 ///
 /// The ratio is to the queue without limits, of the same round.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -119,7 +119,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
 }
 
 impl Kind {
-    /// Fill a new database and have it worked off: so many seconds.
+    /// Fill a new database and have it worked off. Returns the seconds it took.
     async fn drain(&self, database: &Database, jobs: u64, keys: u64, workers: usize, slots: u32) -> Result<f64> {
         let client = database.connect().await?;
         client

@@ -27,19 +27,19 @@ use crate::{Context, Registry, Settings, Shutdown, Worker, schema};
 pub enum Word {
     /// Install the schema
     Setup,
-    /// Enqueue n jobs, so many rows in one call
+    /// Enqueue n jobs, a number of rows in one call
     Bulk { n: u64, rows: u64 },
-    /// Enqueue n jobs one by one over so many connections
+    /// Enqueue n jobs one by one over a number of connections
     Single { n: u64, connections: usize },
-    /// Enqueue so many jobs per second for so many seconds
+    /// Enqueue jobs at a rate per second for a number of seconds
     Rate {
         per_s: f64,
         seconds: f64,
         connections: usize,
     },
-    /// Enqueue one job that takes so many milliseconds
+    /// Enqueue one job that takes a number of milliseconds
     Sleepjob { ms: u64 },
-    /// Work until SIGTERM, so many at once; say when so many different jobs were handled
+    /// Work until SIGTERM, a number of jobs at once; say when a number of different jobs were handled
     Worker { concurrency: u32, expect: usize },
 }
 

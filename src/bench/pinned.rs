@@ -1,4 +1,4 @@
-//! `bugle bench pinned`: the same work while somebody holds an old snapshot open, so that nothing dead can be removed.
+//! `bugle bench pinned`: the same work while an old snapshot is held open, so that nothing dead can be removed.
 
 use anyhow::{Result, ensure};
 use tokio_postgres::{Client, Statement};

@@ -44,7 +44,7 @@ impl Line {
         }
     }
 
-    /// `n` in so many seconds.
+    /// `n` in this many seconds.
     pub fn rate(mut self, seconds: f64) -> Line {
         self.seconds = Some(rounded(seconds));
         self.per_s = Some(rounded(self.n as f64 / seconds));

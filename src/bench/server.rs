@@ -143,7 +143,7 @@ pub fn load() -> Option<f64> {
         .ok()
 }
 
-/// Fill the queue: so many no-op jobs in one statement, then statistics and a checkpoint, so that neither comes in
+/// Fill the queue: this many no-op jobs in one statement, then statistics and a checkpoint, so that neither comes in
 /// between.
 pub async fn fill(client: &Client, jobs: u64) -> Result<()> {
     client

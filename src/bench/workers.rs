@@ -162,7 +162,7 @@ impl Workers {
         self.children.iter().filter_map(Child::id).collect()
     }
 
-    /// Wait until so many jobs were started in all.
+    /// Wait until this many jobs were started in all.
     pub async fn executed(&mut self, jobs: u64) -> Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while self.tally.total() < jobs {
@@ -175,7 +175,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Wait until so many jobs were started, and SQL shows nothing unfinished. Returns that moment.
+    /// Wait until this many jobs were started, and SQL shows nothing unfinished. Returns that moment.
     pub async fn drained(&mut self, client: &Client, jobs: u64) -> Result<i64> {
         self.executed(jobs).await?;
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -16,7 +16,7 @@ use crate::execute::leftovers::{self, MARK, Run};
 /// is dropped when its time is over, and nothing of it may go on.
 pub struct Group {
     child: Child,
-    /// None once there is nobody left to kill: the number may then belong to somebody else.
+    /// None once no process is left to kill: the number may then belong to another one.
     id: Option<Pid>,
     run: Run,
 }

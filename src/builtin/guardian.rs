@@ -50,7 +50,7 @@ impl Watch {
         if self.tell(lines).is_ok() {
             return;
         }
-        // the first, or somebody has ended it: it is told of all
+        // the first, or the last one was ended: it is told of all
         self.guardian = None;
         let all: String = self.groups.iter().map(|group| format!("begun {group}\n")).collect();
         let started = Guardian::start().and_then(|guardian| {

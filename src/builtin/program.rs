@@ -24,7 +24,7 @@ use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 use crate::execute::shortage::Shortage;
 use crate::observe::trace;
 
-/// How long to read on after the program has ended. Only somebody who left its group can still hold the pipes then.
+/// How long to read on after the program has ended. Only a process that left its group can still hold the pipes then.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs a program.

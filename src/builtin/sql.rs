@@ -120,7 +120,7 @@ async fn first_row(
 
 type Reader = fn(&Row, usize) -> Result<Box<RawValue>, Failure>;
 
-/// How to read each column as JSON. Known before the statement is run, so that nothing is done in vain.
+/// How to read each column as JSON. Known before the statement is run, so that nothing has to be undone.
 fn readers(statement: &Statement) -> Result<Vec<Reader>, Failure> {
     let reader_of = |column: &Column| {
         reader(column.type_()).ok_or_else(|| {

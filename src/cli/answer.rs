@@ -63,7 +63,7 @@ pub struct AddMissing {
     file: String,
 }
 
-/// So many lines are added in one transaction.
+/// The lines that are added in one transaction.
 const LINES: usize = 1000;
 
 /// `bugle jobs add-missing COMMAND < file.jsonl`. Every line is read before anything is added.

@@ -66,7 +66,7 @@ pub(super) async fn story() -> Result<ExitCode> {
     }
 }
 
-/// Resolves when somebody wants this to end, or when the process that owns the server is gone.
+/// Resolves when this is asked to end, or when the process that owns the server is gone.
 fn interruption() -> Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

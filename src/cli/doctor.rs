@@ -1,4 +1,4 @@
-//! `bugle doctor`: what is wrong, and what mends it.
+//! `bugle doctor`: what is wrong, and what fixes it.
 
 use std::process::ExitCode;
 
@@ -25,9 +25,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let found = read::doctor(&client).await?;
     arguments.shown.rows(&found, table)?;
     if !arguments.shown.as_json() {
-        for finding in found.iter().filter(|finding| finding.mend.is_some()) {
-            let mend = finding.mend.as_deref().unwrap_or_default();
-            let told = format!("\n{}: {}\n  {mend}\n", finding.check, finding.words);
+        for finding in found.iter().filter(|finding| finding.fix.is_some()) {
+            let fix = finding.fix.as_deref().unwrap_or_default();
+            let told = format!("\n{}: {}\n  {fix}\n", finding.check, finding.words);
             output::print(&output::harmless(&told))?;
         }
     }

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "JSON|-", default_value = "{}", allow_negative_numbers = true)]
     payload: String,
 
-    /// The lane to wait in [default: default]
+    /// The queue to wait in [default: default]
     #[arg(long)]
     queue: Option<String>,
 

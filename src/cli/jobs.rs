@@ -34,7 +34,7 @@ enum What {
     List {
         #[command(flatten)]
         filters: Filters,
-        /// At most so many
+        /// The most jobs to show
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
     },
@@ -148,7 +148,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             let show = async || {
                 let now = ask(&client, read::now(&client)).await?;
                 let Some(job) = ask(&client, read::job(&client, id)).await? else {
-                    bail!("there is no job {id}\nhint: it never existed, or its day of history is past the days kept");
+                    bail!("there is no job {id}\nhint: it never existed, or it was deleted by retention");
                 };
                 shown.one(&job, |job| show(job, now))
             };

@@ -57,10 +57,10 @@ enum Command {
     /// Show how each queue is doing.
     Queues(queues::Arguments),
 
-    /// Have jobs enqueued again and again: cron expressions and intervals.
+    /// Manage recurring jobs: cron expressions and intervals.
     Schedules(schedules::Arguments),
 
-    /// Show which worker processes there are.
+    /// Show the worker processes.
     Workers(workers::Arguments),
 
     /// Enqueue jobs that start when others are done.
@@ -78,7 +78,7 @@ enum Command {
     /// Watch queues, workers, what runs and what failed on one screen; pause, cancel and restart from there.
     Top(top::Arguments),
 
-    /// Look for what is wrong with the database and its workers, and say what mends it.
+    /// Check the database and its workers for problems, and say how to fix them.
     Doctor(doctor::Arguments),
 
     /// Ask a worker whether it is well: exit code 0 or 1, for health checks.
@@ -93,7 +93,7 @@ enum Command {
         shell: clap_complete::Shell,
     },
 
-    /// Have a database to play with and a worker beside it, until Ctrl-C.
+    /// Start a database to play with and a worker beside it, until Ctrl-C.
     Dev(dev::Arguments),
 
     /// Watch it all happen: enqueue, retry, a killed worker, on a private Postgres that is gone afterwards.

@@ -23,7 +23,7 @@ pub struct Jobs {
     ids: Vec<JobId>,
     #[command(flatten)]
     filters: Filters,
-    /// With a filter: at most so many, the newest first
+    /// With a filter: the most jobs, the newest first
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: u32,
     /// Say which jobs it would be, and do nothing

@@ -18,7 +18,7 @@ pub struct Shown {
     /// Print JSON, one line for each
     #[arg(long, global = true)]
     jsonl: bool,
-    /// Print it again and again, so far apart: 2s
+    /// Refresh every DURATION, for example 2s
     #[arg(long, global = true, value_name = "DURATION", value_parser = humantime::parse_duration)]
     watch: Option<Duration>,
 }
@@ -48,7 +48,7 @@ impl Shown {
         }
     }
 
-    /// Ask once, or with --watch until somebody has seen enough.
+    /// Ask once, or with --watch until interrupted.
     pub async fn repeat(&self, mut once: impl AsyncFnMut() -> Result<()>) -> Result<ExitCode> {
         let Some(pause) = self.watch else {
             once().await?;
@@ -118,7 +118,7 @@ impl Table {
         self.rows.iter().map(|row| row.join("\t") + "\n").collect()
     }
 
-    /// As whoever reads it wants it.
+    /// Aligned on a terminal, tab-separated otherwise.
     pub fn print(&self) -> Result<()> {
         print(&if io::stdout().is_terminal() {
             self.aligned_in(may_paint())

@@ -31,7 +31,7 @@ pub struct Arguments {
 enum What {
     /// How each of them is doing; the same as no word.
     List,
-    /// Nobody claims from a queue any more; running jobs go on.
+    /// Pause a queue: its jobs are not claimed; running jobs go on.
     Pause {
         /// Its name
         whom: String,
@@ -53,7 +53,7 @@ enum What {
     LimitCommand {
         /// The command
         command: String,
-        /// So many, or none for no limit
+        /// The most jobs, or none for no limit
         #[arg(value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
         max_running: i32,
         /// Why, for the record
@@ -89,7 +89,7 @@ struct Set {
     note: Option<String>,
 }
 
-/// So many in so long; none at all is 0.
+/// A number of starts for each period; 0 is none at all.
 type Rate = (i32, Option<Duration>);
 
 fn number(text: &str) -> Result<i32> {
@@ -201,7 +201,7 @@ fn list(queues: &[Queue], now: SystemTime) -> Table {
     table
 }
 
-/// What keeps its jobs from starting: somebody who paused it, and its limits.
+/// What keeps its jobs from starting: a pause, and its limits.
 fn held_back(queue: &Queue, now: SystemTime) -> String {
     let paused = queue.paused_since.map(|since| format!("paused {}", age(now, since)));
     let all: Vec<String> = paused.into_iter().chain(queue.limits.clone()).collect();

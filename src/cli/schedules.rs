@@ -1,4 +1,4 @@
-//! `bugle schedules`: jobs that are enqueued again and again.
+//! `bugle schedules`: recurring jobs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -35,7 +35,7 @@ enum What {
     Preview {
         /// '0 9 * * MON-FRI', '@daily'
         cron: String,
-        /// Whose clocks it means
+        /// Its time zone
         #[arg(long, value_name = "ZONE", default_value = "UTC")]
         timezone: String,
         /// How many
@@ -76,16 +76,16 @@ struct Add {
     /// When: '0 9 * * MON-FRI', with seconds first if there are six fields, or '@daily'
     #[arg(long)]
     cron: Option<String>,
-    /// When: so far apart, 30s, 10m, '1 day'
+    /// Time between two jobs: 30s, 10m, '1 day'
     #[arg(long, value_name = "INTERVAL")]
     every: Option<String>,
-    /// Whose clocks --cron means [default: UTC]
+    /// Time zone for --cron [default: UTC]
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
     /// What its jobs do: the name an executor is registered for, or that of a chain
     #[arg(long)]
     command: String,
-    /// The lane they wait in [default: default]
+    /// The queue they wait in [default: default]
     #[arg(long)]
     queue: Option<String>,
     /// Smaller runs sooner [default: 0]
@@ -106,7 +106,7 @@ struct Add {
     /// What becomes of slots that were missed [default: run_once]
     #[arg(long, value_parser = ["skip", "run_once", "catch_up"])]
     misfire: Option<String>,
-    /// With catch_up: at most so many [default: 10]
+    /// With catch_up: the most slots to catch up [default: 10]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     catch_up_limit: Option<i32>,
     /// While an earlier job has not ended [default: allow]

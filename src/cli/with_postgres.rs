@@ -66,7 +66,7 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
 fn run_guarded(mut command: Command, mut server: Option<&mut PrivatePostgres>) -> Result<ExitStatus> {
     command.process_group(0);
     if std::io::stdin().is_terminal() {
-        // The terminal stops whoever reads from it in the background.
+        // The terminal stops a process that reads from it in the background.
         command.stdin(Stdio::null());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

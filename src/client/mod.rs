@@ -1,4 +1,4 @@
-//! A client: enqueue jobs, and await what comes of them.
+//! A client: enqueue jobs, and await their outcomes.
 
 pub mod enqueue;
 pub mod result;
@@ -113,7 +113,7 @@ impl Bugle {
     }
 }
 
-/// A job that was enqueued, for whoever wants to know what comes of it. Cheap to clone.
+/// A job that was enqueued, and a way to await its outcome. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     id: JobId,

@@ -1,4 +1,4 @@
-//! Awaiting the result of a job. Thousands of waiters share one connection, which listens while somebody waits:
+//! Awaiting the result of a job. Thousands of waiters share one connection, which listens while there are waiters:
 //! completions tell nobody else, so that nobody who does not wait pays for those who do.
 
 use std::collections::{HashMap, HashSet};
@@ -17,10 +17,11 @@ use crate::db::connect::{self, Notifications, Session, Target};
 use crate::error::{Error, Result};
 use crate::job::JobId;
 
-/// The pause between two questions of somebody who cannot listen: short at first, longer while nothing ends.
+/// The pause between two polls of a waiter that cannot listen: short at first, longer while nothing ends.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(250);
-/// How often whoever listens asks all the same: a notification may have been left out because too many were under way.
+/// How often a waiter that listens polls all the same: a notification may have been left out
+/// because too many were under way.
 const SAFETY: Duration = Duration::from_secs(2);
 /// How long to listen on when nobody waits any more: the next one is likely to come soon.
 const LINGER: Duration = Duration::from_secs(10);
@@ -57,17 +58,17 @@ impl Ended {
 /// Everyone in this process who waits for jobs of one database.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Where to listen; whoever has only a pool asks again and again.
+    /// Where to listen; a client that has only a pool polls.
     listen_at: Option<Target>,
     crowd: Mutex<Crowd>,
-    /// Told when somebody joins.
+    /// Notified when a waiter joins.
     joined: Notify,
 }
 
 #[derive(Default)]
 struct Crowd {
     waiting: HashMap<JobId, watch::Sender<Option<Ended>>>,
-    /// Whether somebody asks for all of them.
+    /// Whether a waiter asks for all of them.
     is_attended: bool,
 }
 
@@ -92,11 +93,11 @@ impl Waiters {
         self.joined.notify_one();
         match ended.wait_for(Option::is_some).await {
             Ok(ended) => Ok(ended.clone().expect("just seen")),
-            Err(_) => Err(Error::new("the client was dropped while somebody waited")),
+            Err(_) => Err(Error::new("the client was dropped while a result was awaited")),
         }
     }
 
-    /// The ids somebody still waits for.
+    /// The ids that are still awaited.
     fn ids(&self) -> HashSet<JobId> {
         let mut crowd = self.crowd.lock().unwrap();
         crowd.waiting.retain(|_, sender| sender.receiver_count() > 0);
@@ -112,7 +113,7 @@ impl Waiters {
         }
     }
 
-    /// Stop asking, unless somebody has joined.
+    /// Stop asking, unless a waiter has joined.
     fn may_leave(&self) -> bool {
         let mut crowd = self.crowd.lock().unwrap();
         crowd.is_attended = !crowd.waiting.is_empty();
@@ -222,7 +223,7 @@ impl Ear {
         }
     }
 
-    /// The ids of jobs that ended; none if somebody joined, or it is time to ask for all.
+    /// The ids of jobs that ended; none if a waiter joined, or it is time to ask for all.
     async fn hear(&mut self, waiters: &Weak<Waiters>, at_most_until: Instant) -> Result<Vec<JobId>> {
         let Some(crowd) = waiters.upgrade() else {
             return Ok(Vec::new());

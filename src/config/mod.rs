@@ -67,7 +67,7 @@ pub struct Config {
     pub pool_size: Option<usize>,
     /// Where to answer questions about this worker.
     pub listen: Option<SocketAddr>,
-    /// Who knows it may change things there.
+    /// Bearer token required for writes.
     pub token: Option<Secret>,
     /// A file that holds the token.
     pub token_file: Option<PathBuf>,

@@ -89,7 +89,7 @@ pub struct Settings {
     pub until_empty: bool,
     /// Where to answer questions about this worker.
     pub listen: Option<SocketAddr>,
-    /// Who knows it may change things there.
+    /// Bearer token required for writes.
     pub token: Option<String>,
 }
 

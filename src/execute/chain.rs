@@ -1,6 +1,6 @@
 //! Chains: the steps of one job, run in order in this worker, each persisted before the next begins.
 //!
-//! The database says which step is next, what the ones before have put out, how long it may take, and how long to wait
+//! The database says which step is next, the outputs of those before, how long it may take, and how long to wait
 //! before it is tried again. Whatever happens here, the next worker is told the same.
 
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ async fn start(chain: &Context, tries: i32) -> Result<NextStep, Unheard> {
     heard(next.await?)
 }
 
-/// A repeated word is as good as the first; any other verdict means that the job is somebody else's.
+/// A repeated call is as good as the first; any other verdict means that another worker has the job.
 fn heard(next: NextStep) -> Result<NextStep, Unheard> {
     match next.verdict.as_deref() {
         None | Some("repeated") => Ok(next),

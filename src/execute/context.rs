@@ -29,7 +29,7 @@ pub(crate) struct Inner {
     pub(crate) job: ClaimedJob,
     pub(crate) identity: Identity,
     pub(crate) pool: Pool,
-    /// For words about steps.
+    /// For step updates.
     pub(crate) steps: Pool,
     /// Fires when the job should stop: its claim was lost, it was cancelled, its time is over, the worker shuts down.
     pub(crate) cancellation: CancellationToken,
@@ -60,7 +60,7 @@ pub(crate) enum Settled {
     Completed,
     /// It waits for its children.
     Waiting,
-    /// It was not: it is somebody else's now.
+    /// It was not: another worker has the job now.
     Lost,
 }
 
@@ -196,7 +196,7 @@ impl Context {
     /// end commit together. Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
     ///
     /// # Errors
-    /// If the claim is no longer current: roll back, somebody else runs this job now.
+    /// If the claim is no longer current: roll back, another worker runs this job now.
     pub async fn complete_in<T: Serialize>(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,

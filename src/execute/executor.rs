@@ -23,9 +23,9 @@ pub enum Outcome {
     Fail(Failure),
     /// Run again after this time; the attempt is not counted.
     Snooze(Duration),
-    /// Ended without a result: the job waits until somebody calls `bugle.resolve` or `bugle.reject`.
+    /// Ended without a result: the job waits until `bugle.resolve` or `bugle.reject` is called.
     Wait {
-        /// Whoever answers must give this, if it is set.
+        /// The answer must name this token, if it is set.
         token: Option<String>,
         /// How long to wait for the answer; without end if none.
         at_most: Option<Duration>,

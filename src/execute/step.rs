@@ -1,6 +1,6 @@
 //! Steps that an executor makes as it goes, `context.step("charge", …)`: done once, remembered, and not done again.
 //!
-//! Also what both kinds of steps need: words about a step are repeated until the database has heard them, or the job is
+//! Also what both kinds of steps need: calls about a step are repeated until the database has answered, or the job is
 //! to stop.
 
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::execute::context::Context;
 use crate::execute::executor::Failure;
 use crate::execute::shortage::Shortage;
 
-/// Why a word about a step was not heard.
+/// Why a call about a step did not succeed.
 #[derive(Debug)]
 pub(crate) enum Unheard {
     /// The job is not this worker's any more.
@@ -47,7 +47,7 @@ pub(crate) fn stopped() -> Failure {
     Failure::new("stopped before it was done").code("stopped")
 }
 
-/// Say something on a connection of its own, again and again while the database is away. Every word about a step is
+/// Make a call on a connection of its own, and repeat it while the database is away. Every call about a step is
 /// safe to repeat. Executors may hold all connections of their pool, so these have one of their own.
 pub(crate) async fn said<'a, T>(
     context: &Context,
@@ -85,11 +85,11 @@ pub(crate) async fn said<'a, T>(
 
 impl Context {
     /// Do something once in the life of this job. When the job runs again, after a failure, a crash or a restart that
-    /// goes on from the failed step, it is not done again: what it put out then is returned. Its state, times and error
+    /// goes on from the failed step, it is not done again: its stored output is returned. Its state, times and error
     /// can be read in `bugle.steps`.
     ///
     /// The name is what it is remembered by: give each step of a job its own. A step that fails is done again in the
-    /// next attempt. Between the end of the work and the word about it a worker can die: the work should still be safe
+    /// next attempt. A worker can die after the work and before it is recorded: the work should still be safe
     /// to repeat.
     ///
     /// ```

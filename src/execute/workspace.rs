@@ -146,7 +146,7 @@ fn sweep(ours: &Path, us: u32) {
     }
 }
 
-/// The lock of a folder, or none if somebody holds it or has just removed the folder.
+/// The lock of a folder, or none if another process holds it or has just removed the folder.
 fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = open_folder(folder)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

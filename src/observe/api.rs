@@ -145,7 +145,7 @@ fn read_change(body: &[u8]) -> Result<Change, String> {
     }
 }
 
-/// What is no number is the number of nothing.
+/// A non-numeric id matches no job.
 fn number(text: &str) -> Result<i64, Error> {
     text.parse().map_err(|_| Error::new(NO_NUMBER))
 }

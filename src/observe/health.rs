@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::execute::shortage::Throttle;
 
-/// A heartbeat that was not answered for so long makes a worker unready.
+/// A heartbeat that was not answered for this long makes a worker unready.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A worker that does not even try a heartbeat for so long is stuck.
+/// A worker that does not even try a heartbeat for this long is stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// The state of a worker, kept up by its parts.
@@ -79,7 +79,7 @@ impl Health {
         *self.trouble.lock().unwrap() = Some(why.to_owned());
     }
 
-    /// Whether this worker does the chores of all.
+    /// Whether this worker runs maintenance.
     pub fn is_keeper(&self) -> bool {
         *self.role.lock().unwrap() == "keeper"
     }

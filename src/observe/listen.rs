@@ -50,7 +50,7 @@ pub struct EndpointState {
     pub undelivered: Box<dyn Fn() -> usize + Send + Sync>,
     /// Connections of their own: executors may use up theirs.
     pub pool: deadpool_postgres::Pool,
-    /// Who knows it may change things.
+    /// Bearer token required for writes.
     pub token: Option<String>,
     /// Whether only this machine can reach the endpoints.
     is_local: bool,

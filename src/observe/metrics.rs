@@ -76,7 +76,7 @@ pub const METRICS: [Metric; 25] = [
         "bugle_worker_keeper",
         Kind::Gauge,
         &[],
-        "1 if this worker does the chores of all.",
+        "1 if this worker runs maintenance.",
     ),
     metric(
         "bugle_worker_reconnects_total",
@@ -173,7 +173,7 @@ pub const METRICS: [Metric; 25] = [
     of_keeper(
         "bugle_history_days_ahead",
         &["kind"],
-        "Days of history that are made ahead: ended, failed.",
+        "Days ahead for which history partitions exist: ended, failed.",
     ),
     of_keeper("bugle_dead_rows", &[], "Rows of the live table that wait for VACUUM."),
     of_keeper(

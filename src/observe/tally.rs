@@ -28,7 +28,7 @@ pub enum Ending {
     Waiting,
     /// Interrupted because the worker stops.
     GivenBack,
-    /// Somebody else has it now, or called it off.
+    /// Another worker has it now, or it was cancelled.
     Fenced,
 }
 

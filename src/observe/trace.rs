@@ -32,7 +32,7 @@ pub fn parent(text: &str) -> Option<&str> {
     fits.then_some(text)
 }
 
-/// What the executor of a job passes on to whomever it calls: where it is itself, if somebody is told, else the trace
+/// What the executor of a job passes on to services it calls: its own span, if spans are exported, else the trace
 /// it was enqueued in.
 pub fn onward(context: &Context) -> Option<String> {
     current().or_else(|| context.traceparent().map(String::from))

@@ -47,7 +47,7 @@ pub fn find(version: Option<u32>, may_obtain: bool) -> Result<Binaries> {
     if let Some(dir) = std::env::var_os("BUGLE_PG_BIN").map(PathBuf::from) {
         let found = verify(&dir, account.as_ref()).context("BUGLE_PG_BIN does not name a usable Postgres")?;
         match version {
-            // Asked for one version, with a variable that names another: the variable was set for somebody else.
+            // Asked for one version, with a variable that names another: the variable was set for another purpose.
             Some(version) if version != found.major => tried.note("BUGLE_PG_BIN", &found.not_wanted(version)),
             _ => return Ok(found),
         }
@@ -58,7 +58,7 @@ pub fn find(version: Option<u32>, may_obtain: bool) -> Result<Binaries> {
     }
 }
 
-/// The ways that were tried and why each was none: the body of the error when all were in vain.
+/// The ways that were tried and why each was none: the body of the error when none worked.
 #[derive(Debug, Default)]
 pub(super) struct Tried(String);
 

@@ -1,5 +1,5 @@
-//! Folders that can be told to be abandoned: whoever uses one holds a lock on it, and the kernel lets go of that lock
-//! when the process dies, however it dies. No process ids in files, which other processes may have by now.
+//! Folders that can be told to be abandoned: a process that uses one holds a lock on it, and the kernel lets go of
+//! that lock when the process dies, however it dies. No process ids in files, which other processes may have by now.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -29,7 +29,7 @@ impl Folder {
                     return Err(error).with_context(|| format!("could not create {}", path.display()));
                 }
             }
-            // Somebody who sweeps may have been faster than our lock. Then it is theirs to remove, and we make another.
+            // A sweeping process may have been faster than our lock. Then it removes the folder, and we make another.
             if let Ok(folder) = Folder::join(&path) {
                 return Ok(folder);
             }

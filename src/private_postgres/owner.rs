@@ -267,7 +267,7 @@ fn sweep(account: Option<&Account>) {
 fn kept_at(place: &Path, account: Option<&Account>) -> Result<PathBuf> {
     std::fs::create_dir_all(place).with_context(|| format!("could not create {}", place.display()))?;
     let place = place.canonicalize()?;
-    // Postgres wants to own it. What has contents is somebody's, or was given away before.
+    // Postgres wants to own it. A folder with contents belongs to the user, or was given away before.
     if std::fs::read_dir(&place)?.next().is_none() {
         account::give(&place, account)?;
     }

@@ -72,7 +72,7 @@ impl Server {
         {
             bail!("the server is running already");
         }
-        // A port stays the same over restarts. Before the first one, somebody may take the free port we saw.
+        // A port stays the same over restarts. Before the first one, another process may take the free port we saw.
         for attempt in 0.. {
             let port = match self.port {
                 Some(port) => port,

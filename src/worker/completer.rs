@@ -1,4 +1,4 @@
-//! The completer: tells the database how jobs ended, in natural batches.
+//! The completer: delivers the outcomes of jobs to the database, in natural batches.
 //!
 //! There is no timer. What has ended is flushed at once when no flush is under way; what ends meanwhile is the next
 //! batch.
@@ -21,7 +21,7 @@ use crate::worker::Identity;
 use crate::worker::crew::Crew;
 use crate::worker::keeper::upkeep;
 
-/// The most ends in one flush.
+/// The most outcomes in one flush.
 const LARGEST_BATCH: usize = 1_000;
 
 /// How one job ended.
@@ -128,7 +128,7 @@ enum Call {
     Single,
 }
 
-/// Deliver ends until all senders are gone.
+/// Deliver outcomes until all senders are gone.
 ///
 /// Every call is safe to repeat, so one whose reply was lost is simply made again. What the database does not accept
 /// for reasons that are not the job's (a partition of history was dropped by hand) is repeated too, beside the others:

@@ -1,4 +1,4 @@
-//! The crew: runs claimed jobs, and knows at every moment which jobs this worker answers for.
+//! The crew: runs claimed jobs, and knows at every moment which jobs this worker is responsible for.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -37,15 +37,15 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 /// How long an executor may take to stop by itself when its time is over.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
 
-/// Everyone who runs jobs in this worker.
+/// Everything that runs jobs in this worker.
 pub struct Crew {
     registry: Registry,
     pool: Pool,
-    /// Words about steps have connections of their own: executors may hold all others.
+    /// Step updates use their own pool, so that executors cannot starve them.
     steps: Pool,
     workspaces: PathBuf,
     identity: RwLock<Identity>,
-    /// Every job this worker answers for: running, or ended and not yet delivered.
+    /// Every job this worker is responsible for: running, or ended and not yet delivered.
     held: Mutex<HashMap<HeldJob, Hold>>,
     ends: mpsc::UnboundedSender<End>,
     undelivered: AtomicUsize,
@@ -57,7 +57,7 @@ pub struct Crew {
     let_go: Notify,
     /// Told whenever there is more room: a slot became free, or ends were delivered.
     freed: Notify,
-    /// What is counted, and told to whoever asks.
+    /// Metrics and health.
     pub observed: Arc<Observed>,
 }
 
@@ -106,7 +106,7 @@ impl Crew {
         *self.identity.write().unwrap() = identity;
     }
 
-    /// How many more jobs may be taken before some ends are delivered.
+    /// How many more jobs may be taken before some outcomes are delivered.
     pub fn room(&self) -> usize {
         let flushing_since = *self.flushing_since.lock().unwrap();
         if flushing_since.is_some_and(|since| since.elapsed() > LONGEST_FLUSH) {
@@ -120,7 +120,7 @@ impl Crew {
         self.freed.notified().await;
     }
 
-    /// Ends that the database was not told yet.
+    /// Outcomes that are not delivered yet.
     pub fn undelivered(&self) -> usize {
         self.undelivered.load(Ordering::Acquire)
     }
@@ -148,7 +148,7 @@ impl Crew {
         !task.is_finished() && attempt.settled().is_none()
     }
 
-    /// Answer for these jobs from now on.
+    /// Be responsible for these jobs from now on.
     pub fn take(&self, jobs: impl Iterator<Item = HeldJob>) {
         let mut all = self.held.lock().unwrap();
         all.extend(jobs.map(|held| (held, Hold::default())));
@@ -250,7 +250,7 @@ impl Crew {
 
     fn ended(&self, held: HeldJob, outcome: Outcome, attempt: &Attempt, end: impl FnOnce(How) -> End) -> Ending {
         let stopping = match self.held.lock().unwrap().get_mut(&held) {
-            None => return Ending::Fenced, // nobody wants to hear of it
+            None => return Ending::Fenced, // its claim was lost
             Some(hold) => {
                 hold.task = None;
                 hold.stopping
@@ -323,12 +323,12 @@ impl Crew {
         });
     }
 
-    /// The database is about to be told of some ends.
+    /// Some outcomes are about to be delivered.
     pub fn flushing(&self) {
         *self.flushing_since.lock().unwrap() = Some(Instant::now());
     }
 
-    /// The ends of these jobs are delivered, or will never be.
+    /// The outcomes of these jobs are delivered, or never will be.
     pub fn delivered(&self, jobs: impl Iterator<Item = HeldJob>) {
         *self.flushing_since.lock().unwrap() = None;
         {
@@ -395,7 +395,7 @@ impl Crew {
         self.interrupted.fetch_add(running.len(), Ordering::AcqRel) + running.len()
     }
 
-    /// Wait until this worker answers for no job any more.
+    /// Wait until this worker is responsible for no job any more.
     pub async fn idle(&self) {
         loop {
             let changed = self.let_go.notified();

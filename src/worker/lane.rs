@@ -255,7 +255,7 @@ impl Lane {
         }
     }
 
-    /// Whether it has polled in vain often enough.
+    /// Whether enough polls in a row found nothing.
     pub fn wants_to_sleep(&self) -> bool {
         self.mode == Mode::Awake && self.empty_polls >= self.patience && self.slots.free() > 0 && self.scan.may_sleep()
     }

@@ -32,7 +32,7 @@ pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
         .collect();
     Ok(vec![
         Finding::new("roles", Level::Warn, format!("missing: {}", missing.join(", ")))
-            .mend(format!("{}  -- then: bugle migrate", create.join(" "))),
+            .fix(format!("{}  -- then: bugle migrate", create.join(" "))),
     ])
 }
 
@@ -52,7 +52,7 @@ async fn missing_leaves(client: &impl GenericClient) -> Result<Vec<Finding>> {
                 format!("the table bugle.{leaf} was {what} by hand"),
             ),
         }
-        .mend("select bugle.upkeep();  -- until it returns null; a worker does so within a minute")
+        .fix("select bugle.upkeep();  -- until it returns null; a worker does so within a minute")
     };
     Ok(client.ask(sql, &[]).await?.iter().map(finding).collect())
 }
@@ -73,14 +73,14 @@ pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
         return Ok(missing);
     }
     Ok(match ahead {
-        1.0.. if ahead.is_finite() => Finding::ok("history", format!("days are made {ahead} ahead")),
+        1.0.. if ahead.is_finite() => Finding::ok("history", format!("history partitions exist {ahead} days ahead")),
         _ => vec![
             Finding::new(
                 "history",
                 Level::Fail,
                 "no day of history is made ahead: the keeper's upkeep does not run",
             )
-            .mend("select bugle.upkeep();  -- until it returns null; then see why no worker is keeper"),
+            .fix("select bugle.upkeep();  -- until it returns null; then see why no worker is keeper"),
         ],
     })
 }
@@ -108,7 +108,7 @@ pub async fn foreign_locks(client: &Client) -> Result<Vec<Finding>> {
             length(row.get::<_, f64>(3).max(0.0)),
             row.get::<_, &str>(4),
         );
-        Finding::new("locks", Level::Warn, words).mend(format!("select pg_terminate_backend({pid});"))
+        Finding::new("locks", Level::Warn, words).fix(format!("select pg_terminate_backend({pid});"))
     };
     Ok(rows.iter().map(finding).collect())
 }
@@ -125,7 +125,7 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
                 Level::Warn,
                 "none is alive: nothing runs, and nothing is kept",
             )
-            .mend("bugle worker --config …"),
+            .fix("bugle worker --config …"),
         ]);
     }
     let mut found = Vec::new();
@@ -152,7 +152,7 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
         let words = "nobody keeps the house: nothing is promoted, rescued or scheduled";
         found.push(
             Finding::new("workers", Level::Fail, words)
-                .mend("It is taken over within seconds. Else see the workers' logs for event=heartbeat."),
+                .fix("It is taken over within seconds. Else see the workers' logs for event=heartbeat."),
         );
     }
     if found.is_empty() {
@@ -177,7 +177,7 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
         let words = format!("nobody claims from queue {name:?}: it is paused");
         found.push(
             Finding::new("queues", Level::Warn, words)
-                .mend(format!("select bugle.resume_queue('{}');", name.replace('\'', "''"))),
+                .fix(format!("select bugle.resume_queue('{}');", name.replace('\'', "''"))),
         );
     }
     let unserved = client
@@ -190,7 +190,7 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
     for row in &unserved {
         let (queue, command): (String, String) = (row.get(0), row.get(1));
         let paused: Option<Vec<i64>> = row.get(3);
-        let (who, mend) = match paused.as_deref() {
+        let (who, fix) = match paused.as_deref() {
             None | Some([]) => (
                 "no live worker serves",
                 "Start a worker with that command and queue.".into(),
@@ -208,7 +208,7 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
             "{who} command {command:?} in queue {queue:?}; a job has waited for {}",
             length(row.get(2))
         );
-        found.push(Finding::new("queues", Level::Warn, words).mend(mend));
+        found.push(Finding::new("queues", Level::Warn, words).fix(fix));
     }
     if found.is_empty() {
         return Ok(Finding::ok("queues", "every ready job has a worker that serves it"));

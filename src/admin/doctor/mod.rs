@@ -1,5 +1,5 @@
 //! What could be wrong with a database that runs jobs, asked one check at a time: each says how it is, and the SQL that
-//! mends it.
+//! fixes it.
 
 mod fleet;
 mod server;
@@ -37,8 +37,8 @@ pub struct Finding {
     pub level: Level,
     /// In words.
     pub words: String,
-    /// What mends it: SQL, or a command of the shell.
-    pub mend: Option<String>,
+    /// What fixes it: SQL, or a command of the shell.
+    pub fix: Option<String>,
 }
 
 impl Finding {
@@ -47,7 +47,7 @@ impl Finding {
             check,
             level,
             words: words.into(),
-            mend: None,
+            fix: None,
         }
     }
 
@@ -55,8 +55,8 @@ impl Finding {
         vec![Finding::new(check, Level::Ok, words)]
     }
 
-    fn mend(mut self, how: impl Into<String>) -> Finding {
-        self.mend = Some(how.into());
+    fn fix(mut self, how: impl Into<String>) -> Finding {
+        self.fix = Some(how.into());
         self
     }
 }
@@ -111,24 +111,24 @@ async fn the_server(client: &Client) -> Result<Vec<Finding>> {
     if row.get::<_, bool>(1) {
         found.push(
             Finding::new("server", Level::Fail, "this is a standby: workers cannot claim here")
-                .mend("Name the primary, or several hosts with target_session_attrs=read-write."),
+                .fix("Name the primary, or several hosts with target_session_attrs=read-write."),
         );
     } else if row.get::<_, bool>(3) {
         found.push(
             Finding::new("server", Level::Fail, "transactions are read-only by default")
-                .mend("alter system set default_transaction_read_only = off; select pg_reload_conf();"),
+                .fix("alter system set default_transaction_read_only = off; select pg_reload_conf();"),
         );
     }
     let age: i32 = row.get(2);
     if age > 1_500_000_000 {
         let words = format!("the oldest transaction id is {age} old; at 2,100,000,000 the server takes no more writes");
-        found.push(Finding::new("server", Level::Fail, words).mend("vacuum (freeze, verbose);"));
+        found.push(Finding::new("server", Level::Fail, words).fix("vacuum (freeze, verbose);"));
     }
     Ok(found)
 }
 
 async fn schema_revision(client: &Client) -> Result<Vec<Finding>> {
-    let fail = |words: &str, mend: &str| vec![Finding::new("schema", Level::Fail, words).mend(mend)];
+    let fail = |words: &str, fix: &str| vec![Finding::new("schema", Level::Fail, words).fix(fix)];
     Ok(match schema::status(client).await {
         Ok(Status::UpToDate) => Finding::ok("schema", format!("revision {}, as this program's", schema::REVISION)),
         Ok(Status::Missing) => fail("there is no Bugle schema here", "bugle migrate"),
@@ -161,7 +161,7 @@ async fn pooler(client: &Client) -> Result<Vec<Finding>> {
         1 => "this session was there before us: a pooler seems to be in between",
         _ => "the session changes from one transaction to the next: a pooler in transaction mode is in between",
     };
-    Ok(vec![Finding::new("pooler", Level::Warn, words).mend(
+    Ok(vec![Finding::new("pooler", Level::Warn, words).fix(
         "Workers need a session of their own: name the server itself, or use session mode. Enqueueing works \
              either way.",
     )])
@@ -175,7 +175,7 @@ async fn clocks(client: &Client) -> Result<Vec<Finding>> {
     let words = format!("this machine and the database are {} ms apart", apart.as_millis());
     Ok(match apart > Duration::from_secs(2) {
         true => {
-            vec![Finding::new("clocks", Level::Warn, words).mend(
+            vec![Finding::new("clocks", Level::Warn, words).fix(
                 "Synchronise them with NTP. Workers and schedules go by the database's clock alone; a run_at or \
                  deadline \
                  that an application computes from the clock of this machine is off by that much.",

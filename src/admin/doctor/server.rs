@@ -31,19 +31,19 @@ pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
                 Level::Fail,
                 "autovacuum or track_counts is off: the table of jobs will only grow",
             )
-            .mend("alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf();"),
+            .fix("alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf();"),
         );
     }
     if row.get::<_, bool>(1) {
         found.push(
             Finding::new("autovacuum", Level::Fail, "autovacuum is off for bugle.jobs_live")
-                .mend("alter table bugle.jobs_live reset (autovacuum_enabled);"),
+                .fix("alter table bugle.jobs_live reset (autovacuum_enabled);"),
         );
     }
     let dead = row.get::<_, Option<f64>>(2).unwrap_or_default();
     if dead > MANY_DEAD_ROWS {
         let words = format!("{dead:.0} dead rows in bugle.jobs_live: autovacuum does not keep up, or is held back");
-        found.push(Finding::new("autovacuum", Level::Warn, words).mend("vacuum (analyze) bugle.jobs_live;"));
+        found.push(Finding::new("autovacuum", Level::Warn, words).fix("vacuum (analyze) bugle.jobs_live;"));
     }
     if found.is_empty() {
         return Ok(Finding::ok(
@@ -54,7 +54,7 @@ pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
     Ok(found)
 }
 
-/// Whoever holds an old snapshot keeps VACUUM from removing what every job leaves behind.
+/// An old snapshot keeps VACUUM from removing the dead rows that every job leaves behind.
 pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
     let sessions = client
         .ask(
@@ -87,7 +87,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         );
         found.push(
             Finding::new("transactions", Level::Warn, words)
-                .mend(format!("rollback prepared '{}';", gid.replace('\'', "''"))),
+                .fix(format!("rollback prepared '{}';", gid.replace('\'', "''"))),
         );
     }
     let slots = client
@@ -106,7 +106,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         );
         found.push(
             Finding::new("transactions", Level::Warn, words)
-                .mend(format!("select pg_drop_replication_slot('{name}');")),
+                .fix(format!("select pg_drop_replication_slot('{name}');")),
         );
     }
     let hidden = client
@@ -122,7 +122,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         );
         found.push(
             Finding::new("transactions", Level::Skipped, words)
-                .mend("grant pg_read_all_stats to LOGIN;  -- as a superuser"),
+                .fix("grant pg_read_all_stats to LOGIN;  -- as a superuser"),
         );
     }
     if found.is_empty() {
@@ -142,7 +142,7 @@ fn long_transaction(row: &Row) -> Finding {
          VACUUM removes nothing that is younger",
         length(row.get(5))
     );
-    Finding::new("transactions", Level::Warn, words).mend(format!("select pg_terminate_backend({pid});"))
+    Finding::new("transactions", Level::Warn, words).fix(format!("select pg_terminate_backend({pid});"))
 }
 
 pub async fn notifications(client: &Client) -> Result<Vec<Finding>> {
@@ -154,7 +154,7 @@ pub async fn notifications(client: &Client) -> Result<Vec<Finding>> {
         10.0..50.0 => Level::Warn,
         _ => Level::Fail,
     };
-    Ok(vec![Finding::new("notifications", level, words).mend(
+    Ok(vec![Finding::new("notifications", level, words).fix(
         "A session that listens does not read, or has a transaction open: \
          select pid, xact_start, state, query from pg_stat_activity where query ilike 'listen%' order by xact_start;",
     )])
@@ -172,7 +172,7 @@ pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
     let words = format!("{used} of {most} are used");
     Ok(match used * 10 > most * 8 {
         true => {
-            vec![Finding::new("connections", Level::Warn, words).mend(
+            vec![Finding::new("connections", Level::Warn, words).fix(
                 "alter system set max_connections = …;  -- and restart; or fewer workers, or a smaller pool_size",
             )]
         }
@@ -196,7 +196,7 @@ pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
             "the database's clock was set back by {}, and no worker has taken note of it yet",
             length(ahead)
         );
-        return Ok(vec![Finding::new("clocks", Level::Fail, words).mend(
+        return Ok(vec![Finding::new("clocks", Level::Fail, words).fix(
             "A running worker notices it within seconds, and moves retries, limits and schedules. Start one: bugle \
              worker --config …",
         )]);
@@ -208,7 +208,7 @@ pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
                 length(by),
                 length(ago.max(0.0))
             );
-            Ok(vec![Finding::new("clocks", Level::Warn, words).mend(
+            Ok(vec![Finding::new("clocks", Level::Warn, words).fix(
                 "Jobs with a run_at of their own start when the clock shows it, and cron times that had fired do not \
                  fire again. \
                  Let NTP slew the clock of the database server instead of stepping it.",

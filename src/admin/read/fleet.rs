@@ -41,7 +41,7 @@ pub struct Queue {
     pub slots: i64,
     /// Commands with ready jobs that none of them serves.
     pub unserved_commands: Vec<String>,
-    /// Whether there are so many jobs that some of the counts are estimates.
+    /// Whether some of the counts are estimates, because there are many jobs.
     pub is_estimate: bool,
     /// Since when nobody claims from it, if it is paused.
     #[serde(serialize_with = "as_text_if_any")]
@@ -115,7 +115,7 @@ pub struct WorkerLine {
     pub commands: Vec<String>,
     /// How many jobs it ran when it was last heard.
     pub running: i32,
-    /// Whether it does the chores for all.
+    /// Whether it runs maintenance.
     pub is_keeper: bool,
     /// When it started.
     #[serde(serialize_with = "as_text")]

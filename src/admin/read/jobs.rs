@@ -38,7 +38,7 @@ pub struct JobLine {
     pub state: String,
     /// What to do.
     pub command: String,
-    /// The lane it waits in.
+    /// The queue it waits in.
     pub queue: String,
     /// Smaller runs sooner.
     pub priority: i32,
@@ -169,7 +169,7 @@ pub struct Job {
     pub relatives: Relatives,
     /// Whether it is ready and no live worker serves its command in its queue.
     pub unserved: bool,
-    /// What the steps of a chain have put out so far.
+    /// The outputs of the steps of a chain so far.
     pub context: Option<Box<RawValue>>,
     /// Its steps, in order.
     pub steps: Vec<Step>,

@@ -21,11 +21,11 @@ pub struct Schedule {
     pub cron: Option<String>,
     /// Its interval otherwise, as Postgres writes it.
     pub every: Option<String>,
-    /// Whose clocks the expression means.
+    /// The time zone of the expression.
     pub timezone: String,
     /// What its jobs do.
     pub command: String,
-    /// The lane they wait in.
+    /// The queue they wait in.
     pub queue: String,
     /// What becomes of missed slots.
     pub misfire: String,
@@ -90,13 +90,13 @@ pub struct NewSchedule {
     pub cron: Option<String>,
     /// When: an interval instead.
     pub every: Option<String>,
-    /// Whose clocks the expression means.
+    /// The time zone of the expression.
     pub timezone: Option<String>,
     /// What its jobs do.
     pub command: String,
     /// Their data.
     pub payload: Box<RawValue>,
-    /// The lane they wait in.
+    /// The queue they wait in.
     pub queue: Option<String>,
     /// Smaller runs sooner.
     pub priority: Option<i32>,
@@ -110,7 +110,7 @@ pub struct NewSchedule {
     pub steps: Option<Vec<String>>,
     /// What becomes of missed slots.
     pub misfire: Option<String>,
-    /// At most so many are caught up.
+    /// The most slots that are caught up.
     pub catch_up_limit: Option<i32>,
     /// Whether a slot fires while an earlier job has not ended.
     pub overlap: Option<String>,

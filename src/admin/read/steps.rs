@@ -36,7 +36,7 @@ pub struct Step {
     pub code: Option<String>,
     /// What its latest failure said.
     pub error: Option<String>,
-    /// What it put out.
+    /// Its output.
     pub output: Option<Box<RawValue>>,
     /// The worker that last began it.
     pub worker: Option<i64>,

@@ -35,7 +35,7 @@ pub async fn tell(stage: &mut Stage) -> Result<usize> {
     Ok(narrator.kept)
 }
 
-/// Somebody's business, in the same database.
+/// An application, in the same database.
 async fn open_the_shop(stage: &Stage, owner: &Client) -> Result<()> {
     let (app, worker) = (stage.login("app"), stage.login("worker"));
     run(

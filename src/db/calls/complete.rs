@@ -61,6 +61,6 @@ pub async fn complete_in(
             "job {} is not held under claim {} any more: {}",
             held.id, held.claim, verdict.verdict
         ))
-        .hint("Roll back: somebody else runs this job now.")),
+        .hint("Roll back: another worker runs this job now.")),
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs that have to do with others: workflows, children, and whoever awaits an end.
+//! Jobs that have to do with others: workflows, children, and clients that await an outcome.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn not_held(held: HeldJob, verdict: &str) -> Error {
         "job {} is not held under claim {} any more: {verdict}",
         held.id, held.claim
     ))
-    .hint("Somebody else runs this job now.")
+    .hint("Another worker runs this job now.")
 }
 
 /// The children of a job, or what it came after.

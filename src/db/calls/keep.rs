@@ -22,7 +22,7 @@ pub struct Pulse {
     pub has_work: Vec<String>,
     /// Whether history needs upkeep.
     pub upkeep: bool,
-    /// Chores that failed.
+    /// Maintenance that failed.
     pub troubles: Vec<String>,
 }
 

@@ -62,7 +62,7 @@ pub async fn register(session: &Session, worker: &Registration<'_>) -> Result<Id
     })
 }
 
-/// What became of a word about a job: `repeated`, `gone` or `fenced`. Nothing is said about those that went well.
+/// What became of a call about a job: `repeated`, `gone` or `fenced`. Calls that went well have no verdict.
 #[derive(Debug, Clone, FromSql)]
 #[postgres(name = "verdict")]
 pub struct Verdict {

@@ -110,7 +110,7 @@ pub async fn finish_step_in(
             "step {} of job {} is not held under claim {} any more: {verdict}",
             step.position, job.id, job.claim
         ))
-        .hint("Roll back: somebody else runs this job now.")),
+        .hint("Roll back: another worker runs this job now.")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 #[derive(Default)]
 pub struct Passfile {
     text: String,
-    /// Why it was not read, for whoever then lacks a password.
+    /// Why it was not read, for the error when a password is missing.
     pub ignored: Option<String>,
 }
 

@@ -18,7 +18,7 @@ use super::tls::{Connector, Mode};
 use crate::config::{Environment, environment};
 use crate::error::{Error, Result};
 
-/// Whoever does not answer within this is taken to be unreachable.
+/// A server that does not answer within this is taken to be unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A dead link is noticed within about ten seconds: 5, and three probes 2 apart.
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(5);
@@ -128,7 +128,7 @@ impl Target {
         self.with(&[("dbname", name)])
     }
 
-    /// The same servers, somebody else.
+    /// The same servers, another user.
     pub fn with_login(&self, user: &str, password: &str) -> Target {
         self.with(&[("user", user), ("password", password)])
     }

@@ -250,7 +250,7 @@ fn parse(text: &str) -> Option<SpanContext> {
     ))
 }
 
-/// Where we are, for whoever is called from here: as W3C Trace Context writes it.
+/// The current span, for services called from here: as W3C Trace Context writes it.
 pub fn current() -> Option<String> {
     let context = tracing::Span::current().context();
     let here = context.span().span_context().clone();
