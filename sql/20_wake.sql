@@ -72,15 +72,12 @@ end
 $$;
 comment on function bugle.expect is 'Tell the keeper of a job that is due before it looks again.';
 
--- Which of these queues have a job now that this worker could claim. A plain read, never SKIP LOCKED: a row that another
--- claim has locked and then rolls back would be left lying. With cursors, one for each queue, as in a claim: only behind them.
+-- A plain read, never SKIP LOCKED: that would miss a row that another claim has locked and then rolls back. With
+-- cursors, one for each queue, as in a claim: only jobs behind them.
 create or replace function bugle.look(
   p_worker bigint, p_queues text[], p_after_priorities integer[], p_after_ids bigint[])
 returns setof text
-language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
@@ -114,7 +111,8 @@ begin
       select from bugle.queues p where p.name = q.queue and p.paused_at is not null);
 end
 $$;
-comment on function bugle.look(bigint, text[], integer[], bigint[]) is 'Which of these queues have a job that this worker could claim now, behind these cursors.';
+comment on function bugle.look(bigint, text[], integer[], bigint[]) is
+  'Which of these queues have a job that this worker could claim now, behind these cursors.';
 
 create or replace function bugle.look(p_worker bigint, p_queues text[]) returns setof text
 language plpgsql
@@ -126,18 +124,13 @@ end
 $$;
 comment on function bugle.look(bigint, text[]) is 'Which of these queues have a job that this worker could claim now.';
 
--- Where the first ready jobs of a queue lie that this worker could claim, and how many there are, up to so many: what a look from the
--- beginning would find, without taking anything. For workers that look from a cursor because the beginning is dear: asked on
--- another connection, it holds nobody up. No row for a queue whose claims have no use for a cursor.
+-- What a claim from the start of the queue would find. For workers that claim from a cursor because a scan from the
+-- start is expensive: they call this on another connection, where it delays nothing. No row for a queue whose claims do
+-- not use a cursor.
 create or replace function bugle.scout(p_worker bigint, p_queue text, p_limit integer)
 returns table (found integer, priority integer, id bigint)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_limit constant integer := least(greatest(coalesce(p_limit, 0), 0), 10000);
@@ -171,7 +164,8 @@ begin
       select r.priority, r.id from ready r order by r.priority, r.id limit 1) f on true;
 end
 $$;
-comment on function bugle.scout is 'How many ready jobs of a queue this worker could claim, up to so many, and where the first of them lies.';
+comment on function bugle.scout is
+  'How many ready jobs of a queue this worker could claim, at most p_limit, and where the first of them is.';
 
 -- A worker that found nothing becomes idle. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;

@@ -233,22 +233,19 @@ end
 $$;
 comment on function bugle.watch_bells is 'Call a follower of each queue in which there is work for it.';
 
--- Steps from queue and route to the next by each index of ready jobs: costs what there are queues and routes, not jobs.
+-- Loose index scans, from one pair of queue and route to the next: the cost grows with the pairs, not with the jobs.
+-- Each starts before the first pair: an empty name, the lowest hash. The tempting form, "select distinct on (queue,
+-- route)", reads every ready job.
 create or replace function bugle.ready_heads()
 returns table (queue text, route bigint, command text, steps text[], id bigint, updated_at timestamptz)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set jit = off
 as $$
   with recursive plain (queue, route, address) as (
-    (select j.queue, j.route, j.address from bugle.plain_ready j order by j.queue, j.route, j.priority, j.id limit 1)
+    select '', -9223372036854775808, null::tid
     union all
-    select n.queue, n.route, n.address
+    select n.*
     from plain h
       cross join lateral (
         select j.queue, j.route, j.address
@@ -257,9 +254,9 @@ as $$
         order by j.queue, j.route, j.priority, j.id
         limit 1) n
   ), keyed (queue, route, address) as (
-    (select j.queue, j.route, j.address from bugle.keyed_ready j order by j.queue, j.route, j.priority, j.id limit 1)
+    select '', -9223372036854775808, null::tid
     union all
-    select n.queue, n.route, n.address
+    select n.*
     from keyed h
       cross join lateral (
         select j.queue, j.route, j.address
@@ -268,13 +265,9 @@ as $$
         order by j.queue, j.route, j.priority, j.id
         limit 1) n
   ), fair (queue, route, address) as (
-    (
-      select j.queue_hash, j.route, j.address
-      from bugle.fair_ready j
-      order by j.queue_hash, j.route, j.fair_hash, j.has_other_key, j.priority, j.id
-      limit 1)
+    select -9223372036854775808, -9223372036854775808, null::tid
     union all
-    select n.queue_hash, n.route, n.address
+    select n.*
     from fair h
       cross join lateral (
         select j.queue_hash, j.route, j.address
