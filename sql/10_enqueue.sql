@@ -253,7 +253,7 @@ comment on function bugle.validate_job is
 -- much as ten of them.
 --
 -- It runs with the rights and the search_path of the role that inserts, so every function, operator and type is named
--- with its schema: a function that somebody else created must never be a better match. IN, BETWEEN, LIKE, IS DISTINCT
+-- with its schema: a function created by another role must never be a better match. IN, BETWEEN, LIKE, IS DISTINCT
 -- FROM and NULLIF look for an operator by its bare name, so they are not used. Pinning search_path instead would slow a
 -- bulk INSERT by a sixth.
 create or replace function bugle.before_insert() returns trigger
@@ -315,7 +315,7 @@ begin
   end if;
 
   if v_is_plain is not true then
-    -- the engine puts a job back among the live ones, and rings for it; nobody else has the right to update
+    -- the engine puts a job back among the live ones, and rings for it; no other role has the right to update
     if pg_catalog.current_setting('bugle.skip_checks', true) operator(pg_catalog.=) 'on'
       and pg_catalog.has_table_privilege('bugle.jobs_live', 'update')
     then
