@@ -308,9 +308,9 @@ begin
     return;
   end if;
   with noted as (
-    insert into bugle.starts (queue, key, started_at, starts, total)
-    select p_queue, k.key, greatest(clock_timestamp(), l.started_at + interval '1 microsecond'), k.starts,
-      coalesce(l.total, 0) + k.starts
+    insert into bugle.starts (queue, key, key_hash, started_at, starts, total)
+    select p_queue, k.key, hashtextextended(k.key, v_queue),
+      greatest(clock_timestamp(), l.started_at + interval '1 microsecond'), k.starts, coalesce(l.total, 0) + k.starts
     from (
       select '' as key, cardinality(p_keys) as starts
       where v_limits.max_starts is not null
