@@ -1,15 +1,13 @@
 -- How each queue is doing now. Costs as much as there are queues and commands, with ten jobs waiting or ten million.
 
 -- Counted by index, up to 10,000 for each queue and command; what is more is estimated from what ANALYZE last saw. The
--- oldest is looked for among the first hundred of the first twenty priorities, and of the last: who starves is there. Jobs
--- without a key, with one, and with a fair one are in three indexes, as claims find them.
+-- oldest is looked for among the first hundred of the first twenty priorities, and of the last: who starves is there.
+-- Jobs without a key, with one, and with a fair one are in three indexes, as claims find them.
 create or replace function bugle.live_counts()
 returns table (
   queue text, ready bigint, running bigint, scheduled bigint, retrying bigint, waiting bigint, paused bigint,
   oldest_ready_age interval, due_next timestamptz, is_estimate boolean)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
@@ -94,7 +92,8 @@ begin
     group by j.queue
   ), due as (
     select
-      d.queue, count(*) filter (where d.state = 'scheduled') as scheduled, count(*) filter (where d.state = 'retrying') as retrying,
+      d.queue, count(*) filter (where d.state = 'scheduled') as scheduled,
+      count(*) filter (where d.state = 'retrying') as retrying,
       min(d.run_at) as due_next
     from (
       select j.queue, j.state, j.run_at
@@ -123,8 +122,8 @@ begin
       and not s.inherited
   ), counted as (
     select
-      q.queue, coalesce(r.counted, 0) as ready, coalesce(n.counted, 0) as running, coalesce(d.scheduled, 0) as scheduled,
-      coalesce(d.retrying, 0) as retrying, coalesce(w.counted, 0) as waiting, coalesce(p.counted, 0) as paused,
+      q.queue, coalesce(r.counted, 0) as ready, coalesce(n.counted, 0) as running,
+      coalesce(d.scheduled, 0) as scheduled, coalesce(d.retrying, 0) as retrying, coalesce(w.counted, 0) as waiting, coalesce(p.counted, 0) as paused,
       now() - r.since as oldest_ready_age, d.due_next, coalesce(r.capped, false) as capped
     from (
       select r.queue from ready r
@@ -138,7 +137,7 @@ begin
       left join waiting w on w.queue = q.queue
       left join paused p on p.queue = q.queue
   ), caps as (
-    select sum(c.scheduled + c.retrying) >= 5 * v_cap or sum(c.waiting) >= 5 * v_cap or sum(c.paused) >= 5 * v_cap as reached
+    select greatest(sum(c.scheduled + c.retrying), sum(c.waiting), sum(c.paused)) >= 5 * v_cap as reached
     from counted c
   )
   select
@@ -148,12 +147,14 @@ begin
         round(v_live * coalesce(s.share, 0))::bigint - c.running - c.scheduled - c.retrying - c.waiting - c.paused)
       else c.ready
     end,
-    c.running, c.scheduled, c.retrying, c.waiting, c.paused, c.oldest_ready_age, c.due_next, c.capped or (select a.reached from caps a)
+    c.running, c.scheduled, c.retrying, c.waiting, c.paused, c.oldest_ready_age, c.due_next,
+    c.capped or (select a.reached from caps a)
   from counted c
     left join shares s on s.queue = c.queue;
 end
 $$;
-comment on function bugle.live_counts is 'Live jobs of each queue by state, counted up to a cap and estimated beyond it.';
+comment on function bugle.live_counts is
+  'Live jobs of each queue by state, counted up to a cap and estimated beyond it.';
 
 create or replace function bugle.first_priorities(p_queue text, p_route bigint) returns setof integer
 language sql stable
@@ -189,7 +190,8 @@ as $$
     order by j.priority desc, j.id desc
     limit 1)
 $$;
-comment on function bugle.first_priorities is 'The first twenty priorities of the ready jobs of a queue and route that have no key, and the last.';
+comment on function bugle.first_priorities is
+  'The first twenty priorities of the ready jobs of a queue and route that have no key, and the last.';
 
 -- What workers report is exact and costs nothing to read. For queues whose workers do not report, as workers in another
 -- language may, history is counted, up to a cap. Jobs that failed for good are few.
