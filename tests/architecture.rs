@@ -141,8 +141,15 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
 
 #[test]
 fn no_line_is_wider_than_120_columns() {
+    const FOLDERS: [(&str, &str); 5] = [
+        ("sql", "sql"),
+        ("migrations", "sql"),
+        ("src", "rs"),
+        ("tests", "rs"),
+        ("tests", "sql"),
+    ];
     let mut wide = Vec::new();
-    for (name, text) in [files("sql", "sql"), files("migrations", "sql"), files("src", "rs")].concat() {
+    for (name, text) in FOLDERS.map(|(folder, ending)| files(folder, ending)).concat() {
         let lines = text.lines().enumerate().filter(|(_, line)| line.chars().count() > 120);
         wide.extend(lines.map(|(number, _)| format!("{name}:{}", number + 1)));
     }
@@ -174,7 +181,8 @@ fn comments_stand_next_to_what_they_describe() {
     assert!(elsewhere.is_empty(), "not made in that file: {elsewhere:#?}");
 }
 
-/// A state is waited for with `tests/common/poll.rs`, which sleeps between two looks. What cannot be waited for says why.
+/// A state is waited for with `tests/common/poll.rs`, which sleeps between two looks. What cannot be waited for says
+/// why.
 #[test]
 fn no_test_sleeps_unless_it_says_why_it_cannot_wait_for_a_state() {
     let mut sleeping = Vec::new();
@@ -197,7 +205,8 @@ fn no_test_sleeps_unless_it_says_why_it_cannot_wait_for_a_state() {
 
     assert!(
         sleeping.is_empty(),
-        "wait for a state with tests/common/poll.rs, or say why that is not possible, with `// why: …` above: {sleeping:#?}"
+        "wait for a state with tests/common/poll.rs, or say why that is not possible, with `// why: …` above: \
+            {sleeping:#?}"
     );
 }
 

@@ -1,4 +1,5 @@
-//! Chains: steps in order in one worker, persisted as they end, tried again where they failed, taken up where they stopped.
+//! Chains: steps in order in one worker, persisted as they end, tried again where they failed, taken up where they
+//! stopped.
 
 mod common;
 
@@ -17,7 +18,8 @@ async fn enqueue_chain(client: &Client, steps: &[&str]) -> i64 {
 
 /// The steps of a job with their states and attempts: `a done 1, b pending 0`.
 async fn steps(client: &Client, id: i64) -> String {
-    let sql = "select string_agg(format('%s %s %s', name, state, attempts), ', ' order by position) from bugle.steps where job = $1";
+    let sql = "select string_agg(format('%s %s %s', name, state, attempts), ', ' order by position) from bugle.steps \
+        where job = $1";
     client.query_one(sql, &[&id]).await.unwrap().get(0)
 }
 
@@ -155,7 +157,8 @@ async fn a_step_out_of_tries_fails_the_job_and_the_dead_letter_names_step_and_no
     assert_eq!(of_job(&owner, hopeless, "reason").await, "not_retryable");
     let row = owner
         .query_one(
-            "select reason, failed_step, worker_name, host is not null, last_error from bugle.dead_letters where id = $1",
+            "select reason, failed_step, worker_name, host is not null, last_error from bugle.dead_letters where id = \
+                $1",
             &[&broken],
         )
         .await

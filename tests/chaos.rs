@@ -1,8 +1,9 @@
-//! Chaos: several worker processes and enqueuers behind proxies, on a server of their own, and everything that can go wrong.
+//! Chaos: several worker processes and enqueuers behind proxies, on a server of their own, and everything that can go
+//! wrong.
 //!
-//! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices again. What
-//! everybody saw is compared with the tables in the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos` plays
-//! it, figures are held against their bars too.
+//! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices
+//! again. What everybody saw is compared with the tables in the end (`judge/`); there must be no violation. With
+//! `--bars`, as `bin/chaos` plays it, figures are held against their bars too.
 
 mod judge;
 #[path = "common/poll.rs"]

@@ -107,7 +107,8 @@ async fn nothing_is_skipped_when_commits_arrive_out_of_order() {
                 let transaction = client.transaction().await.unwrap();
                 transaction
                     .execute(
-                        "insert into bugle.jobs (command, priority) select 'noop', (random() * 3)::int from generate_series(1, 5)",
+                        "insert into bugle.jobs (command, priority) select 'noop', (random() * 3)::int from \
+                            generate_series(1, 5)",
                         &[],
                     )
                     .await
@@ -144,7 +145,8 @@ async fn a_worker_that_cannot_tell_how_jobs_ended_claims_no_more_until_it_can() 
     // for longer than any flush takes that is not stuck
     wait_until(
         &owner,
-        "select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = 'Lock' \
+        "select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = \
+            'Lock' \
          and a.query_start < clock_timestamp() - interval '2 seconds')",
     )
     .await;
@@ -216,12 +218,14 @@ async fn a_zombie_cannot_complete_a_job_that_was_given_to_another() {
         database.connect("worker").await,
     );
     let id = common::enqueue(&owner, "noop").await;
-    let register = "select worker, nonce::text from bugle.register('w', 'h', 1, '0', bugle.protocol(), array['default'], array[1], array['noop'])";
+    let register = "select worker, nonce::text from bugle.register('w', 'h', 1, '0', bugle.protocol(), \
+        array['default'], array[1], array['noop'])";
     let (a, b) = (
         zombie.query_one(register, &[]).await.unwrap(),
         other.query_one(register, &[]).await.unwrap(),
     );
-    let claim = "select claim from bugle.claim($1, $2::text::uuid, array[('default', 1, null, null, 'awake')::bugle.queue_request])";
+    let claim = "select claim from bugle.claim($1, $2::text::uuid, array[('default', 1, null, null, \
+        'awake')::bugle.queue_request])";
     let first: i64 = zombie
         .query_one(claim, &[&a.get::<_, i64>(0), &a.get::<_, String>(1)])
         .await
@@ -229,7 +233,12 @@ async fn a_zombie_cannot_complete_a_job_that_was_given_to_another() {
         .get(0);
 
     // its connection breaks, the keeper takes the job away, another worker claims it
-    execute(&owner, "update bugle.registrations set life_key = 1, backend_pid = 0, lost_at = now() - interval '1 minute' where id = 1; select bugle.rescue()").await;
+    execute(
+        &owner,
+        "update bugle.registrations set life_key = 1, backend_pid = 0, lost_at = now() - interval '1 \
+        minute' where id = 1; select bugle.rescue()",
+    )
+    .await;
     let second: i64 = other
         .query_one(claim, &[&b.get::<_, i64>(0), &b.get::<_, String>(1)])
         .await
@@ -237,7 +246,8 @@ async fn a_zombie_cannot_complete_a_job_that_was_given_to_another() {
         .get(0);
     assert_eq!((first, second), (1, 2));
 
-    let complete = "select verdict from bugle.complete($1, $2::text::uuid, array[($3::bigint, $4::bigint, '1')::bugle.finished_job])";
+    let complete = "select verdict from bugle.complete($1, $2::text::uuid, array[($3::bigint, $4::bigint, \
+        '1')::bugle.finished_job])";
     let say = async |client: &tokio_postgres::Client, who: &tokio_postgres::Row, claim: i64| {
         let rows = client
             .query(
@@ -278,7 +288,12 @@ async fn a_large_payload_reaches_its_executor_whole() {
             }
         }
     });
-    execute(&owner, "insert into bugle.jobs (command, payload) select 'measure', jsonb_build_array(repeat('x', n)) from unnest(array[10, 100000, 900000, 20, 700000]) n").await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) select 'measure', jsonb_build_array(repeat('x', n)) \
+        from unnest(array[10, 100000, 900000, 20, 700000]) n",
+    )
+    .await;
 
     let worker = database.worker(&[("default", 5)], registry);
     wait_until(&owner, "select count(*) = 5 from bugle.jobs where state = 'completed'").await;
@@ -337,7 +352,8 @@ async fn two_sessions_never_claim_the_same_job() {
 /// A call that claims from the queue `default`, for a worker as `register` returns it.
 fn claim(worker: &str, slots: u32) -> String {
     format!(
-        "select id from bugle.claim({worker}, array[('default', {slots}, null, null, 'awake')::bugle.queue_request]) order by id"
+        "select id from bugle.claim({worker}, array[('default', {slots}, null, null, 'awake')::bugle.queue_request]) \
+            order by id"
     )
 }
 

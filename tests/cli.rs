@@ -32,7 +32,8 @@ async fn enqueue_prints_the_id_and_every_option_reaches_its_column() {
         .owner()
         .await
         .query_one(
-            "select to_jsonb(j) - array['id', 'created_at', 'updated_at', 'run_at', 'deadline', 'payload'], payload::text, \
+            "select to_jsonb(j) - array['id', 'created_at', 'updated_at', 'run_at', 'deadline', 'payload'], \
+                payload::text, \
              run_at = '2999-01-01+00', deadline = '2999-01-02+00' from bugle.jobs j where id = $1",
             &[&id],
         )
@@ -265,8 +266,13 @@ async fn no_password_is_ever_printed() {
 async fn jobs_are_listed_newest_first_and_filtered() {
     let database = Database::new().await;
     let client = database.owner().await;
-    execute(&client, "insert into bugle.jobs (command, queue, run_at) values \
-             ('a', 'default', now()), ('b', 'default', now()), ('b', 'mail', now()), ('c', 'mail', now() + interval '2 hours')").await;
+    execute(
+        &client,
+        "insert into bugle.jobs (command, queue, run_at) values \
+             ('a', 'default', now()), ('b', 'default', now()), ('b', 'mail', now()), ('c', 'mail', now() + interval '2 \
+             hours')",
+    )
+    .await;
     let ids = async |arguments: &[&str]| {
         let said = bugle(&database, "viewer", &[&["jobs", "list", "--json"], arguments].concat()).await;
         let jobs = said.json();
@@ -661,7 +667,8 @@ async fn limits_are_set_and_keys_given_from_the_shell() {
         .owner()
         .await
         .query_one(
-            "select array[order_key, limit_key, fair_key], (select max_running from bugle.commands where name = 'heavy') from bugle.jobs",
+            "select array[order_key, limit_key, fair_key], (select max_running from bugle.commands where name = \
+                'heavy') from bugle.jobs",
             &[],
         )
         .await

@@ -1,5 +1,5 @@
-//! Connecting as psql does: encrypted or not, to one of several servers, with passwords from elsewhere; and what is said
-//! when it does not work.
+//! Connecting as psql does: encrypted or not, to one of several servers, with passwords from elsewhere; and what is
+//! said when it does not work.
 
 mod common;
 

@@ -196,7 +196,8 @@ async fn the_file_of_the_readme_works_as_it_is() {
     .await;
     wait_until(
         &client,
-        "select array_agg(result order by id) = array['{\"to\": \"ada@example.org\"}', '\"booked: tea\"']::jsonb[] from bugle.jobs \
+        "select array_agg(result order by id) = array['{\"to\": \"ada@example.org\"}', '\"booked: tea\"']::jsonb[] \
+            from bugle.jobs \
          having count(*) filter (where state = 'completed') = 2 union all select false limit 1",
     )
     .await;

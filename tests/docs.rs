@@ -4,7 +4,7 @@
 //!
 //! | fence | |
 //! |---|---|
-//! | `sql` | runs, in the order of the file, in one database per file; as the owner, or as its first line says: `-- as viewer` |
+//! | `sql` | runs, in the order of the file, in one database per file; as the owner, or as said first: `-- as viewer` |
 //! | `sql,refused` | must fail; a `text` block below it, if there is one, must contain what the database says |
 //! | `sql,rollback` | runs in a transaction that is rolled back: roles belong to the whole server |
 //! | `sql,ignore` | does not run; a comment above it says why |
@@ -200,7 +200,8 @@ async fn every_column_a_job_can_be_given_and_every_error_has_its_place_in_the_do
     let insertable = names(
         &owner,
         "select column_name::text from information_schema.column_privileges \
-         where table_schema = 'bugle' and table_name = 'jobs' and grantee = 'bugle_enqueuer' and privilege_type = 'INSERT'",
+         where table_schema = 'bugle' and table_name = 'jobs' and grantee = 'bugle_enqueuer' and privilege_type = \
+         'INSERT'",
     )
     .await;
     let settings = "select attname from pg_attribute where attnum > 0 and attname <> 'only_row' and attrelid =";

@@ -228,7 +228,12 @@ async fn a_silent_transaction_can_be_prepared() {
 
     let rings = "begin; insert into bugle.jobs (command) values ('rings'); prepare transaction 'rings'";
     let refused = enqueuer.batch_execute(rings).await.unwrap_err();
-    execute(&enqueuer, "set bugle.silent = 'on'; begin; insert into bugle.jobs (command) values ('silent'); prepare transaction 'silent'").await;
+    execute(
+        &enqueuer,
+        "set bugle.silent = 'on'; begin; insert into bugle.jobs (command) values ('silent'); prepare \
+        transaction 'silent'",
+    )
+    .await;
     assert_eq!(counts(&owner).await, "", "nothing before the commit");
     execute(&enqueuer, "commit prepared 'silent'").await;
 
@@ -271,7 +276,8 @@ async fn jobs_come_in_through_a_pooler_in_transaction_mode() {
 
     let owner = database.owner().await;
     assert_eq!(counts(&owner).await, "pooled ready 300");
-    let locks = "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())";
+    let locks = "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database \
+        where datname = current_database())";
     assert_eq!(query_value::<i64>(&owner, locks).await, 0, "locks left behind");
 }
 
@@ -315,7 +321,8 @@ async fn the_library_enqueues_with_every_column() {
     let id = client.enqueue(&job).await.unwrap().id();
     let refused = client.enqueue(&NewJob::new(" ", ())).await.unwrap_err();
 
-    let query = "select concat_ws(' ', state, command, payload, queue, priority, run_at - created_at, timeout, max_attempts, retry_policy, headers) \
+    let query = "select concat_ws(' ', state, command, payload, queue, priority, run_at - created_at, timeout, \
+        max_attempts, retry_policy, headers) \
         from bugle.jobs where id = $1";
     let row: String = database.owner().await.query_one(query, &[&id]).await.unwrap().get(0);
     assert_eq!(

@@ -25,7 +25,8 @@ fn server() -> &'static PrivatePostgres {
     })
 }
 
-/// A program of an application, with a login that has the rights which the README gives it, and no others. Beside it is a worker. The order of tea and its job must be there in the end, and nothing of the order of coffee.
+/// A program of an application, with a login that has the rights which the README gives it, and no others. Beside it is
+/// a worker. The order of tea and its job must be there in the end, and nothing of the order of coffee.
 async fn tells_the_story(mut program: Command, folder: &Folder) {
     let database = Database::empty_on(server().tcp_url("postgres").unwrap().parse().unwrap()).await;
     bugle::schema::migrate(&database.config("owner"))
@@ -58,7 +59,8 @@ async fn tells_the_story(mut program: Command, folder: &Folder) {
     assert!(said[2].starts_with("job 1 is completed: {"), "{said:?}");
     let row = owner
         .query_one(
-            "select (select string_agg(item, ',') from orders), string_agg(payload->>'name', ','), string_agg(state, ',') \
+            "select (select string_agg(item, ',') from orders), string_agg(payload->>'name', ','), string_agg(state, \
+                ',') \
              from bugle.jobs",
             &[],
         )
@@ -229,10 +231,15 @@ async fn a_worker_in_python_runs_jobs_beside_one_in_rust() {
         .expect("python starts");
     wait_until(&owner, "select count(*) = 2 from bugle.workers where state = 'alive'").await;
 
-    execute(&owner, "insert into bugle.jobs (command, payload)
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload)
              select c, '{\"name\": \"Ada\"}' from unnest(array['greet', 'noop']) c, generate_series(1, 20);
-             insert into bugle.jobs (command, payload, steps) values ('welcome', '{\"name\": \"Eve\"}', '{greet,shout}');
-             insert into bugle.jobs (command, max_attempts) values ('greet', 1)").await;
+             insert into bugle.jobs (command, payload, steps) values ('welcome', '{\"name\": \"Eve\"}', \
+             '{greet,shout}');
+             insert into bugle.jobs (command, max_attempts) values ('greet', 1)",
+    )
+    .await;
 
     wait_until(&owner, "select count(*) = 41 from bugle.jobs where state = 'completed'").await;
     wait_until(

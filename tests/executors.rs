@@ -166,7 +166,11 @@ async fn writes_and_completion_commit_together() {
 
     wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'completed'").await;
     let row = owner
-        .query_one("select array_agg(job order by job), (select sum(attempt) from bugle.jobs), (select count(*) from bugle.jobs where result = '{\"paid\": true}') from paid", &[])
+        .query_one(
+            "select array_agg(job order by job), (select sum(attempt) from bugle.jobs), (select count(*) from \
+            bugle.jobs where result = '{\"paid\": true}') from paid",
+            &[],
+        )
         .await
         .unwrap();
     assert_eq!(row.get::<_, Vec<i64>>(0), [1, 2], "a rolled back payment left nothing");

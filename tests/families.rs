@@ -215,32 +215,48 @@ async fn ten_thousand_children_end_in_eight_sessions() {
     let spawned = format!(
         "select * from bugle.spawn({0}, (select (c.id, c.claim)::bugle.held_job from bugle.claim({0}, \
          array[('default', 1, null, null, 'awake')::bugle.queue_request]) c), \
-         (select jsonb_agg(jsonb_build_object('command', 'child', 'payload', n)) from generate_series(1, {CHILDREN}) n))",
+         (select jsonb_agg(jsonb_build_object('command', 'child', 'payload', n)) from generate_series(1, {CHILDREN}) \
+         n))",
         workers[0]
     );
     sessions[0].batch_execute(&spawned).await.unwrap();
 
-    join_all(sessions.iter().zip(&workers).enumerate().map(async |(number, (session, worker))| {
-        loop {
-            let batch = 1 + fastrand::usize(..400) / (number + 1);
-            let done = format!(
-                "with held as materialized (select c.id, c.claim from bugle.claim({worker}, \
+    join_all(
+        sessions
+            .iter()
+            .zip(&workers)
+            .enumerate()
+            .map(async |(number, (session, worker))| {
+                loop {
+                    let batch = 1 + fastrand::usize(..400) / (number + 1);
+                    let done = format!(
+                        "with held as materialized (select c.id, c.claim from bugle.claim({worker}, \
                  array[('default', {batch}, null, null, 'awake')::bugle.queue_request]) c) \
-                 select coalesce(array_agg((h.id, h.claim, to_jsonb(h.id))::bugle.finished_job order by random()), '{{}}')::text from held h"
-            );
-            let held: String = query_value(session, &done).await;
-            if held == "{}" {
-                return;
-            }
-            let complete = format!("select verdict from bugle.complete({worker}, '{}'::bugle.finished_job[])", held.replace('\'', "''"));
-            assert!(session.query(&complete, &[]).await.unwrap().is_empty(), "nothing is fenced");
-        }
-    }))
+                 select coalesce(array_agg((h.id, h.claim, to_jsonb(h.id))::bugle.finished_job order by random()), \
+                 '{{}}')::text from held h"
+                    );
+                    let held: String = query_value(session, &done).await;
+                    if held == "{}" {
+                        return;
+                    }
+                    let complete = format!(
+                        "select verdict from bugle.complete({worker}, \
+                '{}'::bugle.finished_job[])",
+                        held.replace('\'', "''")
+                    );
+                    assert!(
+                        session.query(&complete, &[]).await.unwrap().is_empty(),
+                        "nothing is fenced"
+                    );
+                }
+            }),
+    )
     .await;
 
     let told = owner
         .query_one(
-            "select j.state, j.outstanding, (select count(*) from bugle.results_of(j.id) r where r.result = to_jsonb(r.job)) \
+            "select j.state, j.outstanding, (select count(*) from bugle.results_of(j.id) r where r.result = \
+                to_jsonb(r.job)) \
              from bugle.jobs j where j.id = $1",
             &[&parent],
         )
@@ -285,8 +301,8 @@ async fn worker_processes_share_the_children_of_one_parent() {
     drop(processes);
 }
 
-/// Endings of all kinds, operators with arrays of ids, and jobs attached to what is just ending: none waits for the other, and
-/// no job is left waiting.
+/// Endings of all kinds, operators with arrays of ids, and jobs attached to what is just ending: none waits for the
+/// other, and no job is left waiting.
 #[tokio::test(flavor = "multi_thread")]
 async fn endings_operators_and_latecomers_do_not_deadlock() {
     let database = Database::new().await;
@@ -338,13 +354,18 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
             let fail = fastrand::u8(..4) == 0;
             let end = match fail {
                 true => format!(
-                    "select from bugle.fail({worker}, array(select (h.id, h.claim, 'no', null, false, null)::bugle.failed_job from unnest('{held}'::bugle.held_job[]) h))"
+                    "select from bugle.fail({worker}, array(select (h.id, h.claim, 'no', null, false, \
+                        null)::bugle.failed_job from unnest('{held}'::bugle.held_job[]) h))"
                 ),
                 false => format!(
-                    "select from bugle.complete({worker}, array(select (h.id, h.claim, null)::bugle.finished_job from unnest('{held}'::bugle.held_job[]) h))"
+                    "select from bugle.complete({worker}, array(select (h.id, h.claim, null)::bugle.finished_job from \
+                        unnest('{held}'::bugle.held_job[]) h))"
                 ),
             };
-            session.batch_execute(&end).await.unwrap_or_else(|error| panic!("{error:?}"));
+            session
+                .batch_execute(&end)
+                .await
+                .unwrap_or_else(|error| panic!("{error:?}"));
         }
     }));
     let operators = join_all((0..2).map(async |_| {
@@ -385,7 +406,8 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
     let forgotten = owner
         .query(
             "select j.id, j.outstanding from bugle.jobs_live j where j.outstanding is distinct from nullif(( \
-               select count(*) from bugle.dependencies d join bugle.jobs_live n on n.id = d.needs where d.job = j.id and d.state is null), 0) \
+               select count(*) from bugle.dependencies d join bugle.jobs_live n on n.id = d.needs where d.job = j.id \
+               and d.state is null), 0) \
              and j.state in ('waiting', 'paused')",
             &[],
         )
@@ -431,7 +453,8 @@ async fn ends_are_told_to_who_listens_and_to_nobody_else() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let deaf = Listener::open(&database, "listen bugle_events").await;
-    let end = "do $$ begin perform bugle.cancel(array(select bugle.enqueue('noop', p_queue => 'mail') from generate_series(1, 450))); \
+    let end = "do $$ begin perform bugle.cancel(array(select bugle.enqueue('noop', p_queue => 'mail') from \
+        generate_series(1, 450))); \
         perform bugle.cancel(bugle.enqueue('noop', p_queue => 'other')); end $$";
     execute(&owner, end).await;
     // a bell is heard after what came before it
@@ -501,8 +524,8 @@ async fn a_new_subscriber_waits_for_completions_that_were_not_announced() {
     assert_eq!(subscribe.await.unwrap().unwrap().as_deref(), Some("cancelled"));
 }
 
-/// Of two jobs that end one after the other, the first in silence, the second is told of first: the first one is found by the slow poll. That
-/// may come between the two, but not each time.
+/// Of two jobs that end one after the other, the first in silence, the second is told of first: the first one is found
+/// by the slow poll. That may come between the two, but not each time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_waits_is_notified_of_the_outcome_and_does_not_poll() {
     let database = Database::new().await;
@@ -517,7 +540,8 @@ async fn a_caller_that_waits_is_notified_of_the_outcome_and_does_not_poll() {
         let (silent, told) = (common::enqueue(&owner, "x").await, common::enqueue(&owner, "x").await);
         let (of_silent, of_told) = (wait_for(silent), wait_for(told));
         let attended = format!(
-            "select exists (select from pg_stat_activity where application_name = 'bugle client (listens)' and state = 'idle' \
+            "select exists (select from pg_stat_activity where application_name = 'bugle client (listens)' and state = \
+                'idle' \
              and datname = current_database() and query like '%bugle.attend%' \
              and query_start > (select created_at from bugle.jobs where id = {told}))"
         );
@@ -565,7 +589,12 @@ async fn thousands_wait_on_one_connection_and_are_woken_at_once() {
             })
         })
         .collect();
-    wait_until(&owner, "select count(*) = 1 from pg_stat_activity where application_name = 'bugle client (listens)' and datname = current_database()").await;
+    wait_until(
+        &owner,
+        "select count(*) = 1 from pg_stat_activity where application_name = 'bugle client (listens)' \
+        and datname = current_database()",
+    )
+    .await;
     execute(&owner, "select bugle.resume_queue('default')").await;
     let ended = tokio::time::timeout(DEADLINE, join_all(waiting))
         .await

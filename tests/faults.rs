@@ -88,7 +88,8 @@ async fn a_partition_of_history_that_was_dropped_or_detached_by_hand_costs_no_jo
     worker.stop().await;
 }
 
-/// What the trigger `not_today` does from now on. To drop it would take locks that the worker's calls can deadlock with.
+/// What the trigger `not_today` does from now on. To drop it would take locks that the worker's calls can deadlock
+/// with.
 const ACCEPT: &str =
     "create or replace function public.refuse() returns trigger language plpgsql as 'begin return new; end'";
 
@@ -104,10 +105,17 @@ async fn an_end_that_the_database_refuses_is_repeated_beside_the_others_until_it
              when (new.payload = '{\"refused\": 1}') execute function public.refuse()",
     )
     .await;
-    execute(&owner, "insert into bugle.jobs (command, payload) select 'plain', case n % 5 when 0 then '{\"refused\": 1}'::jsonb else '1' end
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) select 'plain', case n % 5 when 0 then '{\"refused\": \
+        1}'::jsonb else '1' end
              from generate_series(1, 50) n;
-             insert into bugle.jobs (command, payload) values ('own', '{\"refused\": 1}'), ('in_sql', '{\"refused\": 1}');
-             insert into bugle.jobs (command, steps, payload) values ('chain', array['first', 'plain'], '{\"refused\": 1}')").await;
+             insert into bugle.jobs (command, payload) values ('own', '{\"refused\": 1}'), ('in_sql', '{\"refused\": \
+             1}');
+             insert into bugle.jobs (command, steps, payload) values ('chain', array['first', 'plain'], '{\"refused\": \
+             1}')",
+    )
+    .await;
 
     let settings = with_sql(&database);
     let registry = all_kinds(&settings);
@@ -147,7 +155,8 @@ async fn only_a_result_that_can_never_be_stored_is_a_bad_one() {
     let worker = database.worker(&[("default", 100)], registry);
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
 
-    let failed = "select string_agg(format('%s %s %s', payload, last_error_code, reason), ', ') from bugle.jobs where state = 'failed'";
+    let failed = "select string_agg(format('%s %s %s', payload, last_error_code, reason), ', ') from bugle.jobs where \
+        state = 'failed'";
     assert_eq!(
         query::<String>(&owner, failed).await,
         "\"nul\" bad_result not_retryable"
@@ -265,7 +274,8 @@ async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
 
     let release = folder.join("release");
     let file = format!(
-        "[queues]\ndefault = 50\n[commands.wait]\nprogram = [\"/bin/sh\", \"-c\", \"while ! test -e {}; do sleep 0.1; done\"]\n",
+        "[queues]\ndefault = 50\n[commands.wait]\nprogram = [\"/bin/sh\", \"-c\", \"while ! test -e {}; do sleep 0.1; \
+            done\"]\n",
         release.display()
     );
     let worker = WorkerProcess::of(&few_files, &database, &folder, "short", &file, &[]);

@@ -16,8 +16,9 @@ use common::{
 use serde_json::Value;
 use tokio_postgres::Client;
 
-/// `note` writes its start and its end into one file, whose lines are in the order in which things happened; the first attempt of
-/// a job with "fail" in its payload ends with an error, and one with "hold" lasts until the file `open` is there.
+/// `note` writes its start and its end into one file, whose lines are in the order in which things happened; the first
+/// attempt of a job with "fail" in its payload ends with an error, and one with "hold" lasts until the file `open` is
+/// there.
 fn journal_config(folder: &Folder) -> String {
     let folder = folder.path().display();
     format!(
@@ -26,7 +27,14 @@ fn journal_config(folder: &Folder) -> String {
         default = 4
 
         [commands.note]
-        program = ["sh", "-c", "p=$(cat); echo start $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/journal; case $p in *hold*) until [ -e {folder}/open ]; do sleep 0.02; done;; esac; sleep 0.005; echo end $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/journal; case $p$BUGLE_ATTEMPT in *fail*1) exit 1;; esac"]
+        program = ["sh", "-c", """
+          p=$(cat)
+          echo start $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/journal
+          case $p in *hold*) until [ -e {folder}/open ]; do sleep 0.02; done;; esac
+          sleep 0.005
+          echo end $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/journal
+          case $p$BUGLE_ATTEMPT in *fail*1) exit 1;; esac
+          """]
         "#
     )
 }
@@ -124,11 +132,17 @@ async fn eight_processes_keep_the_order_of_each_key_across_retries_and_the_limit
     let database = Database::new().await;
     let owner = database.owner().await;
     let folder = Folder::new();
-    execute(&owner, "insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '20 milliseconds', 0);
+    execute(
+        &owner,
+        "insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, \
+        '20 milliseconds', 0);
              select bugle.set_limits('default', p_max_running_per_key => 2);
              insert into bugle.jobs (command, payload, retry_policy, order_key, limit_key)
-             select 'note', case when i % 5 = 0 then '\"fail\"' else '{}' end::jsonb, 'soon', 'o' || i % 12, 'l' || i % 4
-             from generate_series(1, 240) i").await;
+             select 'note', case when i % 5 = 0 then '\"fail\"' else '{}' end::jsonb, 'soon', 'o' || i % 12, 'l' || i \
+             % 4
+             from generate_series(1, 240) i",
+    )
+    .await;
 
     let workers = eight_processes(&database, &folder);
     completed(&owner, 240).await;
@@ -182,12 +196,18 @@ fn without_safety_poll(database: &Database, queues: &[(&str, u32)], registry: Re
 async fn a_job_held_back_by_a_limit_starts_as_soon_as_it_may() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    execute(&owner, "select bugle.set_limits('running', p_max_running => 1);
+    execute(
+        &owner,
+        "select bugle.set_limits('running', p_max_running => 1);
              select bugle.set_limits('keys', p_max_running_per_key => 1);
              select bugle.set_limits('starts', p_max_starts => 10, p_starts_period => '100 milliseconds');
-             select bugle.set_limits('key_starts', p_max_starts_per_key => 5, p_starts_per_key_period => '100 milliseconds');
+             select bugle.set_limits('key_starts', p_max_starts_per_key => 5, p_starts_per_key_period => '100 \
+             milliseconds');
              select bugle.set_command_limit('scarce', 1);
-             insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '1 millisecond', 0)").await;
+             insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('soon', 'fixed', 5, '1 \
+             millisecond', 0)",
+    )
+    .await;
     let queues = ["running", "keys", "starts", "key_starts", "order", "fair", "one", "two"].map(|queue| (queue, 8));
     let registry =
         noop()
@@ -202,19 +222,33 @@ async fn a_job_held_back_by_a_limit_starts_as_soon_as_it_may() {
     wait_until(&owner, "select count(*) = 3 from bugle.workers where state = 'alive'").await;
 
     for round in 0..4 {
-        execute(&owner, "insert into bugle.jobs (command, queue) select 'noop', 'running' from generate_series(1, 30);
-                 insert into bugle.jobs (command, queue, limit_key) select 'noop', 'keys', 'k' || i % 3 from generate_series(1, 30) i;
+        execute(
+            &owner,
+            "insert into bugle.jobs (command, queue) select 'noop', 'running' from generate_series(1, 30);
+                 insert into bugle.jobs (command, queue, limit_key) select 'noop', 'keys', 'k' || i % 3 from \
+                 generate_series(1, 30) i;
                  insert into bugle.jobs (command, queue) select 'noop', 'starts' from generate_series(1, 30);
-                 insert into bugle.jobs (command, queue, limit_key) select 'noop', 'key_starts', 'k' || i % 3 from generate_series(1, 30) i;
+                 insert into bugle.jobs (command, queue, limit_key) select 'noop', 'key_starts', 'k' || i % 3 from \
+                 generate_series(1, 30) i;
                  insert into bugle.jobs (command, queue, order_key, retry_policy)
-                 select case when i % 6 = 0 then 'flaky' else 'noop' end, 'order', 'k' || i % 3, 'soon' from generate_series(1, 30) i;
-                 insert into bugle.jobs (command, queue, fair_key) select 'noop', 'fair', 'k' || i % 3 from generate_series(1, 30) i;
-                 insert into bugle.jobs (command, queue) select 'scarce', case when i % 2 = 0 then 'one' else 'two' end from generate_series(1, 20) i").await;
+                 select case when i % 6 = 0 then 'flaky' else 'noop' end, 'order', 'k' || i % 3, 'soon' from \
+                 generate_series(1, 30) i;
+                 insert into bugle.jobs (command, queue, fair_key) select 'noop', 'fair', 'k' || i % 3 from \
+                 generate_series(1, 30) i;
+                 insert into bugle.jobs (command, queue) select 'scarce', case when i % 2 = 0 then 'one' else 'two' \
+                 end from generate_series(1, 20) i",
+        )
+        .await;
         completed(&owner, (round + 1) * 200).await;
     }
 
-    let most: i64 = query_value(&owner, "select max(n) from (select count(*) over (order by started_at range between interval '99900 microseconds' preceding and current row) as n \
-             from bugle.jobs where queue = 'starts') w").await;
+    let most: i64 = query_value(
+        &owner,
+        "select max(n) from (select count(*) over (order by started_at range between \
+        interval '99900 microseconds' preceding and current row) as n \
+             from bugle.jobs where queue = 'starts') w",
+    )
+    .await;
     assert!(most <= 10, "{most} starts in a tenth of a second");
     for worker in workers {
         worker.stop().await;
@@ -248,7 +282,8 @@ async fn a_worker_that_is_held_back_sleeps_and_a_raised_limit_wakes_it() {
 
     wait_until(
         &owner,
-        "select exists (select from pg_locks l where l.locktype = 'advisory' and l.mode = 'ExclusiveLock' and l.granted \
+        "select exists (select from pg_locks l where l.locktype = 'advisory' and l.mode = 'ExclusiveLock' and \
+            l.granted \
          and l.database = (select d.oid from pg_database d where d.datname = current_database()) \
          and (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))",
     )
@@ -271,7 +306,12 @@ async fn a_worker_that_is_held_back_sleeps_and_a_raised_limit_wakes_it() {
 async fn jobs_of_one_tenant_do_not_wait_for_the_backlog_of_another() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    execute(&owner, "insert into bugle.jobs (command, fair_key) select 'noop', 'large' from generate_series(1, 30000); analyze bugle.jobs_live").await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, fair_key) select 'noop', 'large' from generate_series(1, 30000); \
+        analyze bugle.jobs_live",
+    )
+    .await;
     let workers: Vec<_> = (0..4).map(|_| database.worker(&[("default", 4)], noop())).collect();
     wait_until(
         &owner,
@@ -353,8 +393,13 @@ async fn a_session_stopped_in_the_middle_of_a_counted_claim_does_not_stall_other
     let owner = database.owner().await;
     let (one, two) = (database.connect("worker").await, database.connect("worker").await);
     let (me, you) = (register(&one).await, register(&two).await);
-    execute(&owner, "select bugle.set_limits('default', p_max_running => 5);
-             insert into bugle.jobs (command, queue) select 'noop', q from generate_series(1, 9), unnest('{default,other}'::text[]) q").await;
+    execute(
+        &owner,
+        "select bugle.set_limits('default', p_max_running => 5);
+             insert into bugle.jobs (command, queue) select 'noop', q from generate_series(1, 9), \
+             unnest('{default,other}'::text[]) q",
+    )
+    .await;
 
     execute(&one, "begin").await;
     assert_eq!(claim(&one, &me, &[("default", 3)]).await, 3);
@@ -372,10 +417,16 @@ async fn a_session_stopped_in_the_middle_of_a_counted_claim_does_not_stall_other
 async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    execute(&owner, "select bugle.set_limits('default', p_max_running => 7, p_max_running_per_key => 2, p_max_starts => 60, p_starts_period => '200 milliseconds');
+    execute(
+        &owner,
+        "select bugle.set_limits('default', p_max_running => 7, p_max_running_per_key => 2, p_max_starts \
+        => 60, p_starts_period => '200 milliseconds');
              insert into bugle.jobs (command, limit_key, order_key, fair_key)
-             select 'noop', 'l' || i % 5, case when i % 3 = 0 then 'o' || i % 11 end, case when i % 2 = 0 then 'f' || i % 4 end
-             from generate_series(1, 800) i").await;
+             select 'noop', 'l' || i % 5, case when i % 3 = 0 then 'o' || i % 11 end, case when i % 2 = 0 then 'f' || \
+             i % 4 end
+             from generate_series(1, 800) i",
+    )
+    .await;
 
     let done = Arc::new(AtomicUsize::new(0));
     let mut sessions = Vec::new();
@@ -416,9 +467,17 @@ async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
     while sessions.iter().any(|session| !session.is_finished()) {
         let row = owner
             .query_one(
-                "select (select count(*) from r), coalesce((select max(n) from (select count(*) as n from r group by limit_key) k), 0), \
-                 coalesce((select max(n) from (select count(*) as n from r where order_key is not null group by order_key) k), 0) \
-                 from (select) one".replace("from r", "from (select * from bugle.jobs_live j where j.state = 'running') r").as_str(),
+                "select (select count(*) from r), coalesce((select max(n) from (select count(*) as n from r group by \
+                    limit_key) k), 0), \
+                 coalesce((select max(n) from (select count(*) as n from r where order_key is not null group by \
+                 order_key) k), 0) \
+                 from (select) one"
+                    .replace(
+                        "from r",
+                        "from (select * from bugle.jobs_live j where j.state = \
+                 'running') r",
+                    )
+                    .as_str(),
                 &[],
             )
             .await
@@ -430,7 +489,12 @@ async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
         session.await.unwrap();
     }
     completed(&owner, 800).await;
-    let starts: i64 = query_value(&owner, "select max(n) from (select count(*) over (order by started_at range between interval '199900 microseconds' preceding and current row) as n \
-             from bugle.jobs) w").await;
+    let starts: i64 = query_value(
+        &owner,
+        "select max(n) from (select count(*) over (order by started_at range between \
+        interval '199900 microseconds' preceding and current row) as n \
+             from bugle.jobs) w",
+    )
+    .await;
     assert!(starts <= 60, "{starts} starts in a fifth of a second");
 }

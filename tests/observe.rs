@@ -535,7 +535,8 @@ async fn workers_report_their_minutes_and_the_views_tell_them() {
     let viewer = database.connect("viewer").await;
     let row = viewer
         .query_one(
-            "select sum(completed)::bigint, sum(failed)::bigint, bool_and(run_p95_seconds >= 0) from bugle.command_stats",
+            "select sum(completed)::bigint, sum(failed)::bigint, bool_and(run_p95_seconds >= 0) from \
+                bugle.command_stats",
             &[],
         )
         .await

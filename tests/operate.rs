@@ -54,7 +54,8 @@ async fn a_paused_worker_leaves_its_queue_to_another() {
     };
     let first = start();
     wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
-    let armed = "select exists (select from pg_locks l join bugle.registrations r on r.backend_pid = l.pid and r.id = 1 \
+    let armed = "select exists (select from pg_locks l join bugle.registrations r on r.backend_pid = l.pid and r.id = \
+        1 \
         where l.mode = 'ExclusiveLock' and (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))";
     wait_until(&owner, armed).await;
     let second = start();

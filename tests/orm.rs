@@ -1,8 +1,10 @@
-//! docs/orm.md is true: its models enqueue in the transaction of the application, with the rights it names and no others.
+//! docs/orm.md is true: its models enqueue in the transaction of the application, with the rights it names and no
+//! others.
 //!
-//! The code is taken from the page: a block whose first line is a comment with the name of a file is that file. Beside it is put
-//! a story (tests/orm/…), which has an order of coffee refused and places orders of tea. What cannot be had here is skipped, and says
-//! so; what is large to fetch or long to build is only run with `BUGLE_TEST_ORMS=all`, or if that has been done before.
+//! The code is taken from the page: a block whose first line is a comment with the name of a file is that file. Beside
+//! it is put a story (tests/orm/…), which has an order of coffee refused and places orders of tea. What cannot be had
+//! here is skipped, and says so; what is large to fetch or long to build is only run with `BUGLE_TEST_ORMS=all`, or if
+//! that has been done before.
 
 mod common;
 #[path = "pgbouncer/mod.rs"]
@@ -187,8 +189,8 @@ async fn sync_of_sequelize_leaves_the_schema_alone() {
     leaves_the_schema_alone("drop table orders", &mut project.node("sequelize_tool.mjs")).await;
 }
 
-/// A tool that may do everything to a database creates the table of the application, if that is missing, and changes nothing in
-/// the schema.
+/// A tool that may do everything to a database creates the table of the application, if that is missing, and changes
+/// nothing in the schema.
 async fn leaves_the_schema_alone(first: &str, tool: &mut Command) -> String {
     let shop = Shop::open().await;
     shop.execute("insert into bugle.jobs (command) values ('ship')").await;
@@ -328,7 +330,10 @@ impl Project {
         }
         drop(pooler);
         let pairs: i64 = shop
-            .ask("select count(*) from orders o join bugle.jobs j on j.payload = jsonb_build_object('order', o.id) where o.item = 'tea'")
+            .ask(
+                "select count(*) from orders o join bugle.jobs j on j.payload = jsonb_build_object('order', o.id) \
+                where o.item = 'tea'",
+            )
             .await;
         assert_eq!(pairs, 1 + 2 * ROUNDS);
         assert_eq!(shop.orders_and_jobs().await.len() as i64, 2 * pairs);
@@ -476,13 +481,22 @@ async fn python_packages() -> Option<PathBuf> {
         let pip = |folder: &Path| {
             pin(folder, &["python/requirements.txt"]);
             let mut pip = Command::new("python3");
-            pip.args("-m pip install --quiet --disable-pip-version-check --no-compile --retries 1 --timeout 15 -r requirements.txt --target .".split(' '))
-                .current_dir(folder);
+            pip.args(
+                "-m pip install --quiet --disable-pip-version-check --no-compile --retries 1 --timeout 15 -r \
+                requirements.txt --target ."
+                    .split(' '),
+            )
+            .current_dir(folder);
             pip
         };
         let is_there = async |folder: &Path| is_pinned(folder, &["python/requirements.txt"]);
         let packages = fetched("orm-python", is_there, pip).await;
-        packages.or_else(|| missing("SQLAlchemy or Django", "pip install -r tests/orm/python/requirements.txt"))
+        packages.or_else(|| {
+            missing(
+                "SQLAlchemy or Django",
+                "pip install -r tests/orm/python/requirements.txt",
+            )
+        })
     });
     packages.await.clone()
 }

@@ -215,7 +215,8 @@ fn executors(port: u16) -> (Registry, String) {
             .on(&format!("value {n}"), async |_: Context, payload: Value| Ok(payload));
         let quoted = |kind: &str| toml::Value::from(format!("{kind} {name}")).to_string();
         file += &format!(
-            "[commands.{}]\nprogram = ['cat']\n[commands.{}]\nsql = 'select $1'\n[commands.{}]\nhttp = {{ url = 'http://127.0.0.1:{port}/' }}\n",
+            "[commands.{}]\nprogram = ['cat']\n[commands.{}]\nsql = 'select $1'\n[commands.{}]\nhttp = {{ url = \
+                'http://127.0.0.1:{port}/' }}\n",
             key(&quoted("program")),
             key(&quoted("sql")),
             key(&quoted("http")),
@@ -297,7 +298,8 @@ async fn no_column_of_a_job_stops_a_worker_whatever_executes_it() {
 
     let innocent = owner
         .query_one(
-            "select count(*) filter (where state = 'completed' and attempt = 1), count(*) from bugle.jobs where command = 'innocent'",
+            "select count(*) filter (where state = 'completed' and attempt = 1), count(*) from bugle.jobs where \
+                command = 'innocent'",
             &[],
         )
         .await
@@ -355,9 +357,11 @@ async fn insert_odd(enqueuer: &Client, random: &mut Rng) {
     let timeout = ["10 years", "9 years 11 months 29 days 23:59:59.999999", "1 hour"][random.usize(..3)];
     enqueuer
         .execute(
-            "insert into bugle.jobs (command, payload, queue, priority, headers, steps, order_key, limit_key, fair_key, \
+            "insert into bugle.jobs (command, payload, queue, priority, headers, steps, order_key, limit_key, \
+                fair_key, \
              timeout, max_attempts, retry_policy, on_success, idempotency_key) \
-             values ($1, $2::text::jsonb, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10::text::interval, 2, 'soon', $11, $12)",
+             values ($1, $2::text::jsonb, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10::text::interval, 2, 'soon', \
+             $11, $12)",
             &[
                 &command,
                 &payload,
@@ -415,9 +419,14 @@ async fn what_the_engine_itself_writes_is_read_whatever_it_holds() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let job = NewJob::new("noop", ()).enqueue(&owner).await.unwrap();
-    execute(&owner, &format!(
-            "update bugle.jobs_live set timeout = '10 years', created_at = '-infinity', run_at = 'infinity' where id = {job}"
-        )).await;
+    execute(
+        &owner,
+        &format!(
+            "update bugle.jobs_live set timeout = '10 years', created_at = '-infinity', run_at = 'infinity' where id = \
+                {job}"
+        ),
+    )
+    .await;
 
     let shown = Command::new(BUGLE)
         .args(["jobs", "show", &job.to_string()])

@@ -1,4 +1,5 @@
-//! Sessions that are not ours: PgBouncer in transaction mode, where each transaction may meet another server connection.
+//! Sessions that are not ours: PgBouncer in transaction mode, where each transaction may meet another server
+//! connection.
 
 mod common;
 mod pgbouncer;

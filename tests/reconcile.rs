@@ -1,4 +1,5 @@
-//! Jobs that the database says a worker runs, and that it does not know of, although it is alive: they are not left lying.
+//! Jobs that the database says a worker runs, and that it does not know of, although it is alive: they are not left
+//! lying.
 
 mod common;
 
@@ -119,7 +120,8 @@ async fn a_claim_that_is_taken_up_again_after_its_end_was_refused_is_given_back(
 fn waiting(former: i32, sessions: u32) -> String {
     format!(
         "select count(distinct l.pid) = {sessions} from pg_locks l join pg_stat_activity a on a.pid = l.pid \
-         where not l.granted and l.locktype in ('transactionid', 'tuple') and a.datname = current_database() and a.pid <> {former}"
+         where not l.granted and l.locktype in ('transactionid', 'tuple') and a.datname = current_database() and a.pid \
+         <> {former}"
     )
 }
 

@@ -14,7 +14,11 @@ fn config(folder: &Folder) -> String {
         default = 4
 
         [commands.hold]
-        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/started; while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done"]
+        program = ["sh", "-c", """
+          trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM
+          echo $BUGLE_JOB_ID $BUGLE_ATTEMPT >> {folder}/started
+          while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done
+          """]
 
         [commands.suicide]
         program = ["sh", "-c", "kill -9 $PPID; sleep 1"]
@@ -150,9 +154,14 @@ async fn a_worker_that_lost_its_connections_for_a_moment_keeps_its_jobs() {
 
     for _ in 0..5 {
         // chosen first: as a condition beside the others it might be tried on the sessions of other tests
-        let cut: Vec<i32> = query_value(&owner, "with ours as materialized ( \
-                   select a.pid from pg_stat_activity a where a.datname = current_database() and a.application_name like 'bugle %') \
-                 select coalesce(array_agg(o.pid) filter (where pg_terminate_backend(o.pid)), '{}') from ours o").await;
+        let cut: Vec<i32> = query_value(
+            &owner,
+            "with ours as materialized ( \
+                   select a.pid from pg_stat_activity a where a.datname = current_database() and a.application_name \
+                   like 'bugle %') \
+                 select coalesce(array_agg(o.pid) filter (where pg_terminate_backend(o.pid)), '{}') from ours o",
+        )
+        .await;
         assert!(!cut.is_empty());
         wait_until(
             &owner,
@@ -231,7 +240,8 @@ async fn a_deputy_takes_over_although_the_last_tick_lies_in_the_future() {
     set_the_clock_back(&owner).await;
     deputy.query_one(&beats[1], &[]).await.unwrap();
 
-    let sql = "select k.keeper = max(r.id) and k.ticked_at <= clock_timestamp() and bool_and(r.seen_at <= clock_timestamp()) \
+    let sql = "select k.keeper = max(r.id) and k.ticked_at <= clock_timestamp() and bool_and(r.seen_at <= \
+        clock_timestamp()) \
         from bugle.keeping k cross join bugle.registrations r group by k.only_row";
     assert!(query_value::<bool>(&owner, sql).await);
 }
@@ -271,8 +281,14 @@ async fn a_deputy_takes_the_post_of_a_keeper_that_is_frozen_and_keeps_it() {
     // frozen again, for good
     assert_eq!(beat(&deputy, &beats[1]).await, "keeper");
     assert!(!given_up().await, "nobody had watched it for long enough");
-    execute(&owner, "update bugle.keeping set watching_since = now() - interval '1 hour', ticked_at = now() - interval '1 second'; \
-             update bugle.registrations set seen_at = now() - interval '1 hour' where id = (select min(id) from bugle.registrations)").await;
+    execute(
+        &owner,
+        "update bugle.keeping set watching_since = now() - interval '1 hour', ticked_at = now() - interval \
+        '1 second'; \
+             update bugle.registrations set seen_at = now() - interval '1 hour' where id = (select min(id) from \
+             bugle.registrations)",
+    )
+    .await;
     assert_eq!(beat(&deputy, &beats[1]).await, "keeper");
     assert!(given_up().await, "the keeper has watched it for longer than its lease");
 }

@@ -1,5 +1,5 @@
-//! A dump of the database, restored elsewhere, goes on where it was: docs/upgrading.md. Skipped where there is no pg_dump for
-//! the server.
+//! A dump of the database, restored elsewhere, goes on where it was: docs/upgrading.md. Skipped where there is no
+//! pg_dump for the server.
 
 mod common;
 
@@ -56,14 +56,19 @@ async fn a_restored_database_goes_on_where_the_dump_was_made() {
     wait_for_state(&owner, done, "completed").await;
     worker.stop().await;
     // one runs on a worker that will never be heard of again
-    execute(&owner, "insert into bugle.jobs (command, queue) values ('noop', 'lost');
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, queue) values ('noop', 'lost');
              create temp table me as
              select * from bugle.register('gone', 'elsewhere', 1, '1', 1, array['lost'], array[1], array['noop']);
-             select c.id from me, bugle.claim(me.worker, me.nonce, array[row('lost', 1, null, null, 'awake')]::bugle.queue_request[]) c;
+             select c.id from me, bugle.claim(me.worker, me.nonce, array[row('lost', 1, null, null, \
+             'awake')]::bugle.queue_request[]) c;
              insert into bugle.jobs (command) values ('noop');
              insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
              insert into bugle.jobs (command, unique_key) values ('other', 'k');
-             insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')").await;
+             insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')",
+    )
+    .await;
 
     if !copied(&before, &after, &[]) {
         return;
@@ -123,7 +128,8 @@ async fn a_dump_of_the_schema_alone_can_be_migrated_and_serves() {
         assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Behind);
 
         assert_eq!(schema::check(&config).await.expect("asks"), Status::UpToDate);
-        let days = "select bugle.retire_day(kind, day), bugle.drop_day(kind, day) from bugle.history_days where day = '2020-02-02'";
+        let days = "select bugle.retire_day(kind, day), bugle.drop_day(kind, day) from bugle.history_days where day = \
+            '2020-02-02'";
         execute(&owner, days).await;
         let rows = async |client: &Client| -> serde_json::Value { query_value(client, ROWS).await };
         assert_eq!(rows(&restored).await, rows(&owner).await);

@@ -36,7 +36,8 @@ async fn each_slot_is_one_job_and_none_is_early_with_two_workers() {
 
     let row = owner
         .query_one(
-            "select count(*), count(distinct r.job), (select count(*) from bugle.jobs), bool_or(r.enqueued_at < r.slot) \
+            "select count(*), count(distinct r.job), (select count(*) from bugle.jobs), bool_or(r.enqueued_at < \
+                r.slot) \
              from bugle.schedule_runs r",
             &[],
         )
@@ -51,10 +52,15 @@ async fn each_slot_is_one_job_and_none_is_early_with_two_workers() {
 async fn eight_sessions_that_fire_at_once_enqueue_one_job_for_each_slot() {
     let database = Database::new().await;
     let owner = database.owner().await;
-    execute(&owner, "insert into bugle.schedules (name, every, command, misfire, catch_up_limit) \
+    execute(
+        &owner,
+        "insert into bugle.schedules (name, every, command, misfire, catch_up_limit) \
              select 's' || n, '1 minute', 'noop', 'catch_up', 20 from generate_series(1, 10) n; \
-             update bugle.schedules set next_at = created_at - interval '19 minutes', starts_at = created_at - interval '1 day'; \
-             update bugle.schedules set next_at = created_at - interval '19 minutes'").await;
+             update bugle.schedules set next_at = created_at - interval '19 minutes', starts_at = created_at - \
+             interval '1 day'; \
+             update bugle.schedules set next_at = created_at - interval '19 minutes'",
+    )
+    .await;
     let sessions = join_all((0..8).map(|_| database.owner())).await;
 
     let fired = join_all(
@@ -208,10 +214,10 @@ const COMPARISONS: usize = 4000;
 
 /// Half of the questions are asked within hours of a change of the clocks.
 ///
-/// Croner's rules for those are ours in two cases: one second, minute and hour (it moves to the end of the gap, and runs at
-/// the first of two), and all 24 hours (it runs in each real hour). For everything between, such as `0 1-3 * * *`, croner
-/// counts as for all hours: it drops what falls into a gap and repeats what comes twice, where we do neither. Those are
-/// compared where no change is near.
+/// Croner's rules for those are ours in two cases: one second, minute and hour (it moves to the end of the gap, and
+/// runs at the first of two), and all 24 hours (it runs in each real hour). For everything between, such as `0 1-3 * *
+/// *`, croner counts as for all hours: it drops what falls into a gap and repeats what comes twice, where we do
+/// neither. Those are compared where no change is near.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_calendar_is_that_of_a_mature_library() {
     let seed = fastrand::u64(..);
@@ -252,7 +258,8 @@ async fn the_calendar_is_that_of_a_mature_library() {
         .await
         .query(
             "select extract(epoch from bugle.next_slot(q.cron, q.zone, to_timestamp(q.after)))::bigint \
-             from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality q (cron, zone, after, number) order by q.number",
+             from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality q (cron, zone, after, number) order by \
+             q.number",
             &[&crons, &zones, &afters],
         )
         .await
@@ -294,8 +301,9 @@ enum Rules {
 }
 
 impl Rules {
-    /// Croner steps from hour to hour, and takes an hour it only steps over for one that was asked for if that lies in a
-    /// gap: `8 1 * * *`, asked at 01:09 before clocks go from 02:00 to 03:00, is 03:00 on that day although 01:08 was there.
+    /// Croner steps from hour to hour, and takes an hour it only steps over for one that was asked for if that lies in
+    /// a gap: `8 1 * * *`, asked at 01:09 before clocks go from 02:00 to 03:00, is 03:00 on that day although 01:08 was
+    /// there.
     fn are_broken_by(&self, next: Option<&Zoned>) -> bool {
         match (self, next) {
             (Rules::OneTime(time), Some(next)) => {

@@ -66,8 +66,14 @@ async fn no_advisory_lock_of_a_stranger_holds_up_a_migration() {
 async fn a_migration_that_fails_leaves_nothing() {
     let database = Database::empty().await;
     let (owner, config) = (database.owner().await, database.config("owner"));
-    execute(&owner, "create function public.fail() returns event_trigger language plpgsql as 'begin raise ''no views today''; end'; \
-             create event trigger fail on ddl_command_end when tag in ('CREATE VIEW') execute function public.fail()").await;
+    execute(
+        &owner,
+        "create function public.fail() returns event_trigger language plpgsql as 'begin raise ''no views \
+        today''; end'; \
+             create event trigger fail on ddl_command_end when tag in ('CREATE VIEW') execute function \
+             public.fail()",
+    )
+    .await;
 
     let failed = schema::migrate(&config).await.expect_err("it fails");
 
@@ -385,20 +391,35 @@ async fn the_engine_enters_a_large_table_by_its_indexes() {
              from generate_series(1, 50000) n",
     )
     .await;
-    let worker: String = query_value(&owner, "select format('%s, %L', worker, nonce) from bugle.register('w', 'h', 1, '0', bugle.protocol(), '{q0,q1,q2}', '{9,9,9}', '{c1,c3}')").await;
+    let worker: String = query_value(
+        &owner,
+        "select format('%s, %L', worker, nonce) from bugle.register('w', 'h', 1, \
+        '0', bugle.protocol(), '{q0,q1,q2}', '{9,9,9}', '{c1,c3}')",
+    )
+    .await;
     let claim = format!(
-        "select from bugle.claim({worker}, array[('q0', 9, null, null, 'awake'), ('q1', 9, null, null, 'awake')]::bugle.queue_request[])"
+        "select from bugle.claim({worker}, array[('q0', 9, null, null, 'awake'), ('q1', 9, null, null, \
+            'awake')]::bugle.queue_request[])"
     );
-    execute(&owner, "select bugle.set_limits('keyed', p_max_running => 1000, p_max_running_per_key => 1, p_max_starts => 1000, p_starts_period => '1 hour');
-             insert into bugle.jobs (command, queue, limit_key) select 'c1', 'keyed', 'k' || n % 20 from generate_series(1, 5000) n;
-             insert into bugle.jobs (command, queue, order_key) select 'c1', 'ordered', 'k' || n % 20 from generate_series(1, 5000) n;
-             insert into bugle.jobs (command, queue, fair_key) select 'c1', 'fair', 'k' || n % 20 from generate_series(1, 5000) n").await;
+    execute(
+        &owner,
+        "select bugle.set_limits('keyed', p_max_running => 1000, p_max_running_per_key => 1, p_max_starts \
+        => 1000, p_starts_period => '1 hour');
+             insert into bugle.jobs (command, queue, limit_key) select 'c1', 'keyed', 'k' || n % 20 from \
+             generate_series(1, 5000) n;
+             insert into bugle.jobs (command, queue, order_key) select 'c1', 'ordered', 'k' || n % 20 from \
+             generate_series(1, 5000) n;
+             insert into bugle.jobs (command, queue, fair_key) select 'c1', 'fair', 'k' || n % 20 from \
+             generate_series(1, 5000) n",
+    )
+    .await;
     let exact = |queue: &str| {
         format!("select from bugle.claim({worker}, array[('{queue}', 90, null, null, 'awake')]::bugle.queue_request[])")
     };
     let (keyed, ordered, fair) = (exact("keyed"), exact("ordered"), exact("fair"));
     let complete = format!(
-        "select from bugle.complete({worker}, array(select (r.id, r.claim, null)::bugle.finished_job from bugle.running_jobs r))"
+        "select from bugle.complete({worker}, array(select (r.id, r.claim, null)::bugle.finished_job from \
+            bugle.running_jobs r))"
     );
     let calls = [
         (claim.as_str(), "bugle.jobs_live_claimable"),

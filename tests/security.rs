@@ -1,5 +1,6 @@
-//! What docs/security.md promises, tried: each role against what belongs to others, and hostile names, headers and tokens against
-//! everything they are written into. What a role may touch at all is in tests/sql/grants and in tests/proof/rights.rs.
+//! What docs/security.md promises, tried: each role against what belongs to others, and hostile names, headers and
+//! tokens against everything they are written into. What a role may touch at all is in tests/sql/grants and in
+//! tests/proof/rights.rs.
 
 mod common;
 
@@ -86,7 +87,8 @@ async fn a_worker_login_cannot_speak_for_another_worker() {
         tried += 1;
     }
 
-    // These change nothing of the other worker: they take and drop bells of the session that calls, and tell what may be claimed.
+    // These change nothing of the other worker: they take and drop bells of the session that calls, and tell what may
+    // be claimed.
     without_nonce.dedup();
     assert_eq!(without_nonce, ["arm", "scout", "worker_channel"]);
     assert!(tried >= 20, "only {tried}");
@@ -130,7 +132,8 @@ async fn a_worker_login_cannot_end_a_job_that_another_worker_runs() {
     wait_for_state(&owner, job, "completed").await;
 }
 
-/// The row is judged when it is locked, not before: an answer that waits for the lock meets what the job has become meanwhile.
+/// The row is judged when it is locked, not before: an answer that waits for the lock meets what the job has become
+/// meanwhile.
 #[tokio::test]
 async fn an_enqueuer_cannot_answer_a_job_that_just_begins_to_wait_without_a_token() {
     let database = Database::new().await;
@@ -158,7 +161,8 @@ async fn an_enqueuer_cannot_answer_a_job_that_just_begins_to_wait_without_a_toke
     wait_for_state(&owner, job, "waiting").await;
 }
 
-/// All a viewer can read, row by row: neither what a worker proves itself with, nor what a waiting job is answered with.
+/// All a viewer can read, row by row: neither what a worker proves itself with, nor what a waiting job is answered
+/// with.
 #[tokio::test]
 async fn a_viewer_can_read_neither_nonces_nor_tokens() {
     let database = Database::new().await;
@@ -174,7 +178,8 @@ async fn a_viewer_can_read_neither_nonces_nor_tokens() {
     let viewer = database.connect("viewer").await;
     let relations = "
         select c.oid::regclass::text from pg_class c
-        where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and has_table_privilege(c.oid, 'select')";
+        where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and \
+        has_table_privilege(c.oid, 'select')";
     let mut seen = String::new();
     for row in viewer.query(relations, &[]).await.unwrap() {
         let relation: String = row.get(0);
@@ -369,7 +374,8 @@ async fn a_job_cannot_choose_where_a_request_goes_or_what_is_in_its_head() {
     });
     let folder = Folder::new();
     let config = format!(
-        "[queues]\ndefault = 1\n[commands.call]\nhttp = {{ url = \"http://{address}/fixed\", headers = {{ \"x-key\" = \"ours\" }} }}\n"
+        "[queues]\ndefault = 1\n[commands.call]\nhttp = {{ url = \"http://{address}/fixed\", headers = {{ \"x-key\" = \
+            \"ours\" }} }}\n"
     );
     let _worker = WorkerProcess::start(&database, &folder, "caller", &config, &[]);
     let enqueuer = database.connect("enqueuer").await;
@@ -380,9 +386,12 @@ async fn a_job_cannot_choose_where_a_request_goes_or_what_is_in_its_head() {
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     ] {
         let insert = "insert into bugle.jobs (command, payload, headers) values ('call', $1, $2) returning id";
-        let payload = serde_json::json!({"url": "http://169.254.169.254/", "path": "/evil", "headers": {"x-evil": "1"}, "z": "evil"});
+        let payload = serde_json::json!({
+            "url": "http://169.254.169.254/", "path": "/evil", "headers": {"x-evil": "1"}, "z": "evil",
+        });
         let headers = serde_json::json!({
-            "traceparent": traceparent, "x-evil": "1", "host": "evil.example.org", "x-key": "theirs", "a\r\nx-evil": "1",
+            "traceparent": traceparent, "x-evil": "1", "host": "evil.example.org", "x-key": "theirs",
+            "a\r\nx-evil": "1",
         });
         let job: i64 = enqueuer.query_one(insert, &[&payload, &headers]).await.unwrap().get(0);
         wait_for_state(&owner, job, "completed").await;
@@ -409,7 +418,8 @@ async fn status(address: SocketAddr, method: &str, path: &str, authorization: &s
     text.split(' ').nth(1).expect("a status").parse().unwrap()
 }
 
-/// Every path of the description and a few others, with every kind of wrong token. With the right one, only what is described.
+/// Every path of the description and a few others, with every kind of wrong token. With the right one, only what is
+/// described.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_token_the_api_opens_nothing_and_with_it_only_what_is_described() {
     let database = Database::new().await;
@@ -494,7 +504,8 @@ fn every_cannot_of_the_document_names_tests_that_exist() {
     }
 }
 
-/// Notifications reach every login that listens, so they tell nothing but the names of queues, and ids and states of jobs.
+/// Notifications reach every login that listens, so they tell nothing but the names of queues, and ids and states of
+/// jobs.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_listens_learns_no_payload_result_header_or_error() {
     const SECRET: &str = "0xC0FFEE";

@@ -104,7 +104,8 @@ async fn life_under(settings: &'static [(&'static str, &'static str)]) -> usize 
     // functions that would be found before the built-in ones
     let traps = "create schema traps; grant usage on schema traps to public; \
         create function traps.now() returns timestamptz language plpgsql as $$ begin raise 'a trap'; end $$; \
-        create function traps.clock_timestamp() returns timestamptz language plpgsql as $$ begin raise 'a trap'; end $$; \
+        create function traps.clock_timestamp() returns timestamptz language plpgsql as $$ begin raise 'a trap'; end \
+        $$; \
         create function traps.coalesce_(text) returns text language sql as 'select null::text'; \
         update bugle.retry_policies set delay = '20 milliseconds', jitter = 0 where name = 'fixed'";
     execute(&owner, traps).await;
@@ -178,7 +179,8 @@ async fn life_under(settings: &'static [(&'static str, &'static str)]) -> usize 
         bugle(&database, "viewer", arguments).await;
     }
     bugle(&database, "operator", &["schedules", "pause", "often"]).await;
-    let failed = "select coalesce(string_agg(concat_ws(' ', id, command, reason, last_error), '; '), '') from bugle.jobs where state = 'failed'";
+    let failed = "select coalesce(string_agg(concat_ws(' ', id, command, reason, last_error), '; '), '') from \
+        bugle.jobs where state = 'failed'";
     let failed: String = query_value(&owner, failed).await;
     assert_eq!(failed, "", "{settings:?}");
     worker.stop().await;

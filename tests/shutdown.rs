@@ -14,10 +14,18 @@ fn config(folder: &Folder) -> String {
     format!(
         r#"
         [commands.hold]
-        program = ["sh", "-c", "trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM; echo $BUGLE_JOB_ID >> {folder}/started; while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done"]
+        program = ["sh", "-c", """
+          trap 'echo $BUGLE_JOB_ID >> {folder}/stopped; exit 1' TERM
+          echo $BUGLE_JOB_ID >> {folder}/started
+          while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done
+          """]
 
         [commands.stubborn]
-        program = ["sh", "-c", "trap '' TERM; echo $BUGLE_JOB_ID >> {folder}/started; while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done"]
+        program = ["sh", "-c", """
+          trap '' TERM
+          echo $BUGLE_JOB_ID >> {folder}/started
+          while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done
+          """]
         "#
     )
 }
@@ -110,7 +118,11 @@ async fn until_empty_runs_what_is_there_and_ends() {
 
     assert_eq!(worker.ended().await.code(), Some(0));
     let row = owner
-        .query_one("select count(*) filter (where state = 'completed'), count(*) filter (where state = 'scheduled') from bugle.jobs", &[])
+        .query_one(
+            "select count(*) filter (where state = 'completed'), count(*) filter (where state = 'scheduled') \
+            from bugle.jobs",
+            &[],
+        )
         .await
         .unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (50, 1));
@@ -143,7 +155,8 @@ async fn a_worker_that_stops_under_load_leaves_nothing_claimed() {
 
     let row = owner
         .query_one(
-            "select count(*) filter (where state = 'completed'), count(*) filter (where state = 'ready' and attempt = 0 and crashes = 0), \
+            "select count(*) filter (where state = 'completed'), count(*) filter (where state = 'ready' and attempt = \
+                0 and crashes = 0), \
              count(*) filter (where state = 'running') from bugle.jobs",
             &[],
         )

@@ -1,9 +1,9 @@
-//! Every file `tests/sql/<step>/<behaviour>.sql` is a test, named `<step>::<behaviour>`: `cargo test --test sql claim::`
-//! runs a step, `cargo test --test sql a_stale_claim_is_fenced` one behaviour.
+//! Every file `tests/sql/<step>/<behaviour>.sql` is a test, named `<step>::<behaviour>`: `cargo test --test sql
+//! claim::` runs a step, `cargo test --test sql a_stale_claim_is_fenced` one behaviour.
 //!
-//! A file begins a transaction and rolls it back, so many files can use one database, one after the other. Two at a time
-//! could not: one that sets a limit makes the claims of the other leave the queue out. So there is a database for each
-//! test thread.
+//! A file begins a transaction and rolls it back, so many files can use one database, one after the other. Two at a
+//! time could not: one that sets a limit makes the claims of the other leave the queue out. So there is a database for
+//! each test thread.
 
 mod common;
 
@@ -44,7 +44,8 @@ impl Databases {
             None => create().await,
         };
         let outcome = run(&owner, &read(file)).await;
-        // Session locks (proofs of life, bells) and settings outlive a rollback. A database that cannot be reset is dropped.
+        // Session locks (proofs of life, bells) and settings outlive a rollback. A database that cannot be reset is
+        // dropped.
         let reset = "rollback; select pg_advisory_unlock_all(); reset all";
         if !owner.is_closed() && owner.batch_execute(reset).await.is_ok() {
             self.0.lock().unwrap().push((database, owner));

@@ -1,5 +1,5 @@
-//! Steps that survive: chains whose worker is killed in any of them, built-in executors as steps, and steps an executor makes
-//! as it goes.
+//! Steps that survive: chains whose worker is killed in any of them, built-in executors as steps, and steps an executor
+//! makes as it goes.
 
 mod common;
 
@@ -17,7 +17,8 @@ fn config(folder: &Folder, held: usize) -> String {
     let folder = folder.path().display();
     let step = |n: usize| match n == held {
         true => format!(
-            "echo {n} >> {folder}/ran; [ $BUGLE_ATTEMPT -gt 1 ] || while [ -d {folder} ] && [ ! -e {folder}/release ]; do sleep 0.02; done; echo '{{\"s{n}\": true}}'"
+            "echo {n} >> {folder}/ran; [ $BUGLE_ATTEMPT -gt 1 ] || while [ -d {folder} ] && [ ! -e {folder}/release ]; \
+                do sleep 0.02; done; echo '{{\"s{n}\": true}}'"
         ),
         false => format!("echo {n} >> {folder}/ran; echo '{{\"s{n}\": true}}'"),
     };

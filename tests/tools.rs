@@ -31,7 +31,8 @@ async fn many_jobs_are_enqueued_from_lines_of_json_all_or_none() {
     assert_eq!(done.json()["enqueued"], 2500);
     let row = owner
         .query_one(
-            "select count(*), count(*) filter (where priority = (payload->>'n')::int % 3), bool_and(command = 'noop') from bugle.jobs",
+            "select count(*), count(*) filter (where priority = (payload->>'n')::int % 3), bool_and(command = 'noop') \
+                from bugle.jobs",
             &[],
         )
         .await
@@ -66,7 +67,8 @@ async fn many_jobs_are_enqueued_from_lines_of_json_all_or_none() {
 #[tokio::test]
 async fn jobs_whose_keys_are_taken_are_left_out_of_many_and_counted() {
     let database = Database::new().await;
-    let lines = "{\"command\": \"a\", \"unique_key\": \"k\"}\n{\"command\": \"a\", \"unique_key\": \"l\", \"timeout\": \"5 minutes\", \"headers\": {\"h\": 1}}\n";
+    let lines = "{\"command\": \"a\", \"unique_key\": \"k\"}\n{\"command\": \"a\", \"unique_key\": \"l\", \"timeout\": \
+        \"5 minutes\", \"headers\": {\"h\": 1}}\n";
     let first = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-", "--json"], lines).await;
     let again = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-", "--json"], lines).await;
 
@@ -299,7 +301,8 @@ async fn the_doctor_names_a_partition_of_history_that_was_detached_by_hand_and_w
     let database = Database::new().await;
     let owner = database.owner().await;
     let detach = "do $$ begin
-        execute format('alter table bugle.jobs_failed detach partition bugle.%I', (select min(leaf) from bugle.history_days where kind = 'failed'));
+        execute format('alter table bugle.jobs_failed detach partition bugle.%I', (select min(leaf) from \
+        bugle.history_days where kind = 'failed'));
         end $$";
     execute(&owner, detach).await;
 

@@ -359,7 +359,8 @@ impl<'a> Job<'a> {
         let held = format!("({id}, 2)::bugle.held_job");
         match verb {
             Claim => format!(
-                "select null::text from bugle.claim({worker}, array[('default', 9, null, null, 'awake')::bugle.queue_request])"
+                "select null::text from bugle.claim({worker}, array[('default', 9, null, null, \
+                    'awake')::bugle.queue_request])"
             ),
             Complete => complete(worker, *id, 2),
             CompleteWithAStaleClaim => complete(worker, *id, 1),
@@ -416,6 +417,7 @@ fn complete(who: &str, id: i64, claim: i64) -> String {
 
 fn fail(who: &str, id: i64, claim: i64, retryable: bool) -> String {
     format!(
-        "select verdict from bugle.fail({who}, array[({id}, {claim}, 'boom', null, {retryable}, null)::bugle.failed_job])"
+        "select verdict from bugle.fail({who}, array[({id}, {claim}, 'boom', null, {retryable}, \
+            null)::bugle.failed_job])"
     )
 }

@@ -1,4 +1,5 @@
-//! What a login without any of Bugle's roles can do: notify, and take advisory locks. It may slow Bugle down, and stops nothing.
+//! What a login without any of Bugle's roles can do: notify, and take advisory locks. It may slow Bugle down, and stops
+//! nothing.
 
 mod common;
 
@@ -49,7 +50,8 @@ async fn a_forged_order_to_drain_or_cancel_is_ignored() {
     let held = enqueue(&owner, "hold").await;
     wait_for_state(&owner, held, "running").await;
 
-    let forge = "select format('notify bugle_worker_%s, ''drain''; notify bugle_worker_%s, ''cancel %s %s''', worker, worker, id, claim) \
+    let forge = "select format('notify bugle_worker_%s, ''drain''; notify bugle_worker_%s, ''cancel %s %s''', worker, \
+        worker, id, claim) \
         from bugle.jobs_live";
     let forged = text(&owner, forge).await;
     for _ in 0..20 {
@@ -119,7 +121,8 @@ async fn strangers_who_hold_bells_do_not_stop_pickup() {
     }
 }
 
-/// The session of a worker that dies leaves its proof of life to the next in line, and everyone can read its key in pg_locks.
+/// The session of a worker that dies leaves its proof of life to the next in line, and everyone can read its key in
+/// pg_locks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_who_takes_the_proof_of_life_of_a_dead_worker_does_not_keep_its_jobs() {
     let database = Database::new().await;
@@ -165,7 +168,8 @@ async fn strangers_who_hold_every_advisory_lock_stop_neither_promotion_nor_sched
         &owner,
         "select format('select %s', string_agg(format('pg_advisory_lock(%s)', k), ', ')) from ( \
            select generate_series(7126490900, 7126491000) as k \
-           union select hashtextextended(n.name, s) from unnest('{default,limited,all,\"queue limited\",noop,\"\"}'::text[]) n (name), \
+           union select hashtextextended(n.name, s) from unnest('{default,limited,all,\"queue \
+           limited\",noop,\"\"}'::text[]) n (name), \
              generate_series(7126490900, 7126491000) s) keys",
     )
     .await;

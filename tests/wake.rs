@@ -24,8 +24,10 @@ async fn wait_for_workers(owner: &Client, count: i64) {
 }
 
 /// Somebody sleeps for the queue: its bell is held exclusively.
-const SENTINEL: &str = "select exists (select from pg_locks l where l.locktype = 'advisory' and l.mode = 'ExclusiveLock' \
-    and l.database = (select d.oid from pg_database d where d.datname = current_database()) and l.granted and (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))";
+const SENTINEL: &str = "select exists (select from pg_locks l where l.locktype = 'advisory' and l.mode = \
+    'ExclusiveLock' \
+    and l.database = (select d.oid from pg_database d where d.datname = current_database()) and l.granted and \
+    (l.classid::bigint << 32 | l.objid::bigint) = bugle.bell_key('default'))";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_lying_whatever_enqueuers_do_and_without_the_safety_poll() {
@@ -48,7 +50,8 @@ async fn nothing_is_left_lying_whatever_enqueuers_do_and_without_the_safety_poll
                     savepoint.rollback().await.unwrap();
                 }
                 if fastrand::u8(..4) == 0 {
-                    // why: stays open for a while, so that workers want to sleep meanwhile; whether they do decides nothing
+                    // why: stays open for a while, so that workers want to sleep meanwhile; whether they do decides
+                    // nothing
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(1..8))).await;
                 }
                 match fastrand::u8(..5) {
@@ -246,7 +249,8 @@ async fn another_worker_watches_once_the_first_is_gone() {
 
     drop(first);
     let gone = format!(
-        "select not exists (select from pg_stat_activity a join bugle.registrations r on r.backend_pid = a.pid where r.id = {watcher})"
+        "select not exists (select from pg_stat_activity a join bugle.registrations r on r.backend_pid = a.pid where \
+            r.id = {watcher})"
     );
     wait_until(&owner, &gone).await;
 

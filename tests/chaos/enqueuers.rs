@@ -165,7 +165,8 @@ impl Enqueuer {
             false => format!("limit_key) select 'work', p, 'exact', 'quick', 'l{}'", self.rng.u8(..3)),
         };
         let sql = format!(
-            "insert into bugle.jobs (command, payload, queue, retry_policy, {keys} from unnest($1::jsonb[]) p returning id, payload ->> 'token'"
+            "insert into bugle.jobs (command, payload, queue, retry_policy, {keys} from unnest($1::jsonb[]) p \
+                returning id, payload ->> 'token'"
         );
         self.ask(tokens);
         let rows = answer(client.query(&sql, &[&tasks]).await);
@@ -192,7 +193,8 @@ impl Enqueuer {
             })
             .collect();
         let sql = "insert into bugle.jobs (command, payload, steps, retry_policy) \
-            select 'chain', p, '{step,step,step}', 'quick' from unnest($1::jsonb[]) p returning id, payload ->> 'token'";
+            select 'chain', p, '{step,step,step}', 'quick' from unnest($1::jsonb[]) p returning id, payload ->> \
+            'token'";
         self.ask(tokens);
         let rows = answer(client.query(sql, &[&tasks]).await);
         let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
@@ -265,7 +267,8 @@ impl Enqueuer {
         let key = format!("k{}", self.rng.u8(..30));
         let conflict = self.rng.choice(["keep", "move"]).expect("one");
         let sql = format!(
-            "select id, $2::text from bugle.enqueue_once('work', $1, p_unique_key => '{key}', p_on_conflict => '{conflict}', p_retry_policy => 'quick')"
+            "select id, $2::text from bugle.enqueue_once('work', $1, p_unique_key => '{key}', p_on_conflict => \
+                '{conflict}', p_retry_policy => 'quick')"
         );
         self.ask(&[token.to_owned()]);
         let rows = answer(client.query(&sql, &[&task, &token]).await);
@@ -280,7 +283,8 @@ impl Enqueuer {
     /// Said again until there is an answer: it is one job all the same.
     async fn idempotent(&mut self, client: &Client, token: &str) -> usize {
         let task = Json(self.task(token));
-        let sql = "select id, $2::text from bugle.enqueue_once('work', $1, p_idempotency_key => $2, p_retry_policy => 'quick')";
+        let sql = "select id, $2::text from bugle.enqueue_once('work', $1, p_idempotency_key => $2, p_retry_policy => \
+            'quick')";
         self.ask(&[token.to_owned()]);
         let mut fresh = None;
         loop {

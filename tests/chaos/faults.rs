@@ -109,11 +109,14 @@ impl Faults {
         }
     }
 
-    /// Give some jobs that take a while to those who are there, kill whoever has most of them, and wait until they run elsewhere.
+    /// Give some jobs that take a while to those who are there, kill whoever has most of them, and wait until they run
+    /// elsewhere.
     async fn calm_kill(&self, client: &Client, number: usize, rng: &mut Rng) -> Result<(), tokio_postgres::Error> {
         // whoever was killed before is replaced, and so are keeper and deputy, if it was one of them
-        let settled = "select (select count(*) from bugle.workers w where w.state = 'alive') >= cardinality($1::bigint[]) and 2 = ( \
-            select count(*) from bugle.keeping k join bugle.workers w on w.id in (k.keeper, k.deputy) and w.state = 'alive')";
+        let settled = "select (select count(*) from bugle.workers w where w.state = 'alive') >= \
+            cardinality($1::bigint[]) and 2 = ( \
+            select count(*) from bugle.keeping k join bugle.workers w on w.id in (k.keeper, k.deputy) and w.state = \
+            'alive')";
         let all: Vec<i64> = (0..self.places.len() as i64).collect();
         self.wait_for(client, &format!("select ({settled})::integer::bigint"), &all, 1)
             .await?;
@@ -132,7 +135,8 @@ impl Faults {
         }
         let begun = "select count(*) from bugle.jobs where id = any ($1) and state <> 'ready'";
         self.wait_for(client, begun, &jobs, jobs.len() as i64).await?;
-        let most = "select r.name, array_agg(j.id) from bugle.jobs_live j join bugle.registrations r on r.id = j.worker \
+        let most = "select r.name, array_agg(j.id) from bugle.jobs_live j join bugle.registrations r on r.id = \
+            j.worker \
             where j.id = any ($1) and j.state = 'running' group by r.name order by count(*) desc limit 1";
         let Some(row) = client.query_opt(most, &[&jobs]).await? else {
             return Ok(());
@@ -146,7 +150,8 @@ impl Faults {
             .expect("nobody keeps it");
         place.kill(Duration::from_millis(rng.u64(50..500))).await;
         place.let_go();
-        let again = "select count(*) from bugle.jobs where id = any ($1) and (state <> 'running' or claim > 1) and state <> 'ready'";
+        let again = "select count(*) from bugle.jobs where id = any ($1) and (state <> 'running' or claim > 1) and \
+            state <> 'ready'";
         self.wait_for(client, again, &orphans, orphans.len() as i64).await
     }
 

@@ -36,7 +36,8 @@ struct Scene {
     recorder: Recorder,
 }
 
-/// `bars`: figures are held against their bars too. They depend on the machine, so they are told only where it is not ours alone.
+/// `bars`: figures are held against their bars too. They depend on the machine, so they are told only where it is not
+/// ours alone.
 pub fn play(plan: Plan, seed: u64, bars: bool) -> ExitCode {
     println!("chaos: seed {seed}, {} jobs, {plan:?}", plan.jobs);
     sweep();
@@ -259,8 +260,8 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
     (scene.report().await, samples.await.unwrap_or_default())
 }
 
-/// Notes when the machine has no time for us, or the server none for a new session: what takes long then does not take long
-/// because of us.
+/// Notes when the machine has no time for us, or the server none for a new session: what takes long then does not take
+/// long because of us.
 async fn witness(url: String, recorder: Recorder, done: Arc<AtomicBool>) {
     let starved = |since: u64| {
         let whom = String::new;
@@ -353,13 +354,16 @@ impl Scene {
                  create role app_worker login password 'app' in role bugle_worker; \
                  create schema app; create table app.effects (job bigint, claim bigint, step integer); \
                  grant usage on schema app to app_worker; grant insert on app.effects to app_worker; \
-                 insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('quick', 'fixed', 20, '200 milliseconds', 0.5), \
+                 insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('quick', 'fixed', 20, \
+                 '200 milliseconds', 0.5), \
                    ('once', 'fixed', 1, '100 milliseconds', 0); \
                  insert into bugle.commands (name, step_retry_policy) values ('step', 'once'); \
                  update bugle.settings set lease = '{} seconds'; \
-                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2, p_max_starts => 40, p_starts_period => '1 second', \
+                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2, p_max_starts => 40, \
+                 p_starts_period => '1 second', \
                    p_max_starts_per_key => 15, p_starts_per_key_period => '1 second'); \
-                 insert into bugle.schedules (name, every, command, overlap) values ('often', '1 second', 'work', 'allow'), \
+                 insert into bugle.schedules (name, every, command, overlap) values ('often', '1 second', 'work', \
+                 'allow'), \
                    ('seldom', '3 seconds', 'work', 'skip')",
                 LEASE.as_secs()
             ))
@@ -462,8 +466,10 @@ impl Scene {
             self.recorder.record(Event::Complaint { text });
         }
         let unsaid = "select count(*) from app.effects e where case when e.step is null \
-            then not exists (select from bugle.jobs j where j.id = e.job and j.state = 'completed' and j.claim = e.claim) \
-            else not exists (select from bugle.step_records r where (r.job, r.position, r.state, r.claim) = (e.job, e.step, 'done', e.claim)) end";
+            then not exists (select from bugle.jobs j where j.id = e.job and j.state = 'completed' and j.claim = \
+            e.claim) \
+            else not exists (select from bugle.step_records r where (r.job, r.position, r.state, r.claim) = (e.job, \
+            e.step, 'done', e.claim)) end";
         let unsaid: i64 = owner.query_one(unsaid, &[]).await.expect("asks").get(0);
         if unsaid > 0 {
             let text = format!("{unsaid} jobs wrote in a transaction that did not complete them");

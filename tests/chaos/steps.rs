@@ -1,5 +1,5 @@
-//! Executors of steps: of chains, and of steps that an executor makes itself. They write down what they see, and look whether
-//! what the steps before have put out is there.
+//! Executors of steps: of chains, and of steps that an executor makes itself. They write down what they see, and look
+//! whether what the steps before have put out is there.
 
 use std::time::Duration;
 

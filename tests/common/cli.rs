@@ -44,7 +44,8 @@ pub async fn run(command: &mut Command, input: &str) -> CliRun {
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("an input");
     let input = input.to_owned();
-    // Both at once: a long input and a long output would wait for each other. A run that fails early does not read its input.
+    // Both at once: a long input and a long output would wait for each other. A run that fails early does not read its
+    // input.
     let writer = std::thread::spawn(move || {
         let _ = stdin.write_all(input.as_bytes());
     });

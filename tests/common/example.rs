@@ -1,5 +1,5 @@
-// For the examples in the documentation of the library: each gets a database of its own, with the schema, on the server of the
-// tests, and as an argument how to connect to it. Without such a server they are compiled, and not run.
+// For the examples in the documentation of the library: each gets a database of its own, with the schema, on the server
+// of the tests, and as an argument how to connect to it. Without such a server they are compiled, and not run.
 pub fn on_a_database<F>(example: F)
 where
     F: AsyncFnOnce(String, tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>>,

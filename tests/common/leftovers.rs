@@ -36,8 +36,8 @@ impl Marked {
         kill_process(Pid::from_child(&self.process), signal).expect("it is running");
     }
 
-    /// The command lines of all that it started and that still runs, with their ids. Programs of a worker do not inherit the
-    /// variable: they are known by their parents, and remembered. Empty on systems without /proc.
+    /// The command lines of all that it started and that still runs, with their ids. Programs of a worker do not
+    /// inherit the variable: they are known by their parents, and remembered. Empty on systems without /proc.
     pub fn processes(&self) -> Vec<(u32, String)> {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

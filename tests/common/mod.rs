@@ -172,8 +172,8 @@ impl Drop for Database {
                 }
             });
         });
-        // Dropping a database waits until every session of the server has taken note, and one in the midst of a COPY does not
-        // before its client goes on: whoever else runs on this runtime must be able to.
+        // Dropping a database waits until every session of the server has taken note, and one in the midst of a COPY
+        // does not before its client goes on: whoever else runs on this runtime must be able to.
         let _ = match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
             Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| dropping.join()),
             _ => dropping.join(),
@@ -181,7 +181,8 @@ impl Drop for Database {
     }
 }
 
-/// A database that was migrated once, to be copied: that takes a tenth of the time. One for all test programs of a build.
+/// A database that was migrated once, to be copied: that takes a tenth of the time. One for all test programs of a
+/// build.
 async fn template(server: &Config) -> String {
     let build = std::fs::metadata(BUGLE)
         .and_then(|file| file.modified())
@@ -251,8 +252,8 @@ pub fn noop() -> Registry {
     Registry::new().on("noop", async |_: bugle::Context, _: serde_json::Value| Ok(()))
 }
 
-/// Run all of these, a few at a time, each as a task of its own: whoever drops a database holds up all that shares its task, and
-/// may have to wait for one of those (see `Database::drop`).
+/// Run all of these, a few at a time, each as a task of its own: whoever drops a database holds up all that shares its
+/// task, and may have to wait for one of those (see `Database::drop`).
 pub async fn side_by_side<T: Send + 'static>(
     works: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
     at_once: usize,
@@ -290,7 +291,8 @@ pub async fn wait_until(client: &Client, question: &str) {
     if poll::look_for(ask).await.is_some() {
         return;
     }
-    let jobs = "select id, state, command, attempt, reason, last_error from bugle.jobs order by finished_at is not null, id limit 20";
+    let jobs = "select id, state, command, attempt, reason, last_error from bugle.jobs order by finished_at is not \
+        null, id limit 20";
     let jobs = client.query(jobs, &[]).await.unwrap_or_default();
     let jobs: Vec<String> = jobs.iter().map(show).collect();
     panic!("not true in time: {question}\njobs: {jobs:#?}");
@@ -359,8 +361,8 @@ pub async fn register_for(client: &Client, queues: &[(&str, i32)], commands: &[&
         .get(0)
 }
 
-/// An address to listen at that nobody else takes before we do: where all of 127.0.0.0/8 is the machine itself, one out of the many that
-/// nobody uses.
+/// An address to listen at that nobody else takes before we do: where all of 127.0.0.0/8 is the machine itself, one out
+/// of the many that nobody uses.
 pub fn free_address() -> std::net::SocketAddr {
     let ip = match cfg!(target_os = "linux") {
         true => [127, fastrand::u8(1..), fastrand::u8(..), fastrand::u8(1..255)],

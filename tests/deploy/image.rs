@@ -1,5 +1,5 @@
-//! What `docker build` would see, without a container engine: the build context that `.dockerignore` leaves, and what each
-//! stage of the Dockerfile copies out of it. Refuses loudly what it does not know, rather than guess.
+//! What `docker build` would see, without a container engine: the build context that `.dockerignore` leaves, and what
+//! each stage of the Dockerfile copies out of it. Refuses loudly what it does not know, rather than guess.
 
 use std::collections::BTreeMap;
 use std::fs;

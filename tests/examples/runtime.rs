@@ -1,4 +1,5 @@
-//! What it takes to run an example: its runtime, its driver. What is missing is said on stderr, past the capture of the tests.
+//! What it takes to run an example: its runtime, its driver. What is missing is said on stderr, past the capture of the
+//! tests.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What jobs have to do with each other, and the steps they are made of: order keys, jobs after others, children, chains.
+//! What jobs have to do with each other, and the steps they are made of: order keys, jobs after others, children,
+//! chains.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,8 +21,8 @@ impl Court<'_> {
         *self.report.judged.entry(what).or_default() += count;
     }
 
-    /// Of jobs with one order key the earlier ones first. `retrying`, put off and waiting ones are in the way too, once they were
-    /// started. Whoever enqueued it must have been told before: ids are not given in the order of commits.
+    /// Of jobs with one order key the earlier ones first. `retrying`, put off and waiting ones are in the way too, once
+    /// they were started. Whoever enqueued it must have been told before: ids are not given in the order of commits.
     pub(super) fn order_of_keys(&mut self, bars: &Bars) {
         let mut told: HashMap<i64, f64> = HashMap::new();
         for entry in &self.history.entries {
@@ -67,8 +68,8 @@ impl Court<'_> {
         }
     }
 
-    /// Nothing is claimed before what it needs has ended, or at all if that failed and it was not told to run all the same; and
-    /// no parent while a child lives.
+    /// Nothing is claimed before what it needs has ended, or at all if that failed and it was not told to run all the
+    /// same; and no parent while a child lives.
     pub(super) fn needs(&mut self, bars: &Bars) {
         let by_token: HashMap<&str, i64> = self
             .evidence
@@ -219,7 +220,8 @@ impl Court<'_> {
                 }
             }
             for pair in runs.windows(2).filter(|pair| pair[0].done) {
-                // whoever was frozen before it began has an older claim, and begins after the one that was given its job
+                // whoever was frozen before it began has an older claim, and begins after the one that was given its
+                // job
                 let (victim, since) = match pair[0].claim <= pair[1].claim {
                     true => (pair[0].who, pair[0].from),
                     false => (pair[1].who, pair[1].from.saturating_sub(LONGEST_FREEZE)),

@@ -133,8 +133,8 @@ impl Evidence {
     }
 }
 
-/// The best of a few comparisons, the one whose answer was the quickest: it is wrong by half of that at most, a millisecond. On a busy
-/// machine it takes more of them to be answered that soon.
+/// The best of a few comparisons, the one whose answer was the quickest: it is wrong by half of that at most, a
+/// millisecond. On a busy machine it takes more of them to be answered that soon.
 async fn epoch(owner: &Client) -> f64 {
     const SOON: u64 = 2_000_000;
     let mut best = (u64::MAX, 0.0);
@@ -206,9 +206,11 @@ async fn left_over(owner: &Client) -> Vec<String> {
         select format('process %s (%s) is idle in a transaction', a.pid, a.application_name) from pg_stat_activity a \
         where a.datname = current_database() and a.state like 'idle in transaction%' \
         union all \
-        select format('transaction %s is prepared', p.gid) from pg_prepared_xacts p where p.database = current_database() \
+        select format('transaction %s is prepared', p.gid) from pg_prepared_xacts p where p.database = \
+        current_database() \
         union all \
-        select format('job %s is still running on worker %s', j.id, j.worker) from bugle.jobs_live j where j.state = 'running'";
+        select format('job %s is still running on worker %s', j.id, j.worker) from bugle.jobs_live j where j.state = \
+        'running'";
     query(owner, sql).await.iter().map(|row| row.get(0)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! What was seen outside of the database, a line each, appended by whoever saw it.
 //!
-//! A line is written with one `write` to a file opened for appending: it survives a `kill -9` of its writer. The time is the
-//! machine's monotonic clock, which is one for all processes, whatever their wall clocks say.
+//! A line is written with one `write` to a file opened for appending: it survives a `kill -9` of its writer. The time
+//! is the machine's monotonic clock, which is one for all processes, whatever their wall clocks say.
 
 use std::fs::File;
 use std::io::Write;
@@ -63,7 +63,8 @@ pub enum Event {
         step: String,
         of: usize,
     },
-    /// A job that carries this token is going to be enqueued with the order to come after that one; however that ends, if so.
+    /// A job that carries this token is going to be enqueued with the order to come after that one; however that ends,
+    /// if so.
     After {
         token: String,
         after: String,

@@ -1,5 +1,5 @@
-//! The judge of all proofs: compares what enqueuers, executors and workers saw, written to files outside of Postgres, with
-//! what the tables say and what they went through, and names every promise that was not kept.
+//! The judge of all proofs: compares what enqueuers, executors and workers saw, written to files outside of Postgres,
+//! with what the tables say and what they went through, and names every promise that was not kept.
 #![allow(dead_code)]
 
 mod dependencies;

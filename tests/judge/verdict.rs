@@ -90,7 +90,8 @@ pub struct Report {
     pub starved: usize,
     /// The same with another fault on the way.
     pub recovery_under_faults: Vec<u64>,
-    /// What there was of each to be judged: steps of chains, steps of executors, jobs after others, children, jobs with an order.
+    /// What there was of each to be judged: steps of chains, steps of executors, jobs after others, children, jobs with
+    /// an order.
     pub judged: BTreeMap<&'static str, usize>,
 }
 
@@ -302,7 +303,8 @@ impl Court<'_> {
         }
         let others: Vec<i64> = done.iter().map(|run| run.claim).collect();
         let what = format!(
-            "job {job} is completed under claim {claim} of {named:?}; by then executors had finished other claims, of {others:?}"
+            "job {job} is completed under claim {claim} of {named:?}; by then executors had finished other claims, of \
+                {others:?}"
         );
         self.report.violate(Kind::StaleCompletion, what);
     }
@@ -560,7 +562,8 @@ impl Court<'_> {
         }
     }
 
-    /// How long the jobs of killed workers took to start elsewhere. In a calm nothing else was broken from the kill until then.
+    /// How long the jobs of killed workers took to start elsewhere. In a calm nothing else was broken from the kill
+    /// until then.
     fn recovery(&mut self) {
         for kill in self
             .spells

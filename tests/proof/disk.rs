@@ -137,7 +137,8 @@ fn server(data: &Path) -> PrivatePostgres {
     PrivatePostgres::start(&options).expect("a server of our own")
 }
 
-/// One after the other, with something to write each time; an error of the server that is not about the session is a refusal.
+/// One after the other, with something to write each time; an error of the server that is not about the session is a
+/// refusal.
 async fn enqueue(url: String, stop: Arc<AtomicBool>, refused: Arc<AtomicUsize>, acknowledged: Shared<Vec<i64>>) {
     let config: tokio_postgres::Config = url.parse().expect("a URL");
     while !stop.load(Ordering::Acquire) {

@@ -43,7 +43,12 @@ async fn the_last_attempt_there_can_be_is_the_last() {
     let registry = bugle::Registry::new().on("fail", async |_: bugle::Context, _: serde_json::Value| {
         Err::<(), _>(bugle::Failure::new("again").retry_after(Duration::ZERO))
     });
-    execute(&owner, "insert into bugle.jobs (command, retry_policy, priority) values ('fail', 'endless', -2147483648), ('fail', 'endless', 2147483647)").await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, retry_policy, priority) values ('fail', 'endless', -2147483648), \
+        ('fail', 'endless', 2147483647)",
+    )
+    .await;
     execute(
         &owner,
         &format!(

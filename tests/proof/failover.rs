@@ -1,5 +1,5 @@
-//! The primary dies and a replica takes over, under load: nothing that was acknowledged is lost if the replica is synchronous;
-//! if it lags, what Postgres lost is lost, and nothing else, and nothing is stuck.
+//! The primary dies and a replica takes over, under load: nothing that was acknowledged is lost if the replica is
+//! synchronous; if it lags, what Postgres lost is lost, and nothing else, and nothing is stuck.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -226,7 +226,12 @@ async fn a_failover_to_a_replica_that_lags_loses_what_postgres_lost_and_nothing_
     wait_until(&primary, "select not exists (select from pg_stat_replication)").await;
     let known = ids(&replica, "true").await;
     let second = worker(&pair.url(), "second", &ran);
-    wait_until(&primary, "select exists (select from bugle.jobs j join bugle.registrations r on r.id = j.worker where r.name = 'second')").await;
+    wait_until(
+        &primary,
+        "select exists (select from bugle.jobs j join bugle.registrations r on r.id = j.worker where \
+        r.name = 'second')",
+    )
+    .await;
     let more = acknowledged.lock().unwrap().len() + 40;
     wait_until(&primary, &format!("select count(*) > {more} from bugle.jobs_ended")).await;
     let replica = pair.fail_over().await;

@@ -1,5 +1,5 @@
-//! Every function that a role may call, with everything that its arguments may be: it does its work, or refuses in words of
-//! its own. Nothing else, and nothing is broken afterwards.
+//! Every function that a role may call, with everything that its arguments may be: it does its work, or refuses in
+//! words of its own. Nothing else, and nothing is broken afterwards.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,12 @@ async fn every_entry_point_accepts_everything_or_refuses_it_with_an_error_of_its
 
 /// After all of it a job is run as on the first day.
 async fn still_works(database: &Database, owner: &Client) {
-    execute(owner, "set audit.op = 'cleanup'; delete from bugle.jobs; delete from bugle.schedules; update bugle.queues set paused_at = null").await;
+    execute(
+        owner,
+        "set audit.op = 'cleanup'; delete from bugle.jobs; delete from bugle.schedules; update bugle.queues \
+        set paused_at = null",
+    )
+    .await;
     let worker = database.worker(&[("default", 2)], noop());
     let id = enqueue(owner, "noop").await;
     wait_for_state(owner, id, "completed").await;
@@ -99,7 +104,8 @@ async fn still_works(database: &Database, owner: &Client) {
 }
 
 async fn functions(owner: &Client) -> Vec<Function> {
-    let sql = "select p.proname::text, array(select format_type(t, null) from unnest(p.proargtypes) t)::text[], substr(r.rolname, 7)::text \
+    let sql = "select p.proname::text, array(select format_type(t, null) from unnest(p.proargtypes) t)::text[], \
+        substr(r.rolname, 7)::text \
         from pg_proc p, aclexplode(p.proacl) a join pg_roles r on r.oid = a.grantee \
         where p.pronamespace = 'bugle'::regnamespace and r.rolname like 'bugle\\_%' and p.prokind = 'f' \
           and p.prorettype <> 'trigger'::regtype order by 1, 2, 3";
@@ -121,16 +127,23 @@ struct Known {
 
 impl Known {
     async fn new(owner: &Client, client: &Client, role: &str) -> Known {
-        execute(owner, "insert into bugle.jobs (command, unique_key) select 'noop', 'f' || random() from generate_series(1, 3); \
-                 insert into bugle.schedules (name, every, command) values ('hourly', '1 hour', 'noop') on conflict do nothing; \
-                 update bugle.queues set paused_at = null").await;
+        execute(
+            owner,
+            "insert into bugle.jobs (command, unique_key) select 'noop', 'f' || random() from \
+            generate_series(1, 3); \
+                 insert into bugle.schedules (name, every, command) values ('hourly', '1 hour', 'noop') on conflict do \
+                 nothing; \
+                 update bugle.queues set paused_at = null",
+        )
+        .await;
         let jobs = owner
             .query("select id from bugle.jobs_live order by random() limit 6", &[])
             .await
             .expect("asks");
         let registered = match role {
             "worker" => {
-                let sql = "select worker, nonce::text from bugle.register('w', 'h', 1, '0', bugle.protocol(), '{default}', '{3}', '{noop}')";
+                let sql = "select worker, nonce::text from bugle.register('w', 'h', 1, '0', bugle.protocol(), \
+                    '{default}', '{3}', '{noop}')";
                 client
                     .query_one(sql, &[])
                     .await
@@ -142,7 +155,8 @@ impl Known {
         let (worker, nonce) = registered.unwrap_or((1, "00000000-0000-0000-0000-000000000000".to_owned()));
         if role == "worker" {
             let claim = format!(
-                "select from bugle.claim({worker}, '{nonce}', array[('default', 3, null, null, 'awake')::bugle.queue_request])"
+                "select from bugle.claim({worker}, '{nonce}', array[('default', 3, null, null, \
+                    'awake')::bugle.queue_request])"
             );
             let _ = client.batch_execute(&claim).await;
         }
@@ -326,7 +340,8 @@ fn json(rng: &mut Rng) -> String {
 fn no_configuration_and_no_address_makes_a_worker_panic() {
     let mut rng = Rng::with_seed(7);
     let good = "database_url = \"postgres://a@b/c\"\nname = \"w\"\ndrain = \"30s\"\nsafety_poll = \"1s\"\n\
-        [queues]\ndefault = 32\n[commands.a]\nprogram = [\"x\", \"y\"]\ntimeout = \"1m\"\n[commands.b]\nsql = \"select 1\"\n\
+        [queues]\ndefault = 32\n[commands.a]\nprogram = [\"x\", \"y\"]\ntimeout = \"1m\"\n[commands.b]\nsql = \"select \
+        1\"\n\
         [commands.c]\nhttp = { url = \"https://example.org\", headers = { a = \"env:B\" } }\n";
     let strange = [
         "\0",

@@ -1,5 +1,6 @@
-//! The command line with everything its arguments, its standard input and its files may be: it does its work, or says what is
-//! wrong and ends with a code that is documented (docs/errors.md). It never panics, and what is refused changes nothing.
+//! The command line with everything its arguments, its standard input and its files may be: it does its work, or says
+//! what is wrong and ends with a code that is documented (docs/errors.md). It never panics, and what is refused changes
+//! nothing.
 
 use std::ffi::OsString;
 use std::io::Write;

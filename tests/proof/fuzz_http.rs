@@ -1,5 +1,5 @@
-//! The endpoints of a worker with everything a socket can carry: requests that are broken, huge, half, aimed at nothing. No
-//! answer says that the server failed, nothing is changed without the token, and it serves on.
+//! The endpoints of a worker with everything a socket can carry: requests that are broken, huge, half, aimed at
+//! nothing. No answer says that the server failed, nothing is changed without the token, and it serves on.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -98,7 +98,8 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     )
     .await;
     let resume = format!(
-        "POST /api/workers/1/resume HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        "POST /api/workers/1/resume HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: \
+            close\r\ncontent-length: 0\r\n\r\n"
     );
     say(address, resume.as_bytes(), DEADLINE).await;
     let id = enqueue(&owner, "noop").await;

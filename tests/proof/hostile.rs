@@ -1,5 +1,5 @@
-//! A schema of somebody else in front of everything, with a better match for each function, operator and type that the engine
-//! uses: none of them is ever executed by an INSERT, a view or a function of ours.
+//! A schema of somebody else in front of everything, with a better match for each function, operator and type that the
+//! engine uses: none of them is ever executed by an INSERT, a view or a function of ours.
 
 use crate::common::execute;
 use crate::common::query_value;
@@ -23,7 +23,8 @@ $trap$;
 
 create function pg_temp.lay(p_name text, p_arguments text, p_result text) returns void language plpgsql as $lay$
 begin
-  execute format('create function hostile.%I(%s) returns %s language plpgsql as $trap$ begin perform hostile.trip(%L); end $trap$',
+  execute format('create function hostile.%I(%s) returns %s language plpgsql as
+    $trap$ begin perform hostile.trip(%L); end $trap$',
     p_name, p_arguments, p_result, p_name || '(' || p_arguments || ')');
 exception when others then
   null; -- an argument that plpgsql cannot have
@@ -41,11 +42,12 @@ where c.pronamespace = 'pg_catalog'::regnamespace
 
 -- better matches than those of pg_catalog, which take anything, or a regclass where a string stands
 select pg_temp.lay(f.name, a.arguments, f.result)
-from (values ('pg_column_size', 'integer'), ('num_nulls', 'integer'), ('num_nonnulls', 'integer'), ('format', 'text'), ('concat', 'text'),
+from (values ('pg_column_size', 'integer'), ('num_nulls', 'integer'), ('num_nonnulls', 'integer'),
+    ('format', 'text'), ('concat', 'text'),
     ('jsonb_build_object', 'jsonb'), ('to_jsonb', 'jsonb'), ('nextval', 'bigint'), ('setval', 'bigint'),
     ('pg_sequence_last_value', 'bigint')) f (name, result),
-  (values ('text'), ('jsonb'), ('bigint'), ('integer'), ('text, text'), ('text, integer'), ('text, bigint'), ('text, text, text'),
-    ('text, text, text, text'), ('text, integer, text')) a (arguments);
+  (values ('text'), ('jsonb'), ('bigint'), ('integer'), ('text, text'), ('text, integer'), ('text, bigint'),
+    ('text, text, text'), ('text, text, text, text'), ('text, integer, text')) a (arguments);
 -- of as many arguments as the trigger of an INSERT gives, with their types
 select pg_temp.lay('num_nonnulls', (
     select string_agg(format_type(a.atttypid, a.atttypmod), ', ' order by n.place)
@@ -59,7 +61,8 @@ declare
   v_operator record;
 begin
   for v_operator in
-    select o.oprname, format_type(o.oprleft, null) as l, format_type(o.oprright, null) as r, format_type(o.oprresult, null) as result,
+    select o.oprname, format_type(o.oprleft, null) as l, format_type(o.oprright, null) as r,
+      format_type(o.oprresult, null) as result,
       o.oid::text as number
     from pg_operator o
     where o.oprnamespace = 'pg_catalog'::regnamespace and o.oprleft <> 0
@@ -86,7 +89,8 @@ do $do$
 declare
   v_type text;
 begin
-  foreach v_type in array array['text', 'jsonb', 'timestamptz', 'int4', 'int8', 'bool', 'float8', 'date', 'uuid', 'oid', 'regclass', 'tid', 'name']
+  foreach v_type in array array[
+    'text', 'jsonb', 'timestamptz', 'int4', 'int8', 'bool', 'float8', 'date', 'uuid', 'oid', 'regclass', 'tid', 'name']
   loop
     execute format('create domain hostile.%I as pg_catalog.%I check (hostile.trip_type(value))', v_type, v_type);
   end loop;
@@ -100,7 +104,8 @@ const WRITES: [&str; 17] = [
     "insert into bugle.jobs (command) values ('a'), ('b'), ('c'), ('d')",
     "insert into bugle.jobs (command, queue) values ('a', 'q1'), ('b', 'q2'), ('c', 'q1'), ('d', 'rung')",
     "insert into bugle.jobs (command, queue) values ('wakes somebody', 'rung')",
-    "insert into bugle.jobs (command, unique_key, order_key, limit_key, fair_key, headers) values ('keys', 'u', 'o', 'l', 'f', '{\"a\": 1}')",
+    "insert into bugle.jobs (command, unique_key, order_key, limit_key, fair_key, headers) values ('keys', 'u', 'o', \
+        'l', 'f', '{\"a\": 1}')",
     "insert into bugle.jobs (command, run_at) values ('later', 'tomorrow')",
     "insert into bugle.jobs (command, queue, priority, run_at, payload) values ('nulls', null, null, null, null)",
     "insert into bugle.jobs (command, idempotency_key) values ('once', 'k')",
@@ -119,9 +124,15 @@ const WRITES: [&str; 17] = [
 async fn nobody_executes_a_function_that_somebody_else_put_in_the_way() {
     let database = Database::new().await;
     let (owner, sleeper) = (database.owner().await, database.owner().await);
-    execute(&owner, "insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait) \
-             select now(), 'default', 'plain', w, 1, 0, 0, 1, 1, array_fill(1::bigint, array[21]), array_fill(1::bigint, array[21]) \
-             from generate_series(1, 2) w").await;
+    execute(
+        &owner,
+        "insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, \
+        run_seconds, wait_seconds, run, wait) \
+             select now(), 'default', 'plain', w, 1, 0, 0, 1, 1, array_fill(1::bigint, array[21]), \
+             array_fill(1::bigint, array[21]) \
+             from generate_series(1, 2) w",
+    )
+    .await;
     execute(&owner, TRAPS).await;
     let laid = "select count(*) from pg_proc where pronamespace = 'hostile'::regnamespace";
     let laid: i64 = query_value(&owner, laid).await;
@@ -164,10 +175,15 @@ async fn a_migration_finds_nothing_that_somebody_else_put_in_the_way() {
     let database = Database::new().await;
     let owner = database.owner().await;
     execute(&owner, TRAPS).await;
-    execute(&owner, &format!(
-            "alter database {} set search_path = hostile, pg_catalog; update bugle.schema_version set checksum = 'of an earlier release'",
+    execute(
+        &owner,
+        &format!(
+            "alter database {} set search_path = hostile, pg_catalog; update bugle.schema_version set checksum = 'of \
+                an earlier release'",
             database.name
-        )).await;
+        ),
+    )
+    .await;
 
     let migrated = bugle::schema::migrate(&database.config("owner")).await;
 
@@ -204,9 +220,12 @@ async fn calls(owner: &Client) -> Vec<String> {
         select format('select bugle.%I(%s)', p.proname, (
             select string_agg(case v.kind when 'nulls' then format('null::%I.%I', n.nspname, t.typname) else
                 format('%L::%I.%I', case
-                  when t.typcategory = 'A' then '{}' when t.typcategory = 'N' then '1' when t.typcategory = 'D' then '2030-01-01'
-                  when t.typcategory = 'T' then '1 minute' when t.typcategory = 'B' then 'true' when t.typname = 'jsonb' then '{}'
-                  when t.typname = 'uuid' then '00000000-0000-0000-0000-000000000000' when t.typcategory = 'S' then 'default' end,
+                  when t.typcategory = 'A' then '{}' when t.typcategory = 'N' then '1' when t.typcategory = 'D' then \
+                  '2030-01-01'
+                  when t.typcategory = 'T' then '1 minute' when t.typcategory = 'B' then 'true' when t.typname = \
+                  'jsonb' then '{}'
+                  when t.typname = 'uuid' then '00000000-0000-0000-0000-000000000000' when t.typcategory = 'S' then \
+                  'default' end,
                   n.nspname, t.typname) end, ', ' order by a.place)
             from unnest(p.proargtypes) with ordinality a (type, place)
               join pg_type t on t.oid = a.type

@@ -1,5 +1,5 @@
-//! Every pair of verbs that can touch the same rows, in two sessions, in both orders, stopped at every lock: no deadlock, no
-//! illegal step, and in the end every job is as if one had come after the other.
+//! Every pair of verbs that can touch the same rows, in two sessions, in both orders, stopped at every lock: no
+//! deadlock, no illegal step, and in the end every job is as if one had come after the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -29,7 +29,8 @@ enum Place {
     Fleet,
 }
 
-/// A verb: its name, and its call. `{me}` is the worker of the session that says it, `{holder}` the one that holds the jobs,
+/// A verb: its name, and its call. `{me}` is the worker of the session that says it, `{holder}` the one that holds the
+/// jobs,
 /// `{1}` to `{3}` are the jobs, `{ids}` all of them, `{held}` with their claims.
 type Verb = (&'static str, &'static str);
 
@@ -100,7 +101,8 @@ const SET_FAILED: Verb = (
 );
 const MOVE: Verb = (
     "move",
-    "select bugle.enqueue('noop', p_run_at => now() + interval '2 hours', p_unique_key => 'k2', p_on_conflict => 'move')",
+    "select bugle.enqueue('noop', p_run_at => now() + interval '2 hours', p_unique_key => 'k2', p_on_conflict => \
+        'move')",
 );
 const ENQUEUE_KEY: Verb = (
     "enqueue under the key",
@@ -305,7 +307,8 @@ impl Session {
         let client = connect(&database.config("owner")).await;
         let row = client
             .query_one(
-                "select pg_backend_pid(), worker, format('%s, %L::uuid', worker, nonce) from bugle.register($1, 'here', 1, '0', bugle.protocol(), \
+                "select pg_backend_pid(), worker, format('%s, %L::uuid', worker, nonce) from bugle.register($1, \
+                    'here', 1, '0', bugle.protocol(), \
                  '{default}', '{9}', '{noop}')",
                 &[&name],
             )
@@ -341,8 +344,10 @@ impl Arena {
         let me = &self.one.me;
         let clean = format!(
             "delete from bugle.jobs; \
-             delete from bugle.idempotency_keys; delete from bugle.attempts; delete from bugle.schedules; delete from bugle.schedule_runs; \
-             update bugle.registrations r set stopped_at = null, lost_at = null, seen_at = now() - interval '1 minute', \
+             delete from bugle.idempotency_keys; delete from bugle.attempts; delete from bugle.schedules; delete from \
+             bugle.schedule_runs; \
+             update bugle.registrations r set stopped_at = null, lost_at = null, seen_at = now() - interval '1 \
+             minute', \
                backend_pid = case r.id when {} then {} else {} end; \
              update bugle.keeping set ticked_at = now() - interval '1 hour', watching_since = now()",
             self.one.worker, self.one.pid, self.two.pid
@@ -477,8 +482,8 @@ impl Arena {
         // each job for itself: a batch that meets another may win one and lose the next
         for (job, signature) in &found {
             let allowed: BTreeSet<&Signature> = allowed.iter().filter_map(|outcome| outcome.get(job)).collect();
-            // a beat passes over what is locked while it looks at deadlines, and may find it free when it looks at times: the
-            // next beat looks at its deadline again, and nobody claims it meanwhile
+            // a beat passes over what is locked while it looks at deadlines, and may find it free when it looks at
+            // times: the next beat looks at its deadline again, and nobody claims it meanwhile
             let promoted = place == Place::Due && signature.0 == "ready" && [first.0, second.0].contains(&HEARTBEAT.0);
             if !allowed.contains(signature) && !promoted {
                 return Err(format!("job {job} is {signature:?}, not one of {allowed:?}"));

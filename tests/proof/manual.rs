@@ -26,7 +26,8 @@ impl ManualWorker {
         let client = database.connect("worker").await;
         let row = client
             .query_one(
-                "select worker, format('%s, %L::uuid', worker, nonce) from bugle.register($1, 'here', 1, '0', bugle.protocol(), \
+                "select worker, format('%s, %L::uuid', worker, nonce) from bugle.register($1, 'here', 1, '0', \
+                    bugle.protocol(), \
                  '{default,mail}', '{100,100}', '{noop,other}')",
                 &[&name],
             )
@@ -49,7 +50,8 @@ impl ManualWorker {
 
     pub fn claim_sql(&self, slots: usize) -> String {
         format!(
-            "select id, claim from bugle.claim({}, array[('default', {slots}, null, null, 'awake')::bugle.queue_request])",
+            "select id, claim from bugle.claim({}, array[('default', {slots}, null, null, \
+                'awake')::bugle.queue_request])",
             self.me
         )
     }

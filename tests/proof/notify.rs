@@ -1,8 +1,8 @@
-//! A notification queue that is really full: somebody listens inside of a transaction that stays open, so that nothing in the
-//! queue can be thrown away, and others notify until Postgres refuses.
+//! A notification queue that is really full: somebody listens inside of a transaction that stays open, so that nothing
+//! in the queue can be thrown away, and others notify until Postgres refuses.
 //!
-//! From PostgreSQL 17 on the size of the queue is a setting, and this takes a moment. Before, it is eight gigabytes: then it is
-//! done only if `BUGLE_FULL_QUEUE` is set, and `edges.rs` has a stand-in.
+//! From PostgreSQL 17 on the size of the queue is a setting, and this takes a moment. Before, it is eight gigabytes:
+//! then it is done only if `BUGLE_FULL_QUEUE` is set, and `edges.rs` has a stand-in.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,9 +48,11 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
         let id = enqueue(&owner, "noop").await;
         wait_for_state(&owner, id, "completed").await;
     }
-    let many = "insert into bugle.jobs (command, run_at) select 'noop', now() + n * interval '1 millisecond' from generate_series(1, 300) n";
+    let many = "insert into bugle.jobs (command, run_at) select 'noop', now() + n * interval '1 millisecond' from \
+        generate_series(1, 300) n";
     execute(&owner, many).await;
-    let others = "select bugle.enqueue('noop'); select bugle.enqueue_workflow('{\"jobs\": {\"a\": {\"command\": \"noop\"}, \"b\": {\"command\": \"noop\", \"after\": [\"a\"]}}}')";
+    let others = "select bugle.enqueue('noop'); select bugle.enqueue_workflow('{\"jobs\": {\"a\": {\"command\": \
+        \"noop\"}, \"b\": {\"command\": \"noop\", \"after\": [\"a\"]}}}')";
     execute(&owner, others).await;
     let late = worker("default", Duration::from_millis(300));
     wait_until(
@@ -120,8 +122,8 @@ async fn server_with_a_small_queue() -> Option<PrivatePostgres> {
     Some(server)
 }
 
-/// Until Postgres refuses even one more. What a refused transaction had in the queue already stays there, and nobody is told of it:
-/// so in the end one by one.
+/// Until Postgres refuses even one more. What a refused transaction had in the queue already stays there, and nobody is
+/// told of it: so in the end one by one.
 async fn fill(owner: &Client) {
     let small = "select count(*) = 1 from pg_settings where name = 'max_notify_queue_pages'";
     let is_small: bool = query_value(owner, small).await;

@@ -19,8 +19,10 @@ const ROLES: [&str; 5] = [
 const ON_RELATIONS: &str = "
     with acl as (
         select c.relname, c.relkind, null::text as columns, a.grantee, a.privilege_type
-        from pg_class c, aclexplode(coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::\"char\", c.relowner))) a
-        where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S') and a.grantee <> c.relowner
+        from pg_class c, aclexplode(coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' \
+        end::\"char\", c.relowner))) a
+        where c.relnamespace = 'bugle'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S') and a.grantee <> \
+        c.relowner
         union all
         select c.relname, c.relkind, string_agg(t.attname, ', ' order by t.attnum), a.grantee, a.privilege_type
         from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode(t.attacl) a
@@ -28,21 +30,25 @@ const ON_RELATIONS: &str = "
         group by 1, 2, 4, 5)
     select coalesce(r.rolname, 'public'),
         case relkind when 'S' then 'sequence ' when 'v' then 'view ' else '' end || relname
-            || ': ' || string_agg(lower(privilege_type) || coalesce(' (' || columns || ')', ''), '; ' order by privilege_type)
+            || ': ' || string_agg(lower(privilege_type) || coalesce(' (' || columns || ')', ''), '; ' order by \
+            privilege_type)
     from acl left join pg_roles r on r.oid = grantee
     group by 1, relkind, relname
     order by 1, relkind, relname";
 
 const ON_SCHEMA: &str = "
-    select coalesce(r.rolname, 'public'), 'schema: ' || string_agg(lower(a.privilege_type), '; ' order by a.privilege_type)
-    from pg_namespace n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) a left join pg_roles r on r.oid = a.grantee
+    select coalesce(r.rolname, 'public'), 'schema: ' || string_agg(lower(a.privilege_type), '; ' order by \
+    a.privilege_type)
+    from pg_namespace n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) a left join pg_roles r on r.oid = \
+    a.grantee
     where n.nspname = 'bugle' and a.grantee <> n.nspowner
     group by 1
     order by 1";
 
 const ON_FUNCTIONS: &str = "
     select coalesce(r.rolname, 'public'), format('%s(%s)', p.proname, oidvectortypes(p.proargtypes))
-    from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a left join pg_roles r on r.oid = a.grantee
+    from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a left join pg_roles r on r.oid = \
+    a.grantee
     where p.pronamespace = 'bugle'::regnamespace and a.grantee <> p.proowner
     order by 1, 2";
 
@@ -118,22 +124,26 @@ async fn the_roles_are_nothing_but_their_grants() {
         ),
         (
             "a role that is a member of another",
-            "select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = any ($1)",
+            "select r.rolname::text from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = any \
+                ($1)",
         ),
         (
             "rights on what is made later",
-            "select d.defaclacl::text from pg_default_acl d where d.defaclnamespace = 'bugle'::regnamespace and $1::text[] is not null",
+            "select d.defaclacl::text from pg_default_acl d where d.defaclnamespace = 'bugle'::regnamespace and \
+                $1::text[] is not null",
         ),
         (
             "a right that can be passed on",
             "select a.grantee::regrole::text from pg_class c, aclexplode(c.relacl) a \
-                where c.relnamespace = 'bugle'::regnamespace and a.is_grantable and a.grantee <> c.relowner and $1::text[] is not null \
+                where c.relnamespace = 'bugle'::regnamespace and a.is_grantable and a.grantee <> c.relowner and \
+                $1::text[] is not null \
                 union all select a.grantee::regrole::text from pg_proc p, aclexplode(p.proacl) a \
                 where p.pronamespace = 'bugle'::regnamespace and a.is_grantable and a.grantee <> p.proowner",
         ),
         (
             "an object of another owner",
-            "select c.relname::text from pg_class c where c.relnamespace = 'bugle'::regnamespace and $1::text[] is not null \
+            "select c.relname::text from pg_class c where c.relnamespace = 'bugle'::regnamespace and $1::text[] is not \
+                null \
                 and c.relowner <> (select n.nspowner from pg_namespace n where n.nspname = 'bugle') \
                 union all select p.proname::text from pg_proc p where p.pronamespace = 'bugle'::regnamespace \
                 and p.proowner <> (select n.nspowner from pg_namespace n where n.nspname = 'bugle')",
@@ -156,7 +166,11 @@ async fn what_is_not_granted_is_refused() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let tables = owner
-        .query("select relname::text from pg_class where relnamespace = 'bugle'::regnamespace and relkind in ('r', 'p') order by 1", &[])
+        .query(
+            "select relname::text from pg_class where relnamespace = 'bugle'::regnamespace and relkind in ('r', \
+            'p') order by 1",
+            &[],
+        )
         .await
         .expect("asks");
     let mut tried = 0;
@@ -173,7 +187,8 @@ async fn what_is_not_granted_is_refused() {
                 (
                     "trigger",
                     format!(
-                        "create trigger mine before insert on bugle.{table} execute function suppress_redundant_updates_trigger()"
+                        "create trigger mine before insert on bugle.{table} execute function \
+                            suppress_redundant_updates_trigger()"
                     ),
                 ),
                 (
@@ -227,7 +242,8 @@ async fn what_is_not_granted_is_refused() {
 }
 
 async fn a_column(owner: &Client, table: &str) -> String {
-    let sql = "select attname::text from pg_attribute where attrelid = format('bugle.%I', $1::text)::regclass and attnum > 0 and not attisdropped \
+    let sql = "select attname::text from pg_attribute where attrelid = format('bugle.%I', $1::text)::regclass and \
+        attnum > 0 and not attisdropped \
         and attgenerated = '' and attidentity = '' order by attnum limit 1";
     let column: String = owner.query_one(sql, &[&table]).await.expect("asks").get(0);
     format!("{column} = {column}")
@@ -250,26 +266,40 @@ async fn nobody_can_slip_the_engine_a_function_of_their_own() {
     for role in ["enqueuer", "operator", "worker"] {
         let client = database.connect(role).await;
         let own = login(role);
-        execute(&client, &format!(
+        execute(
+            &client,
+            &format!(
                 "create table {own}.seen (who text); grant insert, select on {own}.seen to public; \
-                 create function {own}.trap() returns text language plpgsql as $$ begin insert into {own}.seen values (current_user); return current_user; end $$; \
-                 create function {own}.now() returns timestamptz language plpgsql as $$ begin perform {own}.trap(); return clock_timestamp(); end $$; \
-                 create function {own}.length(text) returns int language plpgsql as $$ begin perform {own}.trap(); return 1; end $$; \
-                 create function {own}.ascii(text) returns int language plpgsql as $$ begin perform {own}.trap(); return 99; end $$; \
-                 create function {own}.pg_notify(text, text) returns void language plpgsql as $$ begin perform {own}.trap(); end $$; \
-                 create function {own}.random() returns float8 language plpgsql as $$ begin perform {own}.trap(); return 1; end $$; \
-                 create function {own}.refuse(text, text, text) returns void language plpgsql as $$ begin perform {own}.trap(); end $$; \
-                 create function {own}.ring(text) returns void language plpgsql as $$ begin perform {own}.trap(); end $$; \
-                 create function {own}.eq(bigint, bigint) returns boolean language plpgsql as $$ begin perform {own}.trap(); return $1 operator(pg_catalog.=) $2; end $$; \
+                 create function {own}.trap() returns text language plpgsql as $$ begin insert into {own}.seen values \
+                 (current_user); return current_user; end $$; \
+                 create function {own}.now() returns timestamptz language plpgsql as $$ begin perform {own}.trap(); \
+                 return clock_timestamp(); end $$; \
+                 create function {own}.length(text) returns int language plpgsql as $$ begin perform {own}.trap(); \
+                 return 1; end $$; \
+                 create function {own}.ascii(text) returns int language plpgsql as $$ begin perform {own}.trap(); \
+                 return 99; end $$; \
+                 create function {own}.pg_notify(text, text) returns void language plpgsql as $$ begin perform \
+                 {own}.trap(); end $$; \
+                 create function {own}.random() returns float8 language plpgsql as $$ begin perform {own}.trap(); \
+                 return 1; end $$; \
+                 create function {own}.refuse(text, text, text) returns void language plpgsql as $$ begin perform \
+                 {own}.trap(); end $$; \
+                 create function {own}.ring(text) returns void language plpgsql as $$ begin perform {own}.trap(); end \
+                 $$; \
+                 create function {own}.eq(bigint, bigint) returns boolean language plpgsql as $$ begin perform \
+                 {own}.trap(); return $1 operator(pg_catalog.=) $2; end $$; \
                  create operator {own}.= (leftarg = bigint, rightarg = bigint, function = {own}.eq); \
                  create temp table registrations (id bigint, nonce uuid, stopped_at timestamptz); \
                  create temp table jobs_live (id bigint); create temp table settings (keep_completed boolean); \
                  set search_path = {own}, pg_temp, bugle, pg_catalog"
-            )).await;
+            ),
+        )
+        .await;
         let calls: &[&str] = match role {
             "enqueuer" => &[
                 "insert into bugle.jobs (command) values ('noop')",
-                "insert into bugle.jobs (command, run_at, unique_key) values (' noop', pg_catalog.now() + '1 hour', 'k')",
+                "insert into bugle.jobs (command, run_at, unique_key) values (' noop', pg_catalog.now() + '1 hour', \
+                    'k')",
                 "select bugle.enqueue('noop', p_idempotency_key => 'i')",
                 "select bugle.add_missing('noop', '[{\"key\": \"a\"}]')",
             ],

@@ -1,5 +1,5 @@
-//! The judge is tested: each bug here is sewn into a copy of the SQL, and the judge must catch it in a short scenario, as
-//! the kind of violation it is. Without a bug the same scenarios pass.
+//! The judge is tested: each bug here is sewn into a copy of the SQL, and the judge must catch it in a short scenario,
+//! as the kind of violation it is. Without a bug the same scenarios pass.
 //!
 //! One bug alone: `cargo test --test proof seeded::completion_ignores_the_claim`.
 
@@ -102,7 +102,8 @@ bugs! {
         ("and j.claim = h.claim - 1", ""),
     ]);
     cancel_leaves_running_jobs: Cancel => CancelOverwritten, Edits(&[
-        ("v_to in ('completed', 'failed', 'cancelled')", "v_to in ('completed', 'failed', 'cancelled') and v_job.state <> 'running'"),
+        ("v_to in ('completed', 'failed', 'cancelled')", "v_to in ('completed', 'failed', 'cancelled') and v_job.state \
+            <> 'running'"),
     ]);
     completed_jobs_can_be_restarted: Restart => IllegalTransition, Edits(&[
         ("'failed', 'cancelled'", "'failed', 'cancelled', 'completed'"),
@@ -119,7 +120,10 @@ bugs! {
     ]);
     claim_takes_no_row_locks: RacingClaims => IllegalTransition, Edits(&[
         ("for update skip locked", ""),
-        ("j.ctid = any (v_picked.addresses)", "j.id in (select x.id from bugle.jobs_live x where x.ctid = any (v_picked.addresses))"),
+        (
+            "j.ctid = any (v_picked.addresses)",
+            "j.id in (select x.id from bugle.jobs_live x where x.ctid = any (v_picked.addresses))",
+        ),
     ]);
     batch_is_locked_out_of_order: CrossingLocks => Complaint, Edits(&[
         ("order by d.id, d.claim desc", "order by d.id desc, d.claim desc"),

@@ -1,5 +1,6 @@
-//! `migrate` replaces every function of the schema while workers and enqueuers use them. What a worker of an earlier release meets is
-//! brought about by telling the database that it is older, or newer, than it is; `bin/upgrade` really builds one.
+//! `migrate` replaces every function of the schema while workers and enqueuers use them. What a worker of an earlier
+//! release meets is brought about by telling the database that it is older, or newer, than it is; `bin/upgrade` really
+//! builds one.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! A model of the engine against the engine: random sequences of everything that can be said, and after each word every job
-//! is compared in every column that counts. A sequence that fails is made as short as it can be.
+//! A model of the engine against the engine: random sequences of everything that can be said, and after each word every
+//! job is compared in every column that counts. A sequence that fails is made as short as it can be.
 
 mod op;
 mod world;
@@ -110,7 +110,8 @@ struct Engine {
     taken: BTreeMap<&'static str, usize>,
 }
 
-const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.worker, j.reason, j.last_error_code, j.result::text, \
+const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.worker, j.reason, j.last_error_code, \
+    j.result::text, \
         j.priority, j.paused_from, j.unique_key, round(extract(epoch from j.run_at - now()) / 3600)::bigint, \
         round(extract(epoch from j.deadline - now()) / 3600)::bigint, j.queue, j.outstanding, coalesce(j.step, 0) \
     from bugle.jobs j";
@@ -118,11 +119,13 @@ const SNAPSHOT: &str = "select j.id, j.state, j.attempt, j.crashes, j.claim, j.w
 /// Dead rows are left behind by this; now and then they are got rid of, which takes longer.
 const RESET: &str = "delete from bugle.jobs; delete from bugle.idempotency_keys; delete from bugle.attempts; \
     delete from bugle.schedule_runs; delete from bugle.schedules; delete from bugle.queues; \
-    delete from bugle.dependencies; delete from bugle.step_records; delete from bugle.claim_positions; delete from bugle.starts; \
+    delete from bugle.dependencies; delete from bugle.step_records; delete from bugle.claim_positions; delete from \
+    bugle.starts; \
     update bugle.registrations set lost_at = null, stopped_at = null, paused_at = null; \
     insert into bugle.schedules (name, every, command, misfire, catch_up_limit, retry_policy) \
     values ('hourly', '1 hour', 'noop', 'catch_up', 3, 'modelled')";
-const CLEAN: &str = "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, bugle.schedules, bugle.dependencies, bugle.step_records, bugle.chains";
+const CLEAN: &str = "truncate bugle.jobs, bugle.idempotency_keys, bugle.attempts, bugle.changes, bugle.schedule_runs, \
+    bugle.schedules, bugle.dependencies, bugle.step_records, bugle.chains";
 const CLEAN_EVERY: usize = 40;
 
 impl Engine {
@@ -143,7 +146,8 @@ impl Engine {
         for worker in 0..WORKERS {
             let row = client
                 .query_one(
-                    "select worker, nonce::text from bugle.register($1, 'here', 1, '0', bugle.protocol(), '{default,mail}', '{9,9}', '{noop}')",
+                    "select worker, nonce::text from bugle.register($1, 'here', 1, '0', bugle.protocol(), \
+                        '{default,mail}', '{9,9}', '{noop}')",
                     &[&format!("w{worker}")],
                 )
                 .await

@@ -281,7 +281,8 @@ impl Verb {
 /// Who a worker is, as SQL spells it in two arguments.
 pub type Identity = (i64, String);
 
-/// The call. Its rows are read by [`super::said`]. `job`: id, current claim, current worker and steps done of the job that is meant.
+/// The call. Its rows are read by [`super::said`]. `job`: id, current claim, current worker and steps done of the job
+/// that is meant.
 pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), workers: &[Identity], clock: i64) -> String {
     let me = |worker: usize| format!("{}, '{}'::uuid", workers[worker].0, workers[worker].1);
     match op {
@@ -290,7 +291,8 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
             let [(one, ..), (two, ..)] = needs.map(&job);
             let policy = if *however { "run" } else { "fail" };
             format!(
-                "select bugle.enqueue_after(array[{one}, {two}], 'noop', '{{}}', '{policy}', '{{\"retry_policy\": \"modelled\"}}')"
+                "select bugle.enqueue_after(array[{one}, {two}], 'noop', '{{}}', '{policy}', '{{\"retry_policy\": \
+                    \"modelled\"}}')"
             )
         }
         Op::SetLimit { queue, limit, most } => {
@@ -307,7 +309,8 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
             format!("select bugle.set_limits('{}', {limit})", QUEUES[*queue])
         }
         Op::Claim { worker, queue, slots } => format!(
-            "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request]) order by turn, priority, id",
+            "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request]) \
+                order by turn, priority, id",
             me(*worker),
             QUEUES[*queue]
         ),
@@ -326,13 +329,15 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
             let (me, held) = (me(who), format!("({id}, {claim})::bugle.held_job"));
             let fail = |retryable: bool, after: &str| {
                 format!(
-                    "select verdict from bugle.fail({me}, array[({id}, {claim}, 'boom', 'bad', {retryable}, {after})::bugle.failed_job])"
+                    "select verdict from bugle.fail({me}, array[({id}, {claim}, 'boom', 'bad', {retryable}, \
+                        {after})::bugle.failed_job])"
                 )
             };
             match word {
                 Word::Complete => {
                     format!(
-                        "select verdict from bugle.complete({me}, array[({id}, {claim}, '{claim}')::bugle.finished_job])"
+                        "select verdict from bugle.complete({me}, array[({id}, {claim}, \
+                            '{claim}')::bugle.finished_job])"
                     )
                 }
                 Word::Fail => fail(true, "null"),
@@ -386,7 +391,8 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
         Op::Promote => "select promoted::text from bugle.promote()".into(),
         Op::Expire => "select bugle.expire()::text".into(),
         Op::Lose { worker } => format!(
-            "with lost as (update bugle.registrations set lost_at = now() - interval '1 hour' where id = {} and stopped_at is null) \
+            "with lost as (update bugle.registrations set lost_at = now() - interval '1 hour' where id = {} and \
+                stopped_at is null) \
              select null::text; select bugle.rescue()::text",
             workers[*worker].0
         ),
@@ -417,7 +423,8 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
         Op::ResumeWorker { worker } => format!("select bugle.resume_worker({})", workers[*worker].0),
         Op::FireSchedules => format!("select bugle.fire_schedules(now() + interval '{clock} hours')::text"),
         Op::Step { hours } => format!(
-            "update bugle.jobs_live set run_at = run_at - interval '{hours} hours', deadline = deadline - interval '{hours} hours', \
+            "update bugle.jobs_live set run_at = run_at - interval '{hours} hours', deadline = deadline - interval \
+                '{hours} hours', \
              answer_by = answer_by - interval '{hours} hours'; \
              update bugle.starts set started_at = started_at - interval '{hours} hours'; \
              update bugle.idempotency_keys set expires_at = expires_at - interval '{hours} hours'"
@@ -447,14 +454,19 @@ impl New {
         let steps = if self.chain { "'{noop,noop,noop}'" } else { "null" };
         match self.by_insert {
             true => format!(
-                "insert into bugle.jobs (command, queue, priority, run_at, deadline, max_attempts, retry_policy, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, steps) \
-                 values ('noop', '{queue}', {priority}, {}, {deadline}, {attempts}, 'modelled', {unique}, {idempotent}, {ttl}, {order}, {limit}, {steps}) returning id, true",
+                "insert into bugle.jobs (command, queue, priority, run_at, deadline, max_attempts, retry_policy, \
+                    unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, steps) \
+                 values ('noop', '{queue}', {priority}, {}, {deadline}, {attempts}, 'modelled', {unique}, \
+                 {idempotent}, {ttl}, {order}, {limit}, {steps}) returning id, true",
                 hours(self.delay.or(Some(0)))
             ),
             false => format!(
-                "select id, created from bugle.enqueue_once('noop', p_queue => '{queue}', p_priority => {priority}, p_run_at => {}, \
-                 p_deadline => {deadline}, p_max_attempts => {attempts}, p_retry_policy => 'modelled', p_unique_key => {unique}, \
-                 p_on_conflict => {}, p_idempotency_key => {idempotent}, p_idempotency_ttl => {ttl}, p_order_key => {order}, p_limit_key => {limit}, p_steps => {steps})",
+                "select id, created from bugle.enqueue_once('noop', p_queue => '{queue}', p_priority => {priority}, \
+                    p_run_at => {}, \
+                 p_deadline => {deadline}, p_max_attempts => {attempts}, p_retry_policy => 'modelled', p_unique_key => \
+                 {unique}, \
+                 p_on_conflict => {}, p_idempotency_key => {idempotent}, p_idempotency_ttl => {ttl}, p_order_key => \
+                 {order}, p_limit_key => {limit}, p_steps => {steps})",
                 hours(self.delay),
                 text(self.conflict.map(str::to_owned))
             ),

@@ -154,7 +154,8 @@ impl World {
         }
     }
 
-    /// The job that is meant by this number: id, claim, holder, steps done. There is always one to be meant, if only one that never was.
+    /// The job that is meant by this number: id, claim, holder, steps done. There is always one to be meant, if only
+    /// one that never was.
     pub fn meant(&self, place: usize) -> (i64, i64, Option<usize>, i32) {
         let running = self
             .jobs

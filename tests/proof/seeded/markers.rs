@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// What is replaced by what. The text that is replaced begins in the line below a marker of the bug. How it is broken into
-/// lines and indented, and comments in it, make no difference.
+/// What is replaced by what. The text that is replaced begins in the line below a marker of the bug. How it is broken
+/// into lines and indented, and comments in it, make no difference.
 pub type Edit = (&'static str, &'static str);
 
 const MARKER: &str = "-- seed:";

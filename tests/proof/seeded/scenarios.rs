@@ -333,7 +333,8 @@ impl Stage {
         let all: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&jobs];
         let cancel = operator.query("select id, done from bugle.cancel($1::bigint[])", &all);
         let (word, cancel, ()) = tokio::join!(word, cancel, async {
-            let both = "select count(*) = 2 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+            let both = "select count(*) = 2 from pg_stat_activity where wait_event_type = 'Lock' and datname = \
+                current_database()";
             wait_until(&self.owner, both).await;
             execute(&gate, "commit").await;
         });
@@ -402,8 +403,8 @@ impl Stage {
         worker.stop().await;
     }
 
-    /// A worker that has claimed nothing yet and sleeps: one that has may send scouts where a look seems dear, and find what nobody
-    /// woke it for.
+    /// A worker that has claimed nothing yet and sleeps: one that has may send scouts where a look seems dear, and find
+    /// what nobody woke it for.
     async fn sleeper(&self) -> RunningWorker {
         let recorder = Recorder::new(self.history.path(), "sleeper");
         let registry = bugle::Registry::new().on("noop", move |context: bugle::Context, _: serde_json::Value| {
@@ -495,7 +496,8 @@ impl Stage {
                 "a": {"command": "noop", "payload": {"token": "a"}, "max_attempts": 1},
                 "b": {"command": "noop", "payload": {"token": "b"}, "after": ["a"]},
                 "c": {"command": "noop", "payload": {"token": "c"}, "after": [{"job": "a", "on_failure": "run"}]},
-                "d": {"command": "noop", "payload": {"token": "d"}, "after": ["b", {"job": "c", "on_failure": "run"}]}}}')"#,
+                "d": {"command": "noop", "payload": {"token": "d"},
+                    "after": ["b", {"job": "c", "on_failure": "run"}]}}}')"#,
         )
         .await;
         let a = self.worker("a").await;
@@ -512,7 +514,8 @@ impl Stage {
                 self.recorder.record(Event::Spawns { job, token });
             }
             a.finished(&[*held], "wait");
-            let children = r#"[{"command": "noop", "payload": {"token": "p-1"}}, {"command": "noop", "payload": {"token": "p-2"}}]"#;
+            let children = r#"[{"command": "noop", "payload": {"token": "p-1"}},
+                {"command": "noop", "payload": {"token": "p-2"}}]"#;
             let spawn = format!(
                 "select bugle.spawn({}, ({}, {})::bugle.held_job, '{children}')",
                 a.me, held.0, held.1

@@ -16,7 +16,8 @@ from (
     join pg_class c on c.oid = a.attrelid
   where c.relnamespace = 'bugle'::regnamespace
     and c.relkind in ('r', 'p', 'v', 'c')
-    -- the sets of jobs, which nobody but the engine reads, have the columns of bugle.jobs and those that 01_sets.sql explains
+    -- the sets of jobs, which nobody but the engine reads, have the columns of bugle.jobs and those that 01_sets.sql
+    -- explains
     and not (c.relkind = 'v' and c.relacl is null)
     and not c.relispartition
     and c.relname <> 'migrations'
