@@ -123,7 +123,8 @@ begin
   ), counted as (
     select
       q.queue, coalesce(r.counted, 0) as ready, coalesce(n.counted, 0) as running,
-      coalesce(d.scheduled, 0) as scheduled, coalesce(d.retrying, 0) as retrying, coalesce(w.counted, 0) as waiting, coalesce(p.counted, 0) as paused,
+      coalesce(d.scheduled, 0) as scheduled, coalesce(d.retrying, 0) as retrying,
+      coalesce(w.counted, 0) as waiting, coalesce(p.counted, 0) as paused,
       now() - r.since as oldest_ready_age, d.due_next, coalesce(r.capped, false) as capped
     from (
       select r.queue from ready r
