@@ -19,7 +19,8 @@ use serde_json::value::RawValue;
 
 use crate::config::{Action, CommandConfig, environment};
 use crate::error::{Error, Result};
-use crate::execute::executor::{Executor, Registry};
+use crate::execute::executor::Executor;
+use crate::execute::registry::Registry;
 use crate::execute::step::stopped;
 
 /// Results larger than this are refused: they belong elsewhere, and the job's result says where.

@@ -9,7 +9,7 @@ use clap::Args;
 use super::{output, worker};
 use crate::config::{Config, Flags, Secret, Settings, environment};
 use crate::db::connect;
-use crate::execute::executor::Registry;
+use crate::execute::registry::Registry;
 use crate::observe::log::{self, LogFlags};
 use crate::private_postgres::{Options, PrivatePostgres};
 use crate::schema;

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::execute::executor::Registry;
+use crate::execute::registry::Registry;
 
 /// Bugle: a Postgres-native job runner.
 #[derive(Debug, Parser)]

@@ -9,7 +9,7 @@ use clap::{Args, Parser};
 use crate::builtin;
 use crate::config::{CommandConfig, Config, Flags, Settings};
 use crate::execute::descriptors;
-use crate::execute::executor::Registry;
+use crate::execute::registry::Registry;
 use crate::observe::log::{self, LogFlags};
 use crate::worker::Worker;
 use crate::worker::shutdown::Shutdown;

@@ -11,7 +11,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::db::calls::{self, NextStep, Try};
 use crate::execute::context::{Context, Inner, Settled};
-use crate::execute::executor::{Failure, Outcome, Registry};
+use crate::execute::executor::{Failure, Outcome};
+use crate::execute::registry::Registry;
 use crate::execute::step::{Unheard, said};
 use crate::job::Place;
 use crate::worker::crew::limited;

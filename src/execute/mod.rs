@@ -6,6 +6,7 @@ pub mod descriptors;
 pub mod executor;
 pub mod family;
 pub mod leftovers;
+pub mod registry;
 pub mod shortage;
 pub mod stage;
 pub mod step;

@@ -6,7 +6,7 @@ use crate::config::Settings;
 use crate::db::calls::{self, Registration};
 use crate::db::connect::{self, Notifications, Session, Target};
 use crate::error::Result;
-use crate::execute::executor::Registry;
+use crate::execute::registry::Registry;
 use crate::schema;
 use crate::worker::Identity;
 

@@ -105,8 +105,7 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
             row.get::<_, i32>(2)
         );
         found.push(
-            Finding::new("transactions", Level::Warn, words)
-                .fix(format!("select pg_drop_replication_slot('{name}');")),
+            Finding::new("transactions", Level::Warn, words).fix(format!("select pg_drop_replication_slot('{name}');")),
         );
     }
     let hidden = client
@@ -172,9 +171,11 @@ pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
     let words = format!("{used} of {most} are used");
     Ok(match used * 10 > most * 8 {
         true => {
-            vec![Finding::new("connections", Level::Warn, words).fix(
-                "alter system set max_connections = …;  -- and restart; or fewer workers, or a smaller pool_size",
-            )]
+            vec![
+                Finding::new("connections", Level::Warn, words).fix(
+                    "alter system set max_connections = …;  -- and restart; or fewer workers, or a smaller pool_size",
+                ),
+            ]
         }
         false => Finding::ok("connections", words),
     })
