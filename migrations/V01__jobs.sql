@@ -23,6 +23,7 @@ create table bugle.jobs (
   timeout interval,
   max_attempts integer,
   retry_policy text,
+  retry_delay interval,
   headers jsonb,
   unique_key text,
   idempotency_key text,
@@ -81,6 +82,8 @@ comment on column bugle.jobs.deadline is
 comment on column bugle.jobs.timeout is 'How long one attempt may take. Null: as its command says, or without limit.';
 comment on column bugle.jobs.max_attempts is 'Retries plus one. Null: as its command or its retry policy says.';
 comment on column bugle.jobs.retry_policy is 'A name from bugle.retry_policies. Null: as its command says, or default.';
+comment on column bugle.jobs.retry_delay is
+  'How long to wait before the first retry, instead of the delay of its retry policy. Null: as the policy says.';
 comment on column bugle.jobs.headers is 'Names and values that travel with the job, for tracing and the like.';
 comment on column bugle.jobs.unique_key is 'At most one live job of a command has the same key. Null: any number.';
 comment on column bugle.jobs.idempotency_key is

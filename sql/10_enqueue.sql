@@ -71,8 +71,8 @@ comment on function bugle.is_retry_policy is 'Whether there is a retry policy of
 
 create or replace function bugle.settable_columns() returns text[]
 language sql immutable parallel safe
-return '{command,payload,queue,priority,run_at,deadline,timeout,max_attempts,retry_policy,headers,unique_key,'
-  'idempotency_key,idempotency_ttl,order_key,limit_key,fair_key,steps,on_success,on_failure}'::text[];
+return '{command,payload,queue,priority,run_at,deadline,timeout,max_attempts,retry_policy,retry_delay,headers,'
+  'unique_key,idempotency_key,idempotency_ttl,order_key,limit_key,fair_key,steps,on_success,on_failure}'::text[];
 comment on function bugle.settable_columns is 'The columns of bugle.jobs that a new job may set.';
 
 create or replace function bugle.refuse_engine_columns(p_job bugle.jobs_live) returns boolean
@@ -169,6 +169,9 @@ begin
     when p_job.retry_policy is not null and not bugle.is_retry_policy(p_job.retry_policy) then bugle.refuse('JB004',
       format('column "retry_policy" names no policy: %s', bugle.quoted(p_job.retry_policy)),
       format('There are: %s. Insert a row into bugle.retry_policies for a new one.', bugle.retry_policy_names()))
+    when p_job.retry_delay not between interval '0' and interval '10 years' then bugle.refuse_value('retry_delay',
+      'between 0 and 10 years', p_job.retry_delay::text,
+      'For example interval ''30 seconds''; leave it out for the delay of the retry policy.')
     when jsonb_typeof(p_job.headers) <> 'object' then bugle.refuse('JB001',
       case jsonb_typeof(p_job.headers)
         when 'null' then 'column "headers" must be a JSON object or SQL NULL, not the JSON value null'
@@ -270,8 +273,9 @@ begin
     and pg_catalog.ascii(new.queue) operator(pg_catalog.>) 32
     and pg_catalog.octet_length(new.queue) operator(pg_catalog.<=) 100
     and pg_catalog.pg_column_size(new.payload) operator(pg_catalog.<=) 4096
-    and pg_catalog.num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.idempotency_key,
-      new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error, new.last_error_code, new.progress,
+    and pg_catalog.num_nonnulls(new.deadline, new.timeout, new.max_attempts, new.retry_policy, new.retry_delay,
+      new.idempotency_key, new.idempotency_ttl, new.worker, new.reason, new.result, new.last_error,
+      new.last_error_code, new.progress,
       new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at, new.finished_at,
       new.day, new.steps, new.step, new.context, new.on_success, new.on_failure, new.parent, new.outstanding,
       new.answer, new.watched) operator(pg_catalog.=) 0

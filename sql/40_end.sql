@@ -104,17 +104,18 @@ language plpgsql
 as $$
 begin
   insert into bugle.jobs (
-    id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-    unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step, context, on_success,
-    on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error, last_error_code,
-    progress, progress_note, answer_token, created_at, updated_at, first_started_at, started_at, finished_at, day)
+    id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy,
+    retry_delay, headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step,
+    context, on_success, on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error,
+    last_error_code, progress, progress_note, answer_token, created_at, updated_at, first_started_at, started_at,
+    finished_at, day)
   overriding system value
   select
     j.id, e.state, j.command, j.payload, j.queue, j.priority, j.run_at, j.deadline, j.timeout, j.max_attempts,
-    j.retry_policy, j.headers, j.unique_key, j.idempotency_key, j.idempotency_ttl, j.order_key, j.limit_key, j.fair_key,
-    j.steps, j.step, j.context, j.on_success, j.on_failure, j.parent, j.watched, j.attempt, j.crashes, j.claim,
-    j.worker, e.reason, e.result, coalesce(e.error, j.last_error), coalesce(e.code, j.last_error_code), j.progress,
-    j.progress_note, j.answer_token, j.created_at, now(), j.first_started_at, j.started_at, now(),
+    j.retry_policy, j.retry_delay, j.headers, j.unique_key, j.idempotency_key, j.idempotency_ttl, j.order_key,
+    j.limit_key, j.fair_key, j.steps, j.step, j.context, j.on_success, j.on_failure, j.parent, j.watched,
+    j.attempt, j.crashes, j.claim, j.worker, e.reason, e.result, coalesce(e.error, j.last_error),
+    coalesce(e.code, j.last_error_code), j.progress, j.progress_note, j.answer_token, j.created_at, now(), j.first_started_at, j.started_at, now(),
     case e.state when 'failed' then (select bugle.history_day('failed')) else (select bugle.history_day('ended')) end
   from unnest(p_places, p_endings) e (place, id, state, reason, result, error, code)
     cross join lateral (

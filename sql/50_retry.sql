@@ -72,10 +72,13 @@ begin
     -- the default was deleted: a failure must be recorded all the same
     v_policy := ('default', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null)::bugle.retry_policies;
   end if;
+  v_policy.delay := coalesce(p_job.retry_delay, v_policy.delay);
+  v_policy.max_delay := greatest(v_policy.max_delay, p_job.retry_delay);
   return v_policy;
 end
 $$;
-comment on function bugle.policy_of is 'The retry policy in force for a job: its own, its command''s, or the default.';
+comment on function bugle.policy_of is
+  'The retry policy in force for a job: its own, its command''s, or the default, with the job''s own retry_delay.';
 
 create or replace function bugle.max_attempts_of(p_job bugle.jobs) returns integer
 language plpgsql stable
@@ -92,26 +95,51 @@ comment on function bugle.max_attempts_of is
 
 -- The steps of a chain have been retried already, each by itself. The chain as a whole is retried, from the step that
 -- failed, only if the job or its command names a policy or a number of attempts.
+create or replace function bugle.is_retried_as_a_whole(p_job bugle.jobs) returns boolean
+language plpgsql stable
+as $$
+begin
+  return p_job.steps is null or num_nonnulls(p_job.retry_policy, p_job.max_attempts) > 0
+    or exists (
+      select
+      from bugle.commands c
+      where c.name = p_job.command
+        and num_nonnulls(c.retry_policy, c.max_attempts) > 0);
+end
+$$;
+comment on function bugle.is_retried_as_a_whole is
+  'Whether the retry policy of a job applies, after the retries of its steps.';
+
 create or replace function bugle.reason_not_to_retry(p_job bugle.jobs, p_code text, p_retryable boolean) returns text
 language plpgsql stable
 as $$
 begin
   return case
     when not coalesce(p_retryable, true) then 'not_retryable'
-    when p_job.steps is not null and num_nonnulls(p_job.retry_policy, p_job.max_attempts) = 0
-      and not exists (
-        select
-        from bugle.commands c
-        where c.name = p_job.command
-          and num_nonnulls(c.retry_policy, c.max_attempts) > 0)
-    then case p_code when 'timeout' then 'timeout' else 'step_failed' end
-    when p_job.attempt >= bugle.max_attempts_of(p_job)
-    then case p_code when 'timeout' then 'timeout' else 'attempts_exhausted' end
+    when bugle.is_retried_as_a_whole(p_job) and p_job.attempt < bugle.max_attempts_of(p_job) then null
+    when p_code = 'timeout' then 'timeout'
+    when bugle.is_retried_as_a_whole(p_job) then 'attempts_exhausted'
+    else 'step_failed'
   end;
 end
 $$;
 comment on function bugle.reason_not_to_retry is
   'Why a job whose attempt failed has failed for good. Null: it is retried.';
+
+create or replace function bugle.describe_attempt(p_job bugle.jobs) returns text
+language plpgsql stable
+as $$
+declare
+  v_most constant integer := bugle.max_attempts_of(p_job);
+begin
+  return case
+    when v_most < 2147483647 and bugle.is_retried_as_a_whole(p_job) then format('%s of %s', p_job.attempt, v_most)
+    else p_job.attempt::text
+  end;
+end
+$$;
+comment on function bugle.describe_attempt is
+  'The attempt a job is in, and how many it has: "1 of 16", or "1" if there is no such number.';
 
 create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language sql

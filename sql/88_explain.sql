@@ -110,10 +110,11 @@ as $$
       when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.',
         bugle.describe_interval(now() - p_job.started_at), p_job.worker,
         (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker),
-        p_job.attempt, ', in ' || bugle.describe_step(p_job),
+        bugle.describe_attempt(p_job), ', in ' || bugle.describe_step(p_job),
         case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
       when 'scheduled' then format('It is scheduled to run in %s.', bugle.describe_wait(p_job.run_at))
-      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.', p_job.attempt,
+      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.',
+        bugle.describe_attempt(p_job),
         ' in ' || bugle.describe_step(p_job), left(coalesce(p_job.last_error, p_job.last_error_code), 200),
         bugle.describe_wait(p_job.run_at))
       when 'paused' then format('It is paused%s.', (
@@ -134,7 +135,9 @@ as $$
     end,
     jsonb_strip_nulls(jsonb_build_object('state', p_job.state,
       'run_at', case when p_job.state in ('scheduled', 'retrying') then p_job.run_at end, 'attempt', p_job.attempt,
-      'worker', p_job.worker, 'started_at', p_job.started_at, 'answer_by', p_job.answer_by))
+      'max_attempts', nullif(bugle.max_attempts_of(p_job), 2147483647), 'retry_policy', (bugle.policy_of(p_job)).name,
+      'retry_delay', p_job.retry_delay, 'worker', p_job.worker, 'started_at', p_job.started_at,
+      'answer_by', p_job.answer_by))
 $$;
 comment on function bugle.explain_live is 'What a job that is live and not ready is doing.';
 

@@ -239,15 +239,15 @@ fn show(job: &Job, now: SystemTime) -> Table {
         ("on failure", job.on_failure.clone()),
         ("unique key", job.unique_key.clone()),
         ("idempotency key", job.idempotency_key.clone()),
-        ("attempt", Some(line.attempt.to_string())),
+        ("attempt", Some(job.attempt_in_words.clone())),
         (
             "crashes",
             Some(job.crashes)
                 .filter(|count| *count > 0)
                 .map(|count| count.to_string()),
         ),
-        ("max attempts", job.max_attempts.map(|count| count.to_string())),
-        ("retry policy", job.retry_policy.clone()),
+        ("retry policy", Some(job.policy_in_force.clone())),
+        ("retry delay", job.retry_delay_seconds.map(seconds)),
         ("timeout", job.timeout_seconds.map(seconds)),
         ("progress", progress),
         ("worker", worker),

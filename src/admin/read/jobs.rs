@@ -129,6 +129,15 @@ pub struct Job {
     pub max_attempts: Option<i32>,
     /// How its retries are spaced, if the job says so.
     pub retry_policy: Option<String>,
+    /// Its attempt and how many it has: "1 of 16".
+    #[serde(skip)]
+    pub attempt_in_words: String,
+    /// The retry policy in force: its own, its command's, or the default.
+    #[serde(skip)]
+    pub policy_in_force: String,
+    /// Its own delay before the first retry.
+    #[serde(skip)]
+    pub retry_delay_seconds: Option<f64>,
     /// How long one attempt may take, if the job says so.
     pub timeout_seconds: Option<f64>,
     /// When it must have started.
@@ -211,6 +220,8 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
              j.created_at, j.run_at, j.started_at, j.finished_at, \
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
+             bugle.describe_attempt(j) as attempt_in_words, (bugle.policy_of(j)).name as policy_in_force, \
+             extract(epoch from j.retry_delay)::float8 as retry_delay_seconds, \
              extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
              j.context, j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
              j.first_started_at, \
@@ -235,6 +246,9 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
         crashes: row.try_get("crashes")?,
         max_attempts: row.try_get("max_attempts")?,
         retry_policy: row.try_get("retry_policy")?,
+        attempt_in_words: row.try_get("attempt_in_words")?,
+        policy_in_force: row.try_get("policy_in_force")?,
+        retry_delay_seconds: row.try_get("retry_delay_seconds")?,
         timeout_seconds: row.try_get("timeout_seconds")?,
         deadline: row.try_get("deadline")?,
         answer_by: row.try_get("answer_by")?,

@@ -29,7 +29,7 @@ begin
 
   perform pg_temp.expect(test.job_in('scheduled', v_worker), 'scheduled: It is scheduled to run in 60 min.');
   perform pg_temp.expect(test.job_in('retrying', v_worker),
-    'retrying: Attempt 1 failed (boom); the next one is due in % s.');
+    'retrying: Attempt 1 of 16 failed (boom); the next one is due in % s.');
   perform pg_temp.expect(test.job_in('paused', v_worker), 'paused: It is paused by % since %.');
   perform pg_temp.expect(test.job_in('waiting', v_worker), 'waiting: It waits for an answer from outside.');
   perform pg_temp.expect(test.job_in('completed', v_worker), 'completed: It was completed % ago, in attempt 1.');
@@ -54,7 +54,7 @@ begin
   delete from bugle.registrations r where r.id > v_worker;
   perform bugle.resume_worker(v_worker);
   v_held := test.running(v_worker, v_id);
-  perform pg_temp.expect(v_id, 'running: It runs since % on worker % (tester on host-1), attempt 1.');
+  perform pg_temp.expect(v_id, 'running: It runs since % on worker % (tester on host-1), attempt 1 of 16.');
   v_id := bugle.enqueue('noop');
   perform pg_temp.expect(v_id, 'busy: All 1 slots of queue ''default'' are busy, and 1 jobs are ahead of it.');
   update bugle.jobs_live set deadline = now() where id = v_id;
