@@ -115,7 +115,8 @@ begin
     j.retry_policy, j.retry_delay, j.headers, j.unique_key, j.idempotency_key, j.idempotency_ttl, j.order_key,
     j.limit_key, j.fair_key, j.steps, j.step, j.context, j.on_success, j.on_failure, j.parent, j.watched,
     j.attempt, j.crashes, j.claim, j.worker, e.reason, e.result, coalesce(e.error, j.last_error),
-    coalesce(e.code, j.last_error_code), j.progress, j.progress_note, j.answer_token, j.created_at, now(), j.first_started_at, j.started_at, now(),
+    coalesce(e.code, j.last_error_code), j.progress, j.progress_note, j.answer_token, j.created_at, now(),
+    j.first_started_at, j.started_at, now(),
     case e.state when 'failed' then (select bugle.history_day('failed')) else (select bugle.history_day('ended')) end
   from unnest(p_places, p_endings) e (place, id, state, reason, result, error, code)
     cross join lateral (
