@@ -138,7 +138,7 @@ create or replace function bugle.enqueue_once(
   p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
   p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
   p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
-  p_on_failure text default null,
+  p_on_failure text default null, p_retry_delay interval default null,
   out id bigint, out created boolean)
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
@@ -168,13 +168,14 @@ begin
   for v_try in 1 .. 1000 loop
     insert into bugle.jobs as j (
       id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure)
+      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure,
+      retry_delay)
     overriding system value
     values (
       v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
       p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
       p_unique_key, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key, p_fair_key, p_steps,
-      p_on_success, p_on_failure)
+      p_on_success, p_on_failure, p_retry_delay)
     on conflict do nothing;
     if found then
       id := v_id;
@@ -208,12 +209,12 @@ create or replace function bugle.enqueue(
   p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
   p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
   p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
-  p_on_failure text default null)
+  p_on_failure text default null, p_retry_delay interval default null)
 returns bigint
 language sql
 return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, p_deadline, p_timeout, p_max_attempts,
   p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key,
-  p_limit_key, p_fair_key, p_steps, p_on_success, p_on_failure)).id;
+  p_limit_key, p_fair_key, p_steps, p_on_success, p_on_failure, p_retry_delay)).id;
 comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. '
   'Returns its id, or that of the existing job with its key.';
 

@@ -141,6 +141,18 @@ $$;
 comment on function bugle.describe_attempt is
   'The attempt a job is in, and how many it has: "1 of 16", or "1" if there is no such number.';
 
+create or replace function bugle.retries_of(p_id bigint, out attempt text, out policy text)
+language plpgsql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  select bugle.describe_attempt(j), (bugle.policy_of(j)).name into attempt, policy from bugle.jobs j where j.id = p_id;
+end
+$$;
+comment on function bugle.retries_of is
+  'The attempt a job is in, of how many ("1 of 16"), and the name of the retry policy in force.';
+
 create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language sql
 as $$

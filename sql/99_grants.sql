@@ -73,7 +73,7 @@ begin
       to bugle_viewer;
     grant execute on function
       bugle.job, bugle.explain, bugle.workflow, bugle.results_of, bugle.endings, bugle.backoff, bugle.attempts_allowed,
-      bugle.policy_of, bugle.max_attempts_of, bugle.is_retried_as_a_whole, bugle.describe_attempt,
+      bugle.retries_of,
       bugle.next_slot, bugle.schedule_preview, bugle.subscribe, bugle.unsubscribe, bugle.attend,
       bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.foreign_locks, bugle.gauges,
       -- used by the views

@@ -220,7 +220,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
              j.created_at, j.run_at, j.started_at, j.finished_at, \
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
-             bugle.describe_attempt(j) as attempt_in_words, (bugle.policy_of(j)).name as policy_in_force, \
+             r.attempt as attempt_in_words, r.policy as policy_in_force, \
              extract(epoch from j.retry_delay)::float8 as retry_delay_seconds, \
              extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
              j.context, j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
@@ -230,7 +230,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
                select from bugle.workers s \
                where s.state in ('alive', 'paused') and j.queue = any (s.queues) \
                and coalesce(j.steps[coalesce(j.step, 0) + 1:], array[j.command]) <@ s.commands) as unserved \
-             from bugle.job($1) j \
+             from bugle.job($1) j cross join bugle.retries_of(j.id) r \
              left join bugle.workers w on w.id = j.worker",
             &[&id],
         )
