@@ -15,14 +15,16 @@ begin
   perform test.fail(v_worker, v_held);
 
   perform test.equal((test.job(v_held.id)).state, 'retrying', 'the job');
-  assert (test.job(v_held.id)).run_at - now() between interval '54 seconds' and interval '66 seconds', 'its own delay, with jitter';
+  assert (test.job(v_held.id)).run_at - now() between interval '54 seconds' and interval '66 seconds',
+    'its own delay, with jitter';
 
   -- growth and number of attempts are the policy's; a cap that is lower than the delay is raised to it
   v_policy := bugle.policy_of(test.job(v_held.id));
   perform test.equal(bugle.backoff(v_policy, 2, now(), now(), 0.5) - now(), interval '2 minutes', 'the second retry');
   perform test.equal(bugle.attempts_allowed(v_policy), 16, 'attempts');
   v_policy := bugle.policy_of(jsonb_populate_record(test.job(v_held.id), '{"retry_delay": "2 hours"}'));
-  perform test.equal(bugle.backoff(v_policy, 5, now(), now(), 0.5) - now(), interval '2 hours', 'beyond the cap of the policy');
+  perform test.equal(bugle.backoff(v_policy, 5, now(), now(), 0.5) - now(), interval '2 hours',
+    'beyond the cap of the policy');
 
   -- it is kept in history, and when the job is restarted
   perform bugle.cancel(v_held.id);
