@@ -109,7 +109,7 @@ select
   j.steps[coalesce(j.step, 0) + 1] as step
 from bugle.jobs_live j
   left join bugle.registrations r on r.id = j.worker
-where bugle.is_running(j); -- as bugle.is_running, which its readers may not call
+where bugle.is_running(j);
 comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
 select bugle.copy_comments('bugle.running_jobs', 'bugle.jobs');
 comment on column bugle.running_jobs.worker_name is 'The name of that worker.';
