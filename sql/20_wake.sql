@@ -74,8 +74,8 @@ comment on function bugle.expect is 'Tell the keeper of a job that is due before
 
 -- A plain read, never SKIP LOCKED: that would miss a row that another claim has locked and then rolls back. With
 -- cursors, one for each queue, as in a claim: only jobs behind them.
-create or replace function bugle.look(
-  p_worker bigint, p_queues text[], p_after_priorities integer[], p_after_ids bigint[])
+create or replace function bugle.queues_with_work(
+  p_worker bigint, p_queues text[], p_after_priorities integer[] default null, p_after_ids bigint[] default null)
 returns setof text
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 set jit = off
@@ -111,23 +111,13 @@ begin
       select from bugle.queues p where p.name = q.queue and p.paused_at is not null);
 end
 $$;
-comment on function bugle.look(bigint, text[], integer[], bigint[]) is
+comment on function bugle.queues_with_work is
   'Which of these queues have a job that this worker could claim now, behind these cursors.';
-
-create or replace function bugle.look(p_worker bigint, p_queues text[]) returns setof text
-language plpgsql
-as $$
-begin
-  return query
-  select l.queue from bugle.look(p_worker, p_queues, null, null) l (queue);
-end
-$$;
-comment on function bugle.look(bigint, text[]) is 'Which of these queues have a job that this worker could claim now.';
 
 -- What a claim from the start of the queue would find. For workers that claim from a cursor because a scan from the
 -- start is expensive: they call this on another connection, where it delays nothing. No row for a queue whose claims do
 -- not use a cursor.
-create or replace function bugle.scout(p_worker bigint, p_queue text, p_limit integer)
+create or replace function bugle.scan_ready(p_worker bigint, p_queue text, p_limit integer)
 returns table (found integer, priority integer, id bigint)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -164,7 +154,7 @@ begin
       select r.priority, r.id from ready r order by r.priority, r.id limit 1) f on true;
 end
 $$;
-comment on function bugle.scout is
+comment on function bugle.scan_ready is
   'How many ready jobs of a queue this worker could claim, at most p_limit, and where the first of them is.';
 
 -- A worker that found nothing becomes idle. It listens to the bells before it calls this. For each queue:
@@ -201,7 +191,8 @@ begin
       else bugle.stand_by(p_worker, v_queue) end;
   end loop;
   -- seed: arm_does_not_look_again
-  v_work := array(select l.queue from bugle.look(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
+  v_work := array(
+    select l.queue from bugle.queues_with_work(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
   perform bugle.hand_on(p_worker, u.queue)
   from unnest(p_queues, v_modes) u (queue, mode)
   where u.mode in ('sentinel', 'awake')
@@ -365,7 +356,7 @@ begin
     where not f.commands <@ v_commands
     order by f.commands, random()
     limit 8) k
-  where exists (select from bugle.look(k.id, array[p_queue]));
+  where exists (select from bugle.queues_with_work(k.id, array[p_queue]));
 end
 $$;
 comment on function bugle.hand_on is 'Call followers that serve what a worker does not, if there is work for them.';

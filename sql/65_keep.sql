@@ -48,7 +48,7 @@ begin
     array(select v from bugle.not_held(p_worker, p_running) v),
     case when p_look then array(
       select l.queue
-      from bugle.look(p_worker, (
+      from bugle.queues_with_work(p_worker, (
         select r.queues from bugle.registrations r where r.id = p_worker)) l (queue)) else '{}' end,
     v_upkeep,
     v_troubles;
@@ -228,7 +228,7 @@ begin
       order by q.queue, random()) d
     order by random()
     limit 50) f
-  where exists (select from bugle.look(f.worker, array[f.queue]));
+  where exists (select from bugle.queues_with_work(f.worker, array[f.queue]));
 end
 $$;
 comment on function bugle.watch_bells is 'Call a follower of each queue in which there is work for it.';

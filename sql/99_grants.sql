@@ -50,7 +50,7 @@ begin
       bugle.protocol, bugle.schema_state, bugle.register, bugle.attach, bugle.detach, bugle.heartbeat,
       bugle.should_drain, bugle.unnamed, bugle.not_held(bigint, uuid, bugle.held_job[]),
       -- wake and claim
-      bugle.arm, bugle.scout, bugle.stand_down, bugle.claim, bugle.payloads,
+      bugle.arm, bugle.scan_ready, bugle.stand_down, bugle.claim, bugle.payloads,
       bugle.bell_key, bugle.bell_channel, bugle.worker_channel,
       -- run
       bugle.start_step, bugle.finish_step, bugle.retry_step, bugle.begin_step, bugle.end_step, bugle.report_progress,

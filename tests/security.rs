@@ -90,7 +90,7 @@ async fn a_worker_login_cannot_speak_for_another_worker() {
     // These change nothing of the other worker: they take and drop bells of the session that calls, and tell what may
     // be claimed.
     without_nonce.dedup();
-    assert_eq!(without_nonce, ["arm", "scout", "worker_channel"]);
+    assert_eq!(without_nonce, ["arm", "scan_ready", "worker_channel"]);
     assert!(tried >= 20, "only {tried}");
 }
 

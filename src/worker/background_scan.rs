@@ -43,7 +43,7 @@ impl BackgroundScans {
             let scan = async {
                 let session = link.session().await?;
                 started = Instant::now();
-                calls::scout(&session, me, &queue, most).await
+                calls::scan_ready(&session, me, &queue, most).await
             };
             let found = scan.await.unwrap_or_else(|error| {
                 tracing::debug!(event = "background_scan", queue, %error);

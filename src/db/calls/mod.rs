@@ -26,7 +26,7 @@ pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workf
 pub use keep::{Pulse, heartbeat, not_held, promote, should_drain, unnamed, upkeep};
 pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
-pub use wake::{Found, arm, scout};
+pub use wake::{Found, arm, scan_ready};
 
 /// The version of the worker protocol this library speaks: `bugle.protocol()`.
 pub const PROTOCOL: i32 = 1;

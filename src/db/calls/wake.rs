@@ -45,10 +45,10 @@ pub struct Found {
 }
 
 /// Which jobs a claim from the start of a queue would find. None where a cursor would be of no use.
-pub async fn scout(session: &Session, me: Identity, queue: &str, most: i32) -> Result<Option<Found>> {
+pub async fn scan_ready(session: &Session, me: Identity, queue: &str, most: i32) -> Result<Option<Found>> {
     let rows = session
         .query(
-            "select found, priority, id from bugle.scout($1, $2, $3)",
+            "select found, priority, id from bugle.scan_ready($1, $2, $3)",
             &[&me.worker, &queue, &most],
         )
         .await?;

@@ -13,9 +13,10 @@ begin
   insert into bugle.jobs (command, steps) select 'import', '{z,c}' from generate_series(1, 5);
 
   perform test.equal((select count(*) from test.claim(v_worker, 3)), 3::bigint, 'what it can run');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{default}')), 1::bigint, 'what it sees');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{default}')), 1::bigint, 'what it sees');
   perform test.equal((select count(*) from test.claim(v_worker, 10)), 2::bigint, 'the rest');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{default}')), 0::bigint, 'nothing is left for it');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{default}')), 0::bigint,
+    'nothing is left for it');
   perform test.equal((select count(*) from bugle.unserved u), 2::bigint, 'two ends that nobody serves');
   v_fetched := pg_stat_get_xact_tuples_returned('bugle.jobs_live_claimable'::regclass) - v_from;
   assert v_fetched < 50, format('%s rows were looked at', v_fetched);

@@ -18,12 +18,14 @@ begin
     'not by one that lacks a step');
   perform test.equal((select count(*) from test.claim(v_lacking, 5, 'steps_narrow')), 0::bigint,
     'nor from a queue with a limit');
-  perform test.equal((select count(*) from bugle.look(v_lacking, '{steps_ordered,steps_narrow}')), 0::bigint,
+  perform test.equal((select count(*) from bugle.queues_with_work(v_lacking, '{steps_ordered,steps_narrow}')),
+    0::bigint,
     'nor does it see them');
 
   v_worker := test.register('{a,b}', '{steps_ordered,steps_narrow}');
   perform test.equal((select array_agg(l.queue order by l.queue)
-    from bugle.look(v_worker, '{steps_ordered,steps_narrow}') l (queue)), '{steps_narrow,steps_ordered}'::text[],
+    from bugle.queues_with_work(v_worker, '{steps_ordered,steps_narrow}') l (queue)),
+      '{steps_narrow,steps_ordered}'::text[],
     'seen');
   perform test.equal((select count(*) from test.claim(v_worker, 5, 'steps_narrow')), 1::bigint, 'one at a time');
   select c.id, c.claim into v_held from test.claim(v_worker, 5, 'steps_ordered') c;

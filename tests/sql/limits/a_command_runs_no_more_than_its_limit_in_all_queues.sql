@@ -14,9 +14,9 @@ begin
   perform test.equal(array(select c.command from test.claim(v_worker, 10, 'two') c order by 1),
     '{heavy,light,light,light}'::text[],
     'one is left for the other queue, and others are not in its way');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{one,two}')), 0::bigint, 'the rest waits');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{one,two}')), 0::bigint, 'the rest waits');
   perform test.complete(v_worker, v_held);
-  perform test.equal((select count(*) from bugle.look(v_worker, '{one,two}')), 2::bigint,
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{one,two}')), 2::bigint,
     'an end makes room in either');
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'two')), 1::bigint, 'for one');
   perform bugle.set_command_limit('heavy', 0);

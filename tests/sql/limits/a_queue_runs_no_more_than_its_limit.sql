@@ -14,10 +14,12 @@ begin
   perform test.equal((select count(*) from test.claim(v_other, 10, 'narrow')), 1::bigint,
     'what another runs counts too');
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 0::bigint, 'no more at the limit');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{narrow}')), 0::bigint, 'and nothing to look for');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{narrow}')), 0::bigint,
+    'and nothing to look for');
 
   perform test.complete(v_worker, (select (j.id, j.claim)::bugle.held_job from bugle.jobs j where j.id = v_ids[1]));
-  perform test.equal((select count(*) from bugle.look(v_worker, '{narrow}')), 1::bigint, 'an end makes room');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{narrow}')), 1::bigint,
+    'an end makes room');
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'narrow')), 1::bigint, 'for one');
 
   perform bugle.set_limits('narrow', p_max_running => 5);

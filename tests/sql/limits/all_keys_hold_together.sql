@@ -12,7 +12,7 @@ begin
 
   for v_round in 1..100 loop
     exit when not exists (select from bugle.jobs_live j where j.queue = 'both');
-    v_look := exists (select from bugle.look(v_worker, '{both}'));
+    v_look := exists (select from bugle.queues_with_work(v_worker, '{both}'));
     perform test.equal(exists (select from test.claim(v_worker, 10, 'both')), v_look,
       'a claim finds what the look before it saw');
     perform test.equal((select count(*) between 1 and 4 from bugle.jobs_live j where j.state = 'running'

@@ -20,14 +20,15 @@ begin
     'whoever lacks a step takes what it serves');
   perform test.equal(array(select c.command from test.claim(v_worker, 9, 'chains_narrow') c), '{story}'::text[],
     'chains count for the limit');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{chains_narrow}')), 0::bigint,
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{chains_narrow}')), 0::bigint,
     'and are held back by it');
 
   v_ids := array(select pg_temp.chain('chains_ordered', 'k', null, null) from generate_series(1, 2));
   perform test.equal(array(select c.id from test.claim(v_worker, 9, 'chains_ordered') c), v_ids[1:1],
     'the first of an order key');
   perform test.complete(v_worker, (v_ids[1], 1));
-  perform test.equal((select count(*) from bugle.look(v_worker, '{chains_ordered}')), 1::bigint, 'the next is there');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{chains_ordered}')), 1::bigint,
+    'the next is there');
   perform test.equal(array(select c.id from test.claim(v_worker, 9, 'chains_ordered') c), v_ids[2:2], 'then the next');
 
   perform bugle.set_limits('chains_keys', p_max_running_per_key => 1);
@@ -42,7 +43,7 @@ begin
       3::bigint, 'one of each fair key');
 
   perform bugle.set_command_limit('story', 1);
-  perform test.equal((select count(*) from bugle.look(v_worker, '{chains_fair}')), 1::bigint,
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{chains_fair}')), 1::bigint,
     'the limit of a chain is that of its name');
   perform test.equal(array(select distinct c.command from test.claim(v_worker, 9, 'chains_fair') c), '{one}'::text[],
     'which is reached');

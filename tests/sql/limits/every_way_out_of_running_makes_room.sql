@@ -17,7 +17,8 @@ begin
     end if;
     select c.id, c.claim into v_held from test.claim(case v_way when 'rescue' then v_lost else v_worker end, 5,
       'single') c;
-    perform test.equal((select count(*) from bugle.look(v_worker, '{single}')), 0::bigint, 'full before ' || v_way);
+    perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{single}')), 0::bigint,
+      'full before ' || v_way);
 
     case v_way
       when 'complete' then perform test.complete(v_worker, v_held);
@@ -34,7 +35,8 @@ begin
         perform bugle.rescue();
     end case;
 
-    perform test.equal((select count(*) from bugle.look(v_worker, '{single}')), 1::bigint, 'room after ' || v_way);
+    perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{single}')), 1::bigint,
+      'room after ' || v_way);
     select c.id, c.claim into v_held from test.claim(v_worker, 5, 'single') c;
     perform test.equal(v_held.id is not null, true, 'the next starts after ' || v_way);
     perform test.complete(v_worker, v_held);

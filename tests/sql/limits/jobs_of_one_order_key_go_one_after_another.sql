@@ -19,7 +19,8 @@ begin
       order by 1),
     '{-,far 1,far 2,far 3,k,many}'::text[], 'one of each key, also behind thousands');
   perform test.equal((select count(*) from test.claim(v_worker, 20, 'ordered')), 0::bigint, 'no other while those run');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{ordered}')), 0::bigint, 'and nothing to look for');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{ordered}')), 0::bigint,
+    'and nothing to look for');
   perform test.equal((test.job(v_ids[1])).state, 'running', 'the first by id, whatever its priority');
 
   -- across retries

@@ -21,7 +21,7 @@ begin
   perform test.equal((select count(*) from bugle.jobs j where j.id = any (v_ids) and j.limit_key is null), 4::bigint,
     'those without a key are not limited');
   perform test.equal((select count(*) from test.claim(v_worker, 20, 'tenants')), 0::bigint, 'the rest waits');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{tenants}')), 0::bigint,
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{tenants}')), 0::bigint,
     'and is not there for whoever looks');
 end
 $$;

@@ -14,7 +14,8 @@ begin
     from bugle.claim_positions t where t.queue = 'paced'), true,
     'it is noted when to look again');
   perform test.equal(bugle.next_due_seconds() between 3500 and 3600, true, 'the keeper knows');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{paced}')), 0::bigint, 'until then nothing is there');
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{paced}')), 0::bigint,
+    'until then nothing is there');
 
   -- the first claim leaves the period, the second does not
   update bugle.starts s set started_at = s.started_at - interval '1 hour' where s.queue = 'paced' and s.total = 2;
@@ -23,7 +24,7 @@ begin
   perform bugle.promote();
   perform test.equal((select t.recheck_at from bugle.claim_positions t where t.queue = 'paced'), null::timestamptz,
     'the keeper rang');
-  perform test.equal((select count(*) from bugle.look(v_worker, '{paced}')), 1::bigint,
+  perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{paced}')), 1::bigint,
     'whoever looks now must claim, or nobody notes when to look again');
 
   perform bugle.set_limits('keyed', p_max_starts_per_key => 2, p_starts_per_key_period => '1 hour');

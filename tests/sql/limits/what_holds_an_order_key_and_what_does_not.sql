@@ -37,7 +37,7 @@ begin
         perform test.equal(v_next, v_second, format('%s: one that is %s lets others pass', v_queue, v_state));
       else
         perform test.equal(v_next, null::bigint, format('%s: one that is %s holds the others up', v_queue, v_state));
-        perform test.equal((select count(*) from bugle.look(v_worker, array[v_queue])), 0::bigint,
+        perform test.equal((select count(*) from bugle.queues_with_work(v_worker, array[v_queue])), 0::bigint,
           'and nothing is there');
         perform bugle.cancel(v_first);
         perform test.equal(pg_temp.next(v_worker, v_queue), v_second, 'until it is gone');

@@ -9,7 +9,8 @@ begin
   perform bugle.pause_queue('default', 'maintenance');
 
   perform test.equal((select count(*) from test.claim(v_worker, 10)), 0::bigint, 'paused');
-  perform test.equal(array(select l from bugle.look(v_worker, '{default,other}') l), array['other'], 'looks');
+  perform test.equal(array(select l from bugle.queues_with_work(v_worker, '{default,other}') l), array['other'],
+    'looks');
   perform test.equal((select count(*) from test.claim(v_worker, 10, 'other')), 1::bigint, 'the other queue');
   perform bugle.resume_queue('default');
   perform test.equal((select count(*) from test.claim(v_worker, 10)), 1::bigint, 'resumed');
