@@ -20,7 +20,7 @@ set jit = off
 as $$
 declare
   v_queues constant text[] := array(select r.queue from unnest(p_requests) r);
-  v_has_timeouts constant boolean := exists (select from bugle.commands c where c.timeout is not null);
+  v_has_timeouts boolean;
   v_commands text[];
   v_routes bigint[];
   v_synchronous boolean;
@@ -67,13 +67,15 @@ begin
     else
       select p.* into v_picked from bugle.pick(v_request, v_routes, v_commands) p;
     end if;
-    -- Asked after picking: a pause that was committed before a picked job was enqueued is seen by this snapshot, which
-    -- is the younger one. So no job that was enqueued after a pause of its queue, or of this worker, starts.
+    -- Asked after picking: what was committed before a picked job was enqueued is seen by this snapshot, which is the
+    -- younger one. So no job that was enqueued after a pause of its queue, or of this worker, starts; and none that was
+    -- enqueued after its command got a timeout runs without it.
     continue when exists (select from bugle.queues q where q.name = v_request.queue and q.paused_at is not null);
     if exists (select from bugle.registrations r where r.id = p_worker and r.paused_at is not null) then
       perform bugle.pass_on(v_request.queue);
       continue;
     end if;
+    v_has_timeouts := exists (select from bugle.commands c where c.timeout is not null);
     -- not now(): a job can be enqueued and seen after this transaction began, and would start before it was created
     v_now := clock_timestamp();
     -- Beyond about 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them
