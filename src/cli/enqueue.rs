@@ -60,6 +60,10 @@ pub struct Arguments {
     #[arg(long, value_name = "POLICY")]
     retry_policy: Option<String>,
 
+    /// How long the first retry waits, whatever the policy says: 10s, 5m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    retry_delay: Option<Duration>,
+
     /// A name and a value that travel with the job; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = name_and_value)]
     headers: Vec<(String, String)>,
@@ -118,8 +122,8 @@ pub struct Arguments {
 
     /// Enqueue many, all or none: one JSON object a line, with the columns of bugle.jobs; - for standard input
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "wait", "print_sql", "queue", "priority",
-        "run_at", "delay", "deadline", "timeout", "max_attempts", "retry_policy", "headers", "unique_key",
-        "on_conflict", "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
+        "run_at", "delay", "deadline", "timeout", "max_attempts", "retry_policy", "retry_delay", "headers",
+        "unique_key", "on_conflict", "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
     jsonl: Option<String>,
 
     /// Wait until it has ended, and print its result. Exit code 1 if it did not complete
@@ -196,6 +200,9 @@ fn new_job(arguments: &Arguments, payload: &RawValue) -> NewJob {
     }
     if let Some(policy) = &arguments.retry_policy {
         job = job.retry_policy(policy);
+    }
+    if let Some(delay) = arguments.retry_delay {
+        job = job.retry_delay(delay);
     }
     for (name, value) in &arguments.headers {
         job = job.header(name, value.as_str());

@@ -40,6 +40,8 @@ pub struct NewJob {
     timeout: Option<Duration>,
     max_attempts: Option<i32>,
     retry_policy: Option<String>,
+    #[serde(serialize_with = "spec::seconds")]
+    retry_delay: Option<Duration>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, Value>,
     unique_key: Option<String>,
@@ -58,7 +60,7 @@ pub struct NewJob {
 }
 
 /// The columns of a new job, as `bugle.settable_columns` names them.
-pub(crate) const COLUMNS: [&str; 19] = [
+pub(crate) const COLUMNS: [&str; 20] = [
     "command",
     "payload",
     "queue",
@@ -68,6 +70,7 @@ pub(crate) const COLUMNS: [&str; 19] = [
     "timeout",
     "max_attempts",
     "retry_policy",
+    "retry_delay",
     "headers",
     "unique_key",
     "idempotency_key",
@@ -160,6 +163,7 @@ impl NewJob {
             timeout: None,
             max_attempts: None,
             retry_policy: None,
+            retry_delay: None,
             // a job that is enqueued by another goes on with its trace
             headers: crate::observe::trace::current()
                 .map(|here| (crate::observe::trace::HEADER.to_string(), here.into()))
@@ -224,6 +228,12 @@ impl NewJob {
     /// A row of `bugle.retry_policies`.
     pub fn retry_policy(mut self, policy: &str) -> Self {
         self.retry_policy = Some(policy.to_string());
+        self
+    }
+
+    /// How long the first retry waits, whatever its policy says; later ones grow from it as the policy has them grow.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = Some(delay);
         self
     }
 
@@ -336,7 +346,8 @@ impl NewJob {
             .ask_one(
                 "select id, created from bugle.enqueue_once($1, $2, $3, $4, \
                  coalesce($5, now() + make_interval(secs => $6)), $7, make_interval(secs => $8), $9, $10, $11, \
-                 $12, $13, $14, make_interval(secs => $15), $16, $17, $18, $19, $20, $21)",
+                 $12, $13, $14, make_interval(secs => $15), $16, $17, $18, $19, $20, $21, \
+                 p_retry_delay => make_interval(secs => $22))",
                 &[
                     &self.command,
                     &Json(payload),
@@ -359,6 +370,7 @@ impl NewJob {
                     &self.steps,
                     &self.on_success,
                     &self.on_failure,
+                    &self.retry_delay.map(|d| d.as_secs_f64()),
                 ],
             )
             .await?;
