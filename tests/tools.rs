@@ -334,11 +334,11 @@ async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
         .find(|finding| finding["words"].as_str().unwrap().contains("paused"));
     let paused = paused.unwrap_or_else(|| panic!("{report:#}"));
     assert!(!report.to_string().contains("no live worker serves"), "{report:#}");
-    let mend = paused["mend"].as_str().expect("what resumes it");
+    let fix = paused["fix"].as_str().expect("what resumes it");
     database
         .connect("operator")
         .await
-        .batch_execute(mend)
+        .batch_execute(fix)
         .await
         .expect("it runs");
     common::wait_for_state(&owner, id, "completed").await;
@@ -387,19 +387,19 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
     let report = ill.json();
     assert_eq!(ill.code, 1);
     let autovacuum = find(&report, "autovacuum", "fail").expect("it is off");
-    let mend = autovacuum["mend"].as_str().unwrap();
-    execute(&owner, mend).await;
+    let fix = autovacuum["fix"].as_str().unwrap();
+    execute(&owner, fix).await;
     let paused = report
         .as_array()
         .unwrap()
         .iter()
         .find(|f| f["words"].as_str().unwrap().contains("\"mail\""))
         .unwrap();
-    execute(&owner, paused["mend"].as_str().unwrap()).await;
+    execute(&owner, paused["fix"].as_str().unwrap()).await;
     assert!(ill.out.contains("no live worker serves command"), "{report:#}");
 
-    let mended = bugle(&database, "owner", &["doctor"]).await;
-    assert_eq!(mended.code, 0, "{}", mended.out);
+    let fixed = bugle(&database, "owner", &["doctor"]).await;
+    assert_eq!(fixed.code, 0, "{}", fixed.out);
     let seen_by_viewer = bugle(&database, "viewer", &["doctor"]).await;
     assert_eq!(seen_by_viewer.code, 0, "{} {}", seen_by_viewer.out, seen_by_viewer.err);
 }
