@@ -254,9 +254,9 @@ async fn the_doctor_names_sessions_that_hold_locks_of_workers_and_how_to_end_the
         found["words"].as_str().unwrap().contains(&format!("process {pid}")),
         "{found}"
     );
-    let mend = found["mend"].as_str().unwrap();
-    assert_eq!(mend, format!("select pg_terminate_backend({pid});"));
-    execute(&owner, mend).await;
+    let fix = found["fix"].as_str().unwrap();
+    assert_eq!(fix, format!("select pg_terminate_backend({pid});"));
+    execute(&owner, fix).await;
     wait_until(
         &owner,
         &format!("select not exists (select from pg_stat_activity where pid = {pid})"),
