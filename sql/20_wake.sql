@@ -190,8 +190,8 @@ begin
       when pg_try_advisory_lock(bugle.bell_key(v_queue)) then 'sentinel'
       else bugle.stand_by(p_worker, v_queue) end;
   end loop;
-  -- seed: arm_does_not_look_again
   v_work := array(
+    -- seed: arm_does_not_look_again
     select l.queue from bugle.queues_with_work(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
   perform bugle.hand_on(p_worker, u.queue)
   from unnest(p_queues, v_modes) u (queue, mode)
