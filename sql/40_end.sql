@@ -222,7 +222,9 @@ begin
   from (
     select distinct on (e.id) e as ending from unnest(p_endings) e order by e.id) d
     cross join lateral (
-      select l.ctid, l.watched from bugle.jobs_live l where l.id = (d.ending).id limit 1) j;
+      -- Most are locked already. A new job that needs two jobs which fail at this moment, in two sessions, is found by
+      -- both: the second waits here, and finds it gone.
+      select l.ctid, l.watched from bugle.jobs_live l where l.id = (d.ending).id limit 1 for update) j;
 end
 $$;
 comment on function bugle.locate is 'The addresses of the live jobs that are to end, in the order of their ids.';
