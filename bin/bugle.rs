@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Jobs are claimed on one thread, run on another and told of on a third; the system's allocator takes half of a
-/// worker's time for that.
+/// Jobs are claimed on one thread, run on another and reported on a third. With the system allocator this takes half of
+/// a worker's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
