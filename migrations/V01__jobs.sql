@@ -54,8 +54,8 @@ create table bugle.jobs (
   context jsonb,
   parent bigint,
   outstanding integer,
-  -- the one column every outcome looks at: is there anything else to do?
-  watched boolean,
+  -- read by every outcome: is there anything else to do?
+  awaited boolean,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   first_started_at timestamptz,
@@ -73,72 +73,73 @@ comment on column bugle.jobs.state is
 comment on column bugle.jobs.command is 'What to do: the name an executor is registered for in a worker.';
 comment on column bugle.jobs.payload is 'The data for the executor: any JSON, up to settings.max_payload_bytes.';
 comment on column bugle.jobs.queue is
-  'The queue it waits in. Workers say which ones they serve. A new name needs no setup.';
+  'The queue it waits in. Each worker serves some queues. A new name needs no setup.';
 comment on column bugle.jobs.priority is 'Smaller runs sooner; equal ones in the order of their ids.';
 comment on column bugle.jobs.run_at is
-  'Not before this time. A job with a time ahead is scheduled; after a failure this is the time of the next attempt.';
+  'Not before this time. A job with a future time is scheduled; after a failure this is the time of the next attempt.';
 comment on column bugle.jobs.deadline is
   'The last moment at which it may be started; after it the job fails. Null: any time.';
-comment on column bugle.jobs.timeout is 'How long one attempt may take. Null: as its command says, or without limit.';
-comment on column bugle.jobs.max_attempts is 'Retries plus one. Null: as its command or its retry policy says.';
-comment on column bugle.jobs.retry_policy is 'A name from bugle.retry_policies. Null: as its command says, or default.';
+comment on column bugle.jobs.timeout is 'How long one attempt may take. Null: the timeout of its command, or no limit.';
+comment on column bugle.jobs.max_attempts is 'Retries plus one. Null: as set for its command or its retry policy.';
+comment on column bugle.jobs.retry_policy is
+  'A name from bugle.retry_policies. Null: the policy of its command, or default.';
 comment on column bugle.jobs.retry_delay is
-  'How long to wait before the first retry, instead of the delay of its retry policy. Null: as the policy says.';
-comment on column bugle.jobs.headers is 'Names and values that travel with the job, for tracing and the like.';
+  'How long to wait before the first retry, instead of the delay of its retry policy. Null: the policy''s delay.';
+comment on column bugle.jobs.headers is 'Names and values that are passed along with the job, for tracing for example.';
 comment on column bugle.jobs.unique_key is 'At most one live job of a command has the same key. Null: any number.';
 comment on column bugle.jobs.idempotency_key is
-  'One job of a command has the same key until it expires, even if that job has ended. The id of a message, for '
-  'example.';
+  'Only one job of a command has this key until it expires, even if that job has ended. For example the id of a '
+  'message.';
 comment on column bugle.jobs.idempotency_ttl is 'How long the idempotency_key is remembered. Null: 24 hours.';
 comment on column bugle.jobs.order_key is
-  'Jobs of one queue and key run one after another, in order of their ids. Null: alone.';
+  'Jobs of one queue and key run one after another, in order of their ids. Null: no order.';
 comment on column bugle.jobs.limit_key is
-  'Counts for the limits its queue sets for each key. Null: only for those of the queue.';
+  'Jobs with this key count towards the limits per key of its queue. Null: only those of the queue apply.';
 comment on column bugle.jobs.fair_key is
-  'Keys of one queue take turns, a tenant for example. Null: these jobs take turns as one key.';
+  'The keys of a queue, tenants for example, take turns. Null: all jobs without a key take turns as one.';
 comment on column bugle.jobs.steps is
-  'Makes the job a chain: commands that are run in order, in one worker. Its command is then only a name.';
+  'Makes the job a chain: commands that run in order in one worker. Its command is then only a name.';
 comment on column bugle.jobs.on_success is 'The command of a job that is enqueued when this one is completed.';
 comment on column bugle.jobs.on_failure is 'The command of a job that is enqueued when this one has failed.';
 comment on column bugle.jobs.attempt is
-  'How often it was started: 1 while the first attempt runs. Giving back and snoozing take it back, a crash keeps it.';
-comment on column bugle.jobs.crashes is 'How often its worker was lost while it ran. At settings.crash_limit it fails.';
+  'How often it was started: 1 during the first attempt. Giving back and snoozing do not count, crashes do.';
+comment on column bugle.jobs.crashes is
+  'How often its worker was lost while running it. At settings.crash_limit it fails.';
 comment on column bugle.jobs.claim is
   'Rises each time it is claimed. A call about it under an older number is rejected.';
 comment on column bugle.jobs.worker is 'The worker that runs it, or ran it last: bugle.workers.id.';
 comment on column bugle.jobs.reason is
   'Why it ended as it did: attempts_exhausted, not_retryable, deadline, timeout, crash_loop, answer_overdue, '
   'dependency_failed, rejected, executor …';
-comment on column bugle.jobs.result is 'What the executor, or an answer from outside, returned.';
+comment on column bugle.jobs.result is 'The result of the executor, or of an external answer.';
 comment on column bugle.jobs.last_error is
-  'What went wrong last, with its causes; at most 10,000 characters. All errors are in bugle.attempts.';
+  'The last error, with its causes; at most 10,000 characters. All errors are in bugle.attempts.';
 comment on column bugle.jobs.last_error_code is
   'The same as a short code, where the executor gave one: timeout, panic, worker_lost …';
-comment on column bugle.jobs.progress is 'How far the running attempt is, as its executor reports it.';
-comment on column bugle.jobs.progress_note is 'What it is doing at the moment.';
+comment on column bugle.jobs.progress is 'The progress of the running attempt, as reported by its executor.';
+comment on column bugle.jobs.progress_note is 'What it is doing now, as reported by its executor.';
 comment on column bugle.jobs.paused_from is 'The state a paused job goes back to when it is resumed.';
 comment on column bugle.jobs.answer_by is
-  'A waiting job that is not answered by then fails. Null: it waits without end.';
+  'A waiting job that is not answered by then fails. Null: it waits indefinitely.';
 comment on column bugle.jobs.answer_token is 'Must come with the answer to a waiting job, if it is set.';
 comment on column bugle.jobs.answer is 'The answer with which its executor continues: bugle.resume_with.';
 comment on column bugle.jobs.step is 'How many of the steps are done.';
 comment on column bugle.jobs.context is
-  'The merged output of the steps so far. Laid over the payload for the next one.';
+  'The merged output of the steps so far. The next step gets the payload with this merged into it.';
 comment on column bugle.jobs.parent is 'The job whose executor spawned this one.';
-comment on column bugle.jobs.outstanding is 'For how many other jobs it still waits.';
-comment on column bugle.jobs.watched is
-  'Whether something is to be done when it ends: other jobs wait for it, or a command follows it.';
+comment on column bugle.jobs.outstanding is 'How many other jobs it still waits for.';
+comment on column bugle.jobs.awaited is
+  'Whether its outcome matters to others: other jobs wait for it, or a command follows it.';
 comment on column bugle.jobs.created_at is 'When it was enqueued.';
 comment on column bugle.jobs.updated_at is 'When its state last changed, or progress was reported.';
 comment on column bugle.jobs.first_started_at is 'When its first attempt began.';
 comment on column bugle.jobs.started_at is 'When its latest attempt began.';
-comment on column bugle.jobs.finished_at is 'When it came to its final state.';
+comment on column bugle.jobs.finished_at is 'When it reached its final state.';
 comment on column bugle.jobs.day is 'The day of history (UTC) that a finished job is kept with, and dropped with.';
 comment on sequence bugle.job_ids is 'The ids of bugle.jobs.';
 
--- Checks stand where they can fail, and nowhere else: every INSERT and UPDATE reads and plans them anew. Five of them
--- on bugle.jobs were more than a quarter of the cost of inserting one job. That a state is known follows from the
--- partitions: there is none for any other.
+-- Checks are only where they can fail: every INSERT and UPDATE plans them again. Five of them on bugle.jobs were more
+-- than a quarter of the cost of inserting one job. Unknown states have no partition, so they need no check.
 
 create table bugle.jobs_live
   partition of bugle.jobs (
@@ -187,17 +188,15 @@ create index jobs_live_limited on bugle.jobs_live (
   coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
   hashtextextended(limit_key, 0), priority, id)
   where state = 'ready' and limit_key is not null;
--- Of each order key first what runs, then what may block it (retrying, paused, waiting, postponed), then what is ready.
--- If the first one is ready, nothing blocks it. A job that was never started and waits for its time or for other jobs
--- blocks nobody.
+-- Of each order key first the running job, then those that may block it (retrying, paused, waiting, postponed), then
+-- the ready ones. If the first one is ready, nothing blocks it. A job that has never started and waits for its time or
+-- for other jobs blocks nothing.
 create index jobs_live_ordered on bugle.jobs_live (
   hashtextextended(queue, 0), hashtextextended(order_key, 0),
   (case state when 'running' then 0 when 'ready' then 2 else 1 end), id)
   where order_key is not null and (state not in ('scheduled', 'waiting') or first_started_at is not null);
 
--- Spelled with "like", so that only queries which mean this index (rescue, attach, running_jobs) use it. Statistics
--- taken while nothing ran promise that it is empty, and a completion that believed them compared every running job with
--- every finished one: 1,000 jobs/s instead of 20,000.
+-- With "like", so that only queries that call bugle.is_running use it: sql/01_sets.sql explains why.
 create index jobs_live_running on bugle.jobs_live (worker) where state like 'running';
 
 -- With the columns that are counted, so that counting fetches no rows.

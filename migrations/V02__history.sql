@@ -17,9 +17,9 @@ create table bugle.jobs_failed
 
 comment on table bugle.jobs_failed is 'Part of bugle.jobs: failed jobs, the dead letters, a leaf for each day.';
 
--- Where a final state inserted by hand lands: the engine always names a day. Both reject every row (10_enqueue.sql).
--- They have a key nevertheless: with a publication FOR ALL TABLES, Postgres rejects every UPDATE and DELETE that names
--- a table without one, even if it is empty.
+-- Rows with a final state that are inserted by hand arrive here: the engine always sets a day. Both reject every row
+-- (10_enqueue.sql). They have a primary key, because with a publication FOR ALL TABLES, Postgres rejects every UPDATE
+-- and DELETE that names a table without one, even if it is empty.
 create table bugle.jobs_ended_by_hand partition of bugle.jobs_ended (primary key (id)) for values in (null);
 
 comment on table bugle.jobs_ended_by_hand is 'Always empty: refuses final states that are inserted by hand.';
@@ -28,8 +28,8 @@ create table bugle.jobs_failed_by_hand partition of bugle.jobs_failed (primary k
 
 comment on table bugle.jobs_failed_by_hand is 'Always empty: refuses final states that are inserted by hand.';
 
--- One row for each day's leaf of jobs_ended and jobs_failed. A completion looks here for the newest day that exists, so
--- that it never fails for want of a partition.
+-- One row for each day's leaf of jobs_ended and jobs_failed. A completion takes the newest day that exists, so that it
+-- never fails for want of a partition.
 create table bugle.history_days (
   kind text not null,
   day date not null,
@@ -44,7 +44,7 @@ comment on table bugle.history_days is
 comment on column bugle.history_days.kind is 'ended or failed.';
 comment on column bugle.history_days.day is 'The day, in UTC.';
 comment on column bugle.history_days.leaf is 'The table that holds its jobs.';
-comment on column bugle.history_days.retired_at is 'When it was emptied, to be dropped when nobody reads it.';
+comment on column bugle.history_days.retired_at is 'When it was emptied; it is dropped once no session reads it.';
 
 create table bugle.attempts (
   job bigint not null,
@@ -53,19 +53,27 @@ create table bugle.attempts (
   worker bigint,
   started_at timestamptz,
   ended_at timestamptz not null default now(),
+  outcome text not null default 'failed',
+  times integer not null default 1,
+  command text,
   code text,
   error text,
   primary key (job, claim)
 );
 
-comment on table bugle.attempts is 'One row for each attempt that failed, as long as its job is kept.';
+comment on table bugle.attempts is
+  'One row for each attempt that did not complete or cancel its job, as long as the job is kept.';
 comment on column bugle.attempts.job is 'bugle.jobs.id.';
 comment on column bugle.attempts.claim is 'The claim under which it ran.';
 comment on column bugle.attempts.attempt is '1 for the first attempt.';
 comment on column bugle.attempts.worker is 'bugle.workers.id.';
 comment on column bugle.attempts.started_at is 'When it began.';
-comment on column bugle.attempts.ended_at is 'When its failure was reported, or its worker given up for lost.';
+comment on column bugle.attempts.ended_at is 'When its outcome was reported, or its worker was given up as lost.';
+comment on column bugle.attempts.outcome is
+  'failed, timed_out, rescued (its worker was lost), given_back, snoozed, or waiting (for an answer or for children).';
+comment on column bugle.attempts.times is 'How often in a row: consecutive snoozes of a job are one row.';
+comment on column bugle.attempts.command is 'The command of the job.';
 comment on column bugle.attempts.code is 'A short code, where there is one: timeout, panic, worker_lost …';
-comment on column bugle.attempts.error is 'What went wrong, with its causes; at most 10,000 characters.';
+comment on column bugle.attempts.error is 'The error, with its causes; at most 10,000 characters.';
 
 create index attempts_by_end on bugle.attempts (ended_at);

@@ -21,14 +21,14 @@ create table bugle.retry_policies (
   constraint factor_grows check (factor between 1 and 1000),
   constraint jitter_is_a_share check (jitter between 0 and 1),
   constraint daily_policies_count_days check (
-    case kind when 'daily' then per_day is not null and days is not null else per_day is null and days is null end),
+    case kind when 'daily' then per_day is not null else per_day is null and days is null end),
   constraint daily_counts_are_sane check (per_day between 1 and 10000 and days between 1 and 3650)
 );
 
 comment on table bugle.retry_policies is
   'How often and when a failed job is retried. Insert rows of your own; the row "default" applies to jobs that '
   'name none.';
-comment on column bugle.retry_policies.name is 'What jobs and commands call it.';
+comment on column bugle.retry_policies.name is 'The name that jobs and commands refer to.';
 comment on column bugle.retry_policies.kind is
   'fixed, exponential, fixed_then_exponential (after three fixed ones), endless (exponential) or daily.';
 comment on column bugle.retry_policies.retries is 'How often after the first attempt. Null for endless and daily ones.';
@@ -37,8 +37,9 @@ comment on column bugle.retry_policies.factor is 'By how much an exponential del
 comment on column bugle.retry_policies.max_delay is 'Where an exponential delay stops growing.';
 comment on column bugle.retry_policies.jitter is
   'Each delay is spread by this share to both sides, after max_delay was applied. 0.1 is ten per cent.';
-comment on column bugle.retry_policies.per_day is 'Daily ones: how many attempts a day.';
-comment on column bugle.retry_policies.days is 'Daily ones: on how many days. A day counts from the first attempt.';
+comment on column bugle.retry_policies.per_day is 'Daily ones: how many retries a day.';
+comment on column bugle.retry_policies.days is
+  'Daily ones: on how many days, counted from the first attempt. Null: two, the first and the next.';
 
 create table bugle.commands (
   name text primary key,
@@ -51,15 +52,22 @@ create table bugle.commands (
   on_success text,
   on_failure text,
   steps text[],
+  deadline interval,
+  headers jsonb,
+  idempotency_ttl interval,
+  order_key jsonpath,
+  limit_key jsonpath,
+  fair_key jsonpath,
   timeout interval,
   retry_policy text references bugle.retry_policies (name),
   max_attempts integer,
   step_retry_policy text references bugle.retry_policies (name),
   max_running integer,
-  -- whether there is anything to do when a job is inserted; the rest is looked up when it is claimed, or when it fails
+  -- whether there is anything to do when a job is inserted; the other columns are read when it is claimed, or fails
   is_template boolean not null generated always as (
     queue is not null or priority is not null or delay is not null or unique_payload or required_keys is not null
-    or on_success is not null or on_failure is not null) stored,
+    or on_success is not null or on_failure is not null or deadline is not null or headers is not null
+    or order_key is not null or limit_key is not null or fair_key is not null) stored,
   constraint name_is_short check (length(name) between 1 and 200),
   constraint queue_is_short check (length(queue) between 1 and 100 and btrim(queue, e' \t\n\r') <> ''),
   constraint delay_is_not_negative check (delay between '0' and '10 years'),
@@ -68,17 +76,20 @@ create table bugle.commands (
     cardinality(required_keys) > 0 and array_position(required_keys, null) is null),
   constraint on_success_is_short check (length(on_success) between 1 and 200),
   constraint on_failure_is_short check (length(on_failure) between 1 and 200),
-  -- a command that follows its own failure would never come to rest
+  -- a command that follows its own failure would never end
   constraint on_failure_is_another_command check (on_failure <> name),
   constraint steps_are_named check (
     cardinality(steps) between 1 and 100 and array_ndims(steps) = 1 and array_position(steps, null) is null),
+  constraint deadline_is_positive check (deadline > '0' and deadline <= '10 years'),
+  constraint headers_are_an_object check (jsonb_typeof(headers) = 'object'),
+  constraint idempotency_ttl_is_positive check (idempotency_ttl > '0' and idempotency_ttl <= '10 years'),
   constraint timeout_is_positive check (timeout > '0'),
   constraint max_attempts_is_positive check (max_attempts > 0),
   constraint max_running_is_positive check (max_running > 0)
 );
 
 comment on table bugle.commands is
-  'Set once for a command what each job would otherwise have to set. A command works without a row here.';
+  'Defaults and limits of a command, so that not each job has to set them. A command needs no row here.';
 comment on column bugle.commands.name is 'bugle.jobs.command.';
 comment on column bugle.commands.queue is 'For jobs that leave it out, or give default.';
 comment on column bugle.commands.priority is 'For jobs that leave it out, or give 0.';
@@ -94,6 +105,17 @@ comment on column bugle.commands.on_success is
 comment on column bugle.commands.on_failure is
   'The command that is enqueued when a job of this one has failed, unless the job names another.';
 comment on column bugle.commands.steps is 'Makes jobs of this command chains that have no steps of their own.';
+comment on column bugle.commands.deadline is
+  'Jobs that give no deadline must be started within this time after they are due. Null: as settings.default_deadline.';
+comment on column bugle.commands.headers is 'Headers of every job; those that the job gives itself come first.';
+comment on column bugle.commands.idempotency_ttl is
+  'For jobs that give none. Null: as settings.default_idempotency_ttl.';
+comment on column bugle.commands.order_key is
+  'Where in the payload the order_key of jobs that give none is found, for example $.account.';
+comment on column bugle.commands.limit_key is
+  'Where in the payload the limit_key of jobs that give none is found, for example $.tenant.';
+comment on column bugle.commands.fair_key is
+  'Where in the payload the fair_key of jobs that give none is found, for example $.tenant.';
 comment on column bugle.commands.timeout is 'For jobs that have none.';
 comment on column bugle.commands.retry_policy is 'For jobs that name none.';
 comment on column bugle.commands.max_attempts is 'For jobs that give no number; comes before the policy''s.';
@@ -102,15 +124,14 @@ comment on column bugle.commands.step_retry_policy is
 comment on column bugle.commands.max_running is
   'How many of its jobs may run at once, in all queues together. Null: no limit.';
 comment on column bugle.commands.is_template is
-  'Whether the row says something about new jobs, not only about running ones.';
+  'Whether the row affects new jobs, not only running ones.';
 
 create index commands_templates on bugle.commands (name) where is_template;
 
--- Called once there has been a template.
 create sequence bugle.templates;
 
 comment on sequence bugle.templates is
-  'Called once there has been a template in bugle.commands: only then is it worth looking for one.';
+  'Set once there has been a template in bugle.commands: only then do enqueues search for one.';
 
 create table bugle.queues (
   name text primary key,
@@ -139,7 +160,7 @@ create table bugle.queues (
   constraint order_on_retry_is_known check (order_on_retry in ('block', 'pass'))
 );
 
-comment on table bugle.queues is 'Settings of a queue. A queue works without a row here.';
+comment on table bugle.queues is 'Settings of a queue. A queue needs no row here.';
 comment on column bugle.queues.name is 'bugle.jobs.queue.';
 comment on column bugle.queues.synchronous_claims is
   'Wait for the disk at each claim. Otherwise a crash of the server may lose the last claims, and their jobs start '
@@ -154,8 +175,8 @@ comment on column bugle.queues.max_starts_per_key is
   'How many jobs of each limit_key may start in any starts_per_key_period. Null: no limit.';
 comment on column bugle.queues.starts_per_key_period is 'The period of max_starts_per_key; it slides.';
 comment on column bugle.queues.order_on_retry is
-  'What the other jobs of an order_key do behind one that is retried, paused or waiting: block (they wait) or pass.';
-comment on column bugle.queues.is_limited is 'Whether anything is to be counted when its jobs are claimed.';
+  'Whether the other jobs of an order_key wait behind one that is retried, paused or waiting (block) or not (pass).';
+comment on column bugle.queues.is_limited is 'Whether claims have to count running jobs or starts.';
 
 -- One row; typed columns instead of names and values, so that a wrong setting is rejected when it is written.
 create table bugle.settings (
@@ -170,6 +191,10 @@ create table bugle.settings (
   lease interval not null default '30 seconds',
   step_timeout interval not null default '5 minutes',
   chain_timeout interval not null default '30 minutes',
+  default_deadline interval,
+  default_idempotency_ttl interval not null default '24 hours',
+  unserved_limit interval,
+  known_commands_only boolean not null default false,
   constraint there_is_one_row check (only_row),
   constraint payload_limit_is_sane check (max_payload_bytes between 8192 and 134217728),
   constraint ended_days_are_sane check (ended_days between 0 and 3650),
@@ -179,7 +204,11 @@ create table bugle.settings (
   constraint lost_grace_is_sane check (lost_grace between '0' and '1 hour'),
   constraint lease_is_sane check (lease between '2 seconds' and '1 day'),
   constraint step_timeout_is_positive check (step_timeout > '0' and step_timeout <= '10 years'),
-  constraint chain_timeout_is_positive check (chain_timeout > '0' and chain_timeout <= '10 years')
+  constraint chain_timeout_is_positive check (chain_timeout > '0' and chain_timeout <= '10 years'),
+  constraint default_deadline_is_positive check (default_deadline > '0' and default_deadline <= '10 years'),
+  constraint default_idempotency_ttl_is_positive check (
+    default_idempotency_ttl > '0' and default_idempotency_ttl <= '10 years'),
+  constraint unserved_limit_is_positive check (unserved_limit > '0' and unserved_limit <= '10 years')
 );
 
 comment on table bugle.settings is 'Settings of the whole schema: one row. Change it with UPDATE.';
@@ -191,7 +220,7 @@ comment on column bugle.settings.ended_days is 'How many full days completed and
 comment on column bugle.settings.failed_days is 'How many full days failed jobs are kept.';
 comment on column bugle.settings.stats_days is 'How many full days bugle.minutes are kept.';
 comment on column bugle.settings.crash_limit is
-  'A job whose worker was lost this many times fails: it may be what kills them.';
+  'A job whose worker was lost this many times fails: it may be the cause.';
 comment on column bugle.settings.lost_grace is
   'How long a worker whose connection broke may take to come back before its jobs are rescued.';
 comment on column bugle.settings.lease is 'How long a connected worker may be silent before it is given up as frozen.';
@@ -199,3 +228,11 @@ comment on column bugle.settings.step_timeout is
   'How long one attempt of a step may take, if neither its command nor its executor sets a time.';
 comment on column bugle.settings.chain_timeout is
   'How long a chain may run in one worker, if neither the job nor its command sets a time.';
+comment on column bugle.settings.default_deadline is
+  'Within what time after it is due a job must be started, if neither it nor its command sets one. Null: any time.';
+comment on column bugle.settings.default_idempotency_ttl is
+  'How long an idempotency_key is remembered, if neither the job nor its command sets a time.';
+comment on column bugle.settings.unserved_limit is
+  'A ready job that no worker has served for this long fails with no_executor. Null: it waits.';
+comment on column bugle.settings.known_commands_only is
+  'True: a new job is rejected if it names a command, step or follow-up that has no row in bugle.commands.';

@@ -3,7 +3,6 @@
 -- People read the view bugle.workers.
 create table bugle.registrations (
   id bigint generated always as identity primary key,
-  -- known to its worker only: an id can come again after a failover to a replica that lagged, a nonce does not
   nonce uuid not null default gen_random_uuid(),
   name text not null,
   host text,
@@ -67,7 +66,7 @@ create table bugle.keeping (
   constraint there_is_one_row check (only_row)
 ) with (fillfactor = 50);
 
-comment on table bugle.keeping is 'Which worker is keeper and which is deputy, and the keepers notes: one row.';
+comment on table bugle.keeping is 'Which worker is keeper and which is deputy, and the keeper''s notes: one row.';
 comment on column bugle.keeping.only_row is 'Always true: there is one row.';
 comment on column bugle.keeping.keeper is 'The worker that runs maintenance.';
 comment on column bugle.keeping.deputy is 'The worker that watches the keeper and takes over when it is gone.';
@@ -113,8 +112,8 @@ comment on column bugle.minutes.command is 'The command.';
 comment on column bugle.minutes.worker is 'The worker that reported it; 0 for all of them, once the minute is over.';
 comment on column bugle.minutes.completed is 'Attempts that completed.';
 comment on column bugle.minutes.failed is 'Attempts that failed, whether they are retried or not.';
-comment on column bugle.minutes.others is 'Attempts that ended otherwise: snoozed, given up, given back, waiting.';
-comment on column bugle.minutes.run_seconds is 'How long they all ran together.';
-comment on column bugle.minutes.wait_seconds is 'How long they all waited together, from when they were due.';
+comment on column bugle.minutes.others is 'Attempts that ended otherwise: snoozed, cancelled, given back, waiting.';
+comment on column bugle.minutes.run_seconds is 'The sum of their run times.';
+comment on column bugle.minutes.wait_seconds is 'The sum of their waits, from when they were due.';
 comment on column bugle.minutes.run is 'How many ran for how long, by the spans of bugle.bounds().';
 comment on column bugle.minutes.wait is 'How many waited for how long, by the spans of bugle.bounds().';

@@ -43,7 +43,7 @@ comment on column bugle.claim_positions.fair_hash is 'A hash of the fair_key tha
 comment on column bugle.claim_positions.order_hash is 'How far order keys were scanned, in the order of their hashes.';
 comment on column bugle.claim_positions.limit_hash is 'How far limit keys were scanned, in the order of their hashes.';
 comment on column bugle.claim_positions.recheck_at is
-  'When a period lets go of a start that a claim could have used: the queue is scanned again then.';
+  'When a limit per period allows the next start: the queue is scanned again then.';
 
 create index claim_positions_recheck_at on bugle.claim_positions (recheck_at) where recheck_at is not null;
 
@@ -67,4 +67,4 @@ create table bugle.limit_gate (nothing boolean primary key);
 
 comment on table bugle.limit_gate is
   'Always empty. Locked by claims while they decide whether to count, and by setting the first limit of a queue.';
-comment on column bugle.limit_gate.nothing is 'No row has it.';
+comment on column bugle.limit_gate.nothing is 'Unused: there are no rows.';

@@ -27,7 +27,7 @@ create index chains_command on bugle.chains (command, route);
 create index chains_last_step on bugle.chains (last_step);
 
 -- Only steps that were begun, or set by an operator, have a row; people read the view bugle.steps. Steps that an
--- executor makes as it goes come behind those of the chain, and name the one in which they were made (0: the job is no
+-- executor records come behind those of the chain, and name the one in which they were recorded (0: the job is not a
 -- chain).
 create table bugle.step_records (
   job bigint not null,
@@ -55,10 +55,10 @@ create table bugle.step_records (
 comment on table bugle.step_records is 'What became of the steps of jobs. People read the view bugle.steps.';
 comment on column bugle.step_records.job is 'bugle.jobs.id.';
 comment on column bugle.step_records.position is
-  'Its place in the chain, from 1. Steps that an executor makes come behind those of the chain.';
+  'Its position in the chain, from 1. Steps of an executor come behind those of the chain.';
 comment on column bugle.step_records.name is 'The command of the step, or the name its executor gave it.';
 comment on column bugle.step_records.within is
-  'Null for a step of a chain; for one that an executor made, in which step of the chain: 0 if the job is no chain.';
+  'Null for a step of a chain; for one of an executor, in which step of the chain: 0 if the job is not a chain.';
 comment on column bugle.step_records.state is
   'pending, running, retrying (it failed and is retried in the same worker), done, skipped or failed.';
 comment on column bugle.step_records.attempts is 'How often it was attempted, in all attempts of the job.';
@@ -70,7 +70,7 @@ comment on column bugle.step_records.last_started_at is 'When it was last begun.
 comment on column bugle.step_records.last_ended_at is 'When its last attempt ended.';
 comment on column bugle.step_records.updated_at is 'When this row last changed.';
 comment on column bugle.step_records.code is 'The kind of its latest failure.';
-comment on column bugle.step_records.error is 'What its latest failure said, at most 10,000 characters.';
+comment on column bugle.step_records.error is 'Its latest error, at most 10,000 characters.';
 comment on column bugle.step_records.output is 'Its output.';
 
 create unique index step_records_within on bugle.step_records (job, within, name) where within is not null;

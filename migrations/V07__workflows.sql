@@ -25,12 +25,12 @@ comment on column bugle.dependencies.job is 'The job that waits: bugle.jobs.id.'
 comment on column bugle.dependencies.needs is 'The job it waits for.';
 comment on column bugle.dependencies.name is 'What the workflow calls the needed job.';
 comment on column bugle.dependencies.on_failure is
-  'What becomes of the waiting job if the needed one fails or is cancelled: fail, or run nevertheless.';
-comment on column bugle.dependencies.child is 'Whether the waiting jobs executor spawned the needed one.';
+  'What happens to the waiting job if the needed one fails or is cancelled: fail, or run anyway.';
+comment on column bugle.dependencies.child is 'Whether the waiting job''s executor spawned the needed one.';
 comment on column bugle.dependencies.state is 'How the needed job ended. Null: it has not.';
 comment on column bugle.dependencies.reason is 'Why it ended so.';
-comment on column bugle.dependencies.result is 'What it returned.';
-comment on column bugle.dependencies.error is 'What went wrong, if it did not complete.';
+comment on column bugle.dependencies.result is 'Its result.';
+comment on column bugle.dependencies.error is 'Its error, if it did not complete.';
 comment on column bugle.dependencies.ended_at is 'When it ended, or was found to have.';
 comment on column bugle.dependencies.created_at is 'Since when one waits for the other.';
 

@@ -1,4 +1,4 @@
--- Schedules: recurring jobs, and which of their times have been dealt with.
+-- Schedules: recurring jobs, and which of their slots have been handled.
 
 create table bugle.schedules (
   name text primary key,
@@ -12,6 +12,7 @@ create table bugle.schedules (
   timeout interval,
   max_attempts integer,
   retry_policy text,
+  retry_delay interval,
   headers jsonb,
   steps text[],
   misfire text not null default 'run_once',
@@ -35,9 +36,9 @@ create table bugle.schedules (
 
 comment on table bugle.schedules is
   'Recurring jobs: by a cron expression in a time zone, or by an interval. Inserted by people.';
-comment on column bugle.schedules.name is 'Names it in every verb, and in the header "schedule" of its jobs.';
+comment on column bugle.schedules.name is 'Identifies it in all functions, and in the header "schedule" of its jobs.';
 comment on column bugle.schedules.cron is
-  'When: 5 fields (minute hour day-of-month month day-of-week), 6 with the second first, or @daily and the like.';
+  'When: 5 fields (minute hour day-of-month month day-of-week), 6 with the second first, or @daily etc.';
 comment on column bugle.schedules.every is
   'When: the interval between slots, counted from starts_at or created_at without drift. Either this or cron.';
 comment on column bugle.schedules.timezone is 'The time zone of cron.';
@@ -48,7 +49,9 @@ comment on column bugle.schedules.priority is 'Of its jobs: smaller runs sooner.
 comment on column bugle.schedules.timeout is 'How long one attempt of a job may take.';
 comment on column bugle.schedules.max_attempts is 'How often a job is attempted: retries plus one.';
 comment on column bugle.schedules.retry_policy is 'How a job is retried: bugle.retry_policies.name.';
-comment on column bugle.schedules.headers is 'Names and values that travel with its jobs, besides schedule and slot.';
+comment on column bugle.schedules.retry_delay is 'How long a job waits before its first retry: bugle.jobs.retry_delay.';
+comment on column bugle.schedules.headers is
+  'Names and values that are passed along with its jobs, besides schedule and slot.';
 comment on column bugle.schedules.steps is 'Makes its jobs chains: the commands of their steps, in order.';
 comment on column bugle.schedules.misfire is
   'Of slots that were missed: skip them, run_once for all of them, or catch_up one by one.';
@@ -79,13 +82,13 @@ create table bugle.schedule_runs (
 );
 
 comment on table bugle.schedule_runs is
-  'Which slots of schedules were dealt with: at most one job for each. Kept as long as history.';
+  'Which slots of schedules have been handled: at most one job for each. Kept as long as history.';
 comment on column bugle.schedule_runs.schedule is 'bugle.schedules.name.';
 comment on column bugle.schedule_runs.slot is 'The scheduled time.';
 comment on column bugle.schedule_runs.job is 'The job that was enqueued for it: bugle.jobs.id.';
 comment on column bugle.schedule_runs.skipped is
   'Why there is no job: late (misfire = skip), overlap (overlap = skip) or error.';
-comment on column bugle.schedule_runs.enqueued_at is 'When it was dealt with.';
+comment on column bugle.schedule_runs.enqueued_at is 'When it was handled.';
 
 create index schedule_runs_enqueued_at on bugle.schedule_runs
   using brin (enqueued_at) with (pages_per_range = 32, autosummarize = on);

@@ -1,4 +1,4 @@
--- Changes: what people did by hand to jobs, queues, commands, workers and schedules.
+-- Changes: what operators did to jobs, queues, commands, workers and schedules.
 
 create table bugle.changes (
   id bigint generated always as identity primary key,
@@ -18,7 +18,7 @@ create table bugle.changes (
   constraint a_change_is_about_something check (num_nonnulls(job, queue, worker, schedule, command) = 1)
 );
 
-comment on table bugle.changes is 'What people did by hand to jobs, queues, commands, workers and schedules.';
+comment on table bugle.changes is 'What operators did to jobs, queues, commands, workers and schedules.';
 comment on column bugle.changes.id is 'Rises with time.';
 comment on column bugle.changes.changed_at is 'When.';
 comment on column bugle.changes.verb is

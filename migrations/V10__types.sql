@@ -16,7 +16,8 @@ comment on column bugle.queue_request.slots is 'How many jobs at most.';
 comment on column bugle.queue_request.after_priority is 'Start behind this priority …';
 comment on column bugle.queue_request.after_id is '… and this id. Null: from the start.';
 comment on column bugle.queue_request.mode is
-  'What the worker holds on the queue and gives up by claiming: sentinel, follower or awake.';
+  'What the worker holds on the queue and gives up by claiming: sentinel or follower; awake if nothing; handing_on if '
+  'it is awake and wants followers with other commands to be called too.';
 
 create type bugle.claimed_job as (
   id bigint,
@@ -51,12 +52,12 @@ comment on column bugle.claimed_job.timeout_seconds is
   'How long this attempt may take: the job''s own limit, or its command''s.';
 comment on column bugle.claimed_job.created_at is 'When it was enqueued.';
 comment on column bugle.claimed_job.run_at is 'When it was due.';
-comment on column bugle.claimed_job.headers is 'Names and values that travel with it.';
-comment on column bugle.claimed_job.payload is 'Its data. Null: too large to come along, fetch it with bugle.payloads.';
+comment on column bugle.claimed_job.headers is 'Names and values that are passed along with it.';
+comment on column bugle.claimed_job.payload is 'Its data. Null: too large, to be fetched with bugle.payloads.';
 comment on column bugle.claimed_job.steps is 'The steps of a chain; its command is then only a name.';
 comment on column bugle.claimed_job.step is 'How many of them are done. Null: none.';
 comment on column bugle.claimed_job.context is
-  'Their merged output. Null also if it is too large to come along: bugle.start_step returns it.';
+  'Their merged output. Null also if it is too large: bugle.start_step returns it.';
 comment on column bugle.claimed_job.answer is 'The answer its executor waited for, if it was resumed with one.';
 comment on column bugle.claimed_job.address is
   'Where its row is stored, for bugle.complete_at. Null: to be completed by bugle.complete.';
@@ -99,7 +100,7 @@ comment on column bugle.failed_job.error is 'What went wrong, with its causes.';
 comment on column bugle.failed_job.code is 'A short code, if there is one; timeout has a meaning.';
 comment on column bugle.failed_job.retryable is 'False: another attempt would fail as well. Null: true.';
 comment on column bugle.failed_job.retry_after_seconds is
-  'When to retry, if the executor knows better than the policy.';
+  'When to retry, if the executor asks for a certain delay.';
 
 create type bugle.verdict as (
   id bigint,
@@ -107,7 +108,7 @@ create type bugle.verdict as (
   verdict text
 );
 
-comment on type bugle.verdict is 'What became of a call about a job. Calls that succeeded are not reported.';
+comment on type bugle.verdict is 'Why a call about a job was not accepted. Calls that succeeded are not reported.';
 comment on column bugle.verdict.id is 'bugle.jobs.id.';
 comment on column bugle.verdict.claim is 'The claim of the call.';
 comment on column bugle.verdict.verdict is
@@ -131,8 +132,8 @@ comment on column bugle.minute_report.command is 'The command.';
 comment on column bugle.minute_report.completed is 'Attempts that completed since the last report.';
 comment on column bugle.minute_report.failed is 'Attempts that failed.';
 comment on column bugle.minute_report.others is 'Attempts that ended otherwise.';
-comment on column bugle.minute_report.run_seconds is 'How long they all ran together.';
-comment on column bugle.minute_report.wait_seconds is 'How long they all waited together.';
+comment on column bugle.minute_report.run_seconds is 'The sum of their run times.';
+comment on column bugle.minute_report.wait_seconds is 'The sum of their waits.';
 comment on column bugle.minute_report.run is 'How many ran for how long, by the spans of bugle.bounds(), and one more.';
 comment on column bugle.minute_report.wait is 'How many waited for how long, likewise.';
 
@@ -166,33 +167,34 @@ comment on column bugle.ending.result is 'Its result.';
 comment on column bugle.ending.error is 'Its last error. Null: as it was.';
 comment on column bugle.ending.code is 'The same as a short code.';
 
--- Passed on, not looked up: the row of the job may be gone already.
-create type bugle.followed as (
+-- Passed as a value, because the row of the job may be gone already.
+create type bugle.ended_job as (
   id bigint,
   state text,
   reason text,
   command text,
   queue text,
   headers jsonb,
-  watched boolean,
+  awaited boolean,
   on_success text,
   on_failure text,
   result jsonb,
   error text
 );
 
-comment on type bugle.followed is 'What has to be known about a job that has just ended.';
-comment on column bugle.followed.id is 'bugle.jobs.id.';
-comment on column bugle.followed.state is 'completed, failed or cancelled.';
-comment on column bugle.followed.reason is 'Why, if it did not complete.';
-comment on column bugle.followed.command is 'Its command.';
-comment on column bugle.followed.queue is 'Its queue.';
-comment on column bugle.followed.headers is 'Its headers, which a follow-up gets too.';
-comment on column bugle.followed.watched is 'Whether something is to be done; otherwise only subscribers are told.';
-comment on column bugle.followed.on_success is 'The command that follows its completion.';
-comment on column bugle.followed.on_failure is 'The command that follows its failure.';
-comment on column bugle.followed.result is 'What it returned.';
-comment on column bugle.followed.error is 'What went wrong.';
+comment on type bugle.ended_job is 'A job that has just ended, for its dependants, follow-ups and subscribers.';
+comment on column bugle.ended_job.id is 'bugle.jobs.id.';
+comment on column bugle.ended_job.state is 'completed, failed or cancelled.';
+comment on column bugle.ended_job.reason is 'Why, if it did not complete.';
+comment on column bugle.ended_job.command is 'Its command.';
+comment on column bugle.ended_job.queue is 'Its queue.';
+comment on column bugle.ended_job.headers is 'Its headers, which a follow-up gets too.';
+comment on column bugle.ended_job.awaited is
+  'Whether dependants or follow-ups depend on it; otherwise only subscribers are notified.';
+comment on column bugle.ended_job.on_success is 'The command that follows its completion.';
+comment on column bugle.ended_job.on_failure is 'The command that follows its failure.';
+comment on column bugle.ended_job.result is 'What it returned.';
+comment on column bugle.ended_job.error is 'What went wrong.';
 
 create type bugle.cron as (
   seconds integer[],

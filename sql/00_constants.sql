@@ -1,19 +1,18 @@
--- The numbers both sides must agree on, each in one place.
+-- Constants that this schema and its workers share, each defined once: protocol version, lock keys, channels.
 --
--- A habit of all files: functions that roles may call are security definer and pin their search_path; helpers that only
--- such functions call are neither, they inherit both, and setting them again for each call would cost more than most
--- helpers do. What runs often is plpgsql, which keeps its plans; functions in plain SQL are planned anew each time
--- before PostgreSQL 18.
+-- Conventions of all files: functions that roles may call are security definer and pin their search_path. Helpers that
+-- only such functions call do neither: they inherit both, and setting them again would cost more than most helpers do.
+-- Code that runs often is plpgsql, which caches its plans; plain SQL functions are planned anew at each call before
+-- PostgreSQL 18.
 --
--- Advisory locks are hints: any login of the database can take one, and hold it for as long as it likes. A stranger
--- that holds one can slow Bugle down (more notifications, more polling), never stop it. Whatever decides progress or
--- correctness is a lock on a row or table of this schema instead: bugle.keeping (who is keeper), bugle.claim_locks
+-- Advisory locks are hints: any login of the database can take one and hold it indefinitely. A foreign session that
+-- holds one can slow Bugle down (more notifications, more polling), but never stop it. Progress and correctness depend
+-- only on locks on rows and tables of this schema: bugle.keeping (who is keeper), bugle.claim_locks
 -- (counting), bugle.limit_gate (the first limit), bugle.chains (pruning).
 --
--- All keys are here. They are 64 bits wide. Each kind has its own number, which seeds the hash of the name it belongs
--- to: no lookup is needed while a job is inserted, and two names would have to collide in all 64 bits before one could
--- take the other's wake-ups. The two hot paths, bugle.before_insert with bugle.bell_is_free and bugle.is_heard, repeat
--- the number instead of calling the function; tests/sql/wake/lock_keys_differ.sql compares them.
+-- All keys are defined here. They are 64 bits wide. Each kind has its own number, which seeds the hash of a queue's
+-- name: an INSERT needs no lookup, and two names would have to collide in all 64 bits before one could take the other's
+-- wake-ups. The planner inlines these functions, also where an INSERT or a completion calls them.
 
 -- Raised when an older worker could misunderstand a function of this schema. An older worker runs on while it is
 -- unchanged.
@@ -22,7 +21,8 @@ language sql immutable parallel safe
 return 1;
 comment on function bugle.protocol is 'The version of the worker protocol that this schema speaks.';
 
--- Held exclusively by the worker that sleeps for this queue, shared by transactions that enqueue into it silently.
+-- Held exclusively by the idle worker that is notified for this queue, shared by transactions that enqueue into it
+-- without a notification.
 create or replace function bugle.bell_key(p_queue text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(p_queue, 7126490981);
@@ -32,18 +32,18 @@ comment on function bugle.bell_key is 'The advisory lock that is the doorbell of
 create or replace function bugle.follower_key(p_queue text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(p_queue, 7126490982);
-comment on function bugle.follower_key is 'The advisory lock that shows that somebody follows the sentinel of a queue.';
+comment on function bugle.follower_key is 'The advisory lock that shows that a worker follows the sentinel of a queue.';
 
--- Held, shared, by sessions that subscribed to the events of a queue; null stands for all queues, which no queue is
--- named.
+-- Held, shared, by sessions that subscribed to the events of a queue. Null stands for all queues: no queue has an
+-- empty name.
 create or replace function bugle.hearing_key(p_queue text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(coalesce(p_queue, ''), 7126490983);
 comment on function bugle.hearing_key is
   'The advisory lock that shows that a session listens to the events of a queue; null: of all queues.';
 
--- Fresh for each connection of a worker: a link that is half open keeps the lock of a backend whose worker came back
--- long ago.
+-- A new one for each connection of a worker: a half-open connection keeps the lock of a backend whose worker has long
+-- reconnected.
 create or replace function bugle.new_life_key() returns bigint
 language sql volatile
 return hashtextextended(gen_random_uuid()::text, 7126490984);
@@ -58,10 +58,11 @@ comment on function bugle.audience_key is
 create or replace function bugle.silence_key() returns bigint
 language sql immutable parallel safe
 return 7126490986;
-comment on function bugle.silence_key is 'The advisory lock of transactions that have ended jobs silently.';
+comment on function bugle.silence_key is
+  'The advisory lock of transactions that have ended jobs without a notification.';
 
--- Who holds which of them: the holder matters as much as the lock, which a stranger may have taken. Reading pg_locks
--- stops the whole lock table for a moment, so nothing that runs for each job does it.
+-- The holder matters as much as the lock, because a foreign session may have taken it. Reading pg_locks locks the whole
+-- lock table for a moment, so nothing that runs once per job does it.
 create or replace function bugle.advisory_locks() returns table (pid integer, key bigint, is_exclusive boolean)
 language sql
 as $$
@@ -85,13 +86,13 @@ comment on function bugle.holds is 'Whether a session, by default this one, hold
 create or replace function bugle.bell_channel(p_queue text) returns text
 language sql immutable parallel safe
 return 'bugle_bell_' || to_hex(bugle.bell_key(p_queue));
-comment on function bugle.bell_channel is 'The channel on which the bell of a queue is heard.';
+comment on function bugle.bell_channel is 'The channel on which the bell of a queue rings.';
 
 create or replace function bugle.worker_channel(p_worker bigint) returns text
 language sql immutable parallel safe
 return 'bugle_worker_' || p_worker;
 comment on function bugle.worker_channel is
-  'The channel on which one worker is spoken to: look <queue>, cancel <job> <claim>.';
+  'The channel of one worker: scan <queue>, cancel <job> <claim>, pause, resume, drain.';
 
 -- Replacing a trigger locks its table against writers, so it is done only when its definition changed.
 create or replace function bugle.keep_trigger(p_table regclass, p_name text, p_definition text) returns void
@@ -114,13 +115,11 @@ begin
 end
 $$;
 comment on function bugle.keep_trigger is
-  'Create or replace a trigger, unless it is there with the same definition. For migrations.';
+  'Create or replace a trigger, unless it exists with the same definition. For migrations.';
 
--- Where a role came into being after the migration, the checksum is another: the next one grants it what it needs.
+-- If a role was created after the migration, the checksum differs, so that the next migration grants its rights.
 create or replace function bugle.schema_state() returns table (revision integer, checksum text, protocol integer)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
   select v.revision,
     case when exists (

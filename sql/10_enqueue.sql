@@ -1,9 +1,9 @@
--- enqueue: insert -> ready, scheduled. Called by everyone, mostly as a plain INSERT INTO bugle.jobs.
+-- enqueue: insert -> ready, scheduled. Called by applications, mostly as a plain INSERT INTO bugle.jobs.
 --
 -- One row trigger on jobs_live does all of it (bugle.before_insert). A second one stores idempotency keys
--- (15_once.sql).
+-- (15_once.sql). Everything that lists the columns a job may set is in this file.
 
--- It returns a value, which it never gets to, so that a refusal can stand in an expression: see bugle.check_job.
+-- Declared to return a value, so that it can be used in an expression: see bugle.check_job.
 create or replace function bugle.refuse(p_code text, p_message text, p_hint text) returns boolean
 language plpgsql set search_path = pg_catalog, bugle, pg_temp
 as $$
@@ -18,8 +18,8 @@ language sql immutable parallel safe
 return quote_literal(case when length(p_value) > 60 then left(p_value, 60) || '…' else p_value end);
 comment on function bugle.quoted is 'A value as errors show it: quoted, at most 60 characters.';
 
--- This and the next are plpgsql: in SQL they would be inlined into every rule of bugle.check_job, and all of that set
--- up in each transaction. A single INSERT of a scheduled job would be 7 % slower.
+-- This and the next one are plpgsql: in SQL they would be inlined into every rule of bugle.check_job, and set up again
+-- in each transaction. A single INSERT of a scheduled job would be 7 % slower.
 create or replace function bugle.refuse_length(p_column text, p_value text, p_most integer, p_hint text) returns boolean
 language plpgsql
 as $$
@@ -84,10 +84,10 @@ begin
       from jsonb_each_text(jsonb_strip_nulls(to_jsonb(p_job))) c
       where c.key <> all (bugle.settable_columns() || '{id,state,created_at,updated_at}'::text[])
         and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
-    format('These columns are the engine''s. Set only %s.', array_to_string(bugle.settable_columns(), ', ')));
+    format('The engine sets these columns. Set only %s.', array_to_string(bugle.settable_columns(), ', ')));
 end
 $$;
-comment on function bugle.refuse_engine_columns is 'Refuse a new job that sets columns of the engine, and name them.';
+comment on function bugle.refuse_engine_columns is 'Refuse a new job that sets columns of the engine, naming them.';
 
 -- Stored as a plain list of names that starts at 1.
 create or replace function bugle.checked_steps(p_steps text[]) returns text[]
@@ -100,7 +100,7 @@ begin
     perform bugle.refuse('JB001', format('column "steps" must be a list of 1 to 100 commands, not %s', case
         when array_ndims(p_steps) > 1 then format('one of %s dimensions', array_ndims(p_steps))
         else cardinality(p_steps)::text end),
-      'For example array[''fetch'', ''resize'', ''upload'']. Leave it out for a job that is no chain.');
+      'For example array[''fetch'', ''resize'', ''upload'']. Leave it out for a job that is not a chain.');
   end if;
   select coalesce(bugle.quoted(s.name), 'null') into v_wrong
   from unnest(p_steps) s (name)
@@ -117,30 +117,30 @@ $$;
 comment on function bugle.checked_steps is
   'The steps of a new job as they are stored, or an error. Null if it has none.';
 
--- One CASE as a table of rules: condition, error, hint. It is one expression, which plpgsql sets up once in a
--- transaction; an IF with a PERFORM for each rule would set up as many. It must not contain a subquery, or it would be
--- planned and started like a query for each job.
+-- A table of rules (condition, error, hint) as one CASE: plpgsql sets up one expression per transaction, where an IF
+-- with a PERFORM for each rule would set up two per rule. It must not contain a subquery, or it would be planned and
+-- started as a query for each job.
 create or replace function bugle.check_job(p_job bugle.jobs_live) returns boolean
 language plpgsql
 as $$
 begin
   return case
     when p_job.command is null then bugle.refuse('JB001', 'column "command" must not be null',
-      'Name what is to be done, as the executor is registered for it, for example ''send_mail''.')
+      'Give the name that an executor is registered for, for example ''send_mail''.')
     when p_job.state <> 'ready' then bugle.refuse_state(p_job.state,
-      'Leave it out: a new job is ready, or scheduled if its run_at lies ahead. States change by functions.')
+      'Leave it out: a new job is ready, or scheduled if its run_at is in the future. Functions change the state.')
     when p_job.attempt <> 0 or p_job.crashes <> 0 or p_job.claim <> 0 or num_nonnulls(
       p_job.worker, p_job.reason, p_job.result, p_job.last_error, p_job.last_error_code, p_job.progress,
       p_job.progress_note, p_job.answer_by, p_job.answer_token, p_job.first_started_at, p_job.started_at,
       p_job.finished_at, p_job.day, p_job.step, p_job.context, p_job.parent, p_job.outstanding, p_job.answer,
-      p_job.watched) > 0
+      p_job.awaited) > 0
       then bugle.refuse_engine_columns(p_job)
     when not bugle.is_name(p_job.command, 200) then bugle.refuse_length('command', p_job.command, 200,
-      'Name what is to be done, as the executor is registered for it, for example ''send_mail''.')
+      'Give the name that an executor is registered for, for example ''send_mail''.')
     when not bugle.is_name(p_job.queue, 100) then bugle.refuse_length('queue', p_job.queue, 100,
       'Leave it out for the queue ''default''.')
     when not bugle.is_key(p_job.unique_key) then bugle.refuse_length('unique_key', p_job.unique_key, 300,
-      'Leave it out if any number of such jobs may be there. A long key can be hashed: md5(…).')
+      'Leave it out if there may be any number of such jobs. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.order_key) then bugle.refuse_length('order_key', p_job.order_key, 300,
       'Leave it out if the job belongs to no key. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.limit_key) then bugle.refuse_length('limit_key', p_job.limit_key, 300,
@@ -148,11 +148,11 @@ begin
     when not bugle.is_key(p_job.fair_key) then bugle.refuse_length('fair_key', p_job.fair_key, 300,
       'Leave it out if the job belongs to no key. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.idempotency_key) then bugle.refuse_length('idempotency_key', p_job.idempotency_key, 300,
-      'Take the id of the message or request that causes the job. A long key can be hashed: md5(…).')
+      'Use the id of the message or request that caused the job. A long key can be hashed: md5(…).')
     when not bugle.is_duration(p_job.idempotency_ttl)
       or (p_job.idempotency_ttl is not null and p_job.idempotency_key is null)
       then bugle.refuse_value('idempotency_ttl', 'positive, at most 10 years, and come with an idempotency_key',
-        p_job.idempotency_ttl::text, 'It says how long the key is remembered; leave it out for 24 hours.')
+        p_job.idempotency_ttl::text, 'It is how long the key is remembered; leave it out for 24 hours.')
     when not isfinite(p_job.run_at) then bugle.refuse_value('run_at', 'a finite time', p_job.run_at::text,
       'Leave it out to run as soon as possible.')
     when not isfinite(p_job.deadline) then bugle.refuse_value('deadline', 'a finite time', p_job.deadline::text,
@@ -165,10 +165,10 @@ begin
       p_job.timeout::text, 'It limits one attempt, for example interval ''5 minutes''.')
     when p_job.max_attempts < 1 then bugle.refuse('JB001',
       format('column "max_attempts" must be at least 1, not %s', p_job.max_attempts),
-      'It is the number of retries plus one; leave it out for the policy''s own.')
+      'It is the number of retries plus one; leave it out to use the retry policy''s.')
     when p_job.retry_policy is not null and not bugle.is_retry_policy(p_job.retry_policy) then bugle.refuse('JB004',
-      format('column "retry_policy" names no policy: %s', bugle.quoted(p_job.retry_policy)),
-      format('There are: %s. Insert a row into bugle.retry_policies for a new one.', bugle.retry_policy_names()))
+      format('column "retry_policy" is not the name of a policy: %s', bugle.quoted(p_job.retry_policy)),
+      format('Policies: %s. Insert a row into bugle.retry_policies to add one.', bugle.retry_policy_names()))
     when p_job.retry_delay not between interval '0' and interval '10 years' then bugle.refuse_value('retry_delay',
       'between 0 and 10 years', p_job.retry_delay::text,
       'For example interval ''30 seconds''; leave it out for the delay of the retry policy.')
@@ -179,10 +179,10 @@ begin
       'For example {"traceparent": "…"}. Leave it out if there are none.')
     when octet_length(p_job.headers::text) > 65536 then bugle.refuse('JB003',
       format('column "headers" has %s bytes, the limit is 65536', octet_length(p_job.headers::text)),
-      'Headers are for a few short names and values; put data into the payload.')
+      'Headers are for a few short names and values; data belongs in the payload.')
     when p_job.steps is not null and jsonb_typeof(p_job.payload) <> 'object' then bugle.refuse('JB001',
       format('column "payload" of a chain must be a JSON object, not %s', jsonb_typeof(p_job.payload)),
-      'What the steps put out is laid over it, key by key. For example {"numbers": [1, 2]} instead of [1, 2].')
+      'The output of each step is merged into it, key by key. For example {"numbers": [1, 2]} instead of [1, 2].')
     when pg_column_size(p_job.payload) > 4096 then bugle.check_payload_size(p_job.payload)
     else true end;
 end
@@ -211,7 +211,7 @@ declare
   v_new bugle.jobs_live := p_job;
   v_is_valid boolean;
 begin
-  -- a null in a column that has a default means the default: many tools send one for every field that is not set
+  -- null in a column with a default means the default: many tools send null for every field that is not set
   if num_nulls(v_new.payload, v_new.queue, v_new.priority, v_new.run_at, v_new.attempt, v_new.crashes, v_new.claim,
     v_new.created_at, v_new.updated_at) > 0
   then
@@ -228,7 +228,7 @@ begin
   v_new := bugle.apply_template(v_new);
   v_is_valid := bugle.check_job(v_new); -- not PERFORM, which would be a query of its own
   if num_nonnulls(v_new.on_success, v_new.on_failure) > 0 then
-    v_new.watched := bugle.has_follow_ups(v_new);
+    v_new.awaited := bugle.has_follow_ups(v_new);
   end if;
   if v_new.steps is not null then
     v_new.steps := bugle.checked_steps(v_new.steps);
@@ -242,23 +242,22 @@ begin
 end
 $$;
 comment on function bugle.validate_job is
-  'A new job as it is stored: with its command''s template, scheduled if its run_at lies ahead; or refused.';
+  'A new job as it is stored: with its command''s template, scheduled if its run_at is in the future; or refused.';
 
--- The one trigger of an enqueue. The tempting forms, and why not:
---   A WHEN clause with the conditions below: its text is parsed and planned anew by every statement, which costs an
---   INSERT of one row more than half of what the INSERT itself costs.
---   A trigger on bugle.jobs: the engine's own inserts into history would fire it.
---   A statement trigger: its transition table would copy every row, and cost COPY a third of its speed.
+-- The trigger of every enqueue. Tempting alternatives, and why they are not used:
+--   A WHEN clause with the conditions below: every statement parses and plans it again, which makes an INSERT of one
+--   row half as expensive again. A trigger on bugle.jobs: the engine's own inserts into history would fire it. A
+--   statement trigger: its transition table copies every row, which costs COPY a third of its speed.
 --
--- An ordinary job that is due now passes by a few expressions. They may send a valid one on to be validated (a name
--- that begins with a blank, a null where a default belongs), never let an invalid one pass. Few and short ones, and no
--- PERFORM: each expression, and each function call in it, is set up anew in every transaction, and a PERFORM costs as
--- much as ten of them.
+-- An ordinary job that is due now is recognized by a few expressions. They may send a valid job to bugle.validate_job
+-- (a name that begins with a blank, a null where there is a default), but never accept an invalid one. They are few and
+-- short, without PERFORM: each expression and each function call in it is set up again in every transaction, and a
+-- PERFORM costs as much as ten of them.
 --
--- It runs with the rights and the search_path of the role that inserts, so every function, operator and type is named
--- with its schema: a function created by another role must never be a better match. IN, BETWEEN, LIKE, IS DISTINCT
--- FROM and NULLIF look for an operator by its bare name, so they are not used. Pinning search_path instead would slow a
--- bulk INSERT by a sixth.
+-- It runs with the rights and the search_path of the inserting role, so every function, operator and type is qualified
+-- with its schema: a function created by another role must never be a better match. IN, BETWEEN, LIKE, IS DISTINCT FROM
+-- and NULLIF look up an operator by its unqualified name, so they are not used. Pinning search_path instead would make
+-- a bulk INSERT a sixth slower.
 create or replace function bugle.before_insert() returns trigger
 language plpgsql
 as $$
@@ -278,14 +277,14 @@ begin
       new.last_error_code, new.progress,
       new.progress_note, new.answer_by, new.answer_token, new.first_started_at, new.started_at, new.finished_at,
       new.day, new.steps, new.step, new.context, new.on_success, new.on_failure, new.parent, new.outstanding,
-      new.answer, new.watched) operator(pg_catalog.=) 0
+      new.answer, new.awaited) operator(pg_catalog.=) 0
     and new.attempt operator(pg_catalog.=) 0
     and new.crashes operator(pg_catalog.=) 0
     and new.claim operator(pg_catalog.=) 0
     and new.priority is not null and new.created_at is not null and new.updated_at is not null
-    -- no templates (12_template.sql); asked for each row, because a setting that says so could be forged
+    -- there are no templates (12_template.sql); checked for each row, because a setting could be forged
     and pg_catalog.pg_sequence_last_value('bugle.templates') is null;
-  -- in an expression of its own: most jobs have none of these
+  -- a separate expression: most jobs have none of these
   if pg_catalog.num_nonnulls(new.unique_key, new.order_key, new.limit_key, new.fair_key, new.headers)
     operator(pg_catalog.>) 0
   then
@@ -302,24 +301,24 @@ begin
         or pg_catalog.jsonb_typeof(new.headers) operator(pg_catalog.=) 'object'
         and pg_catalog.pg_column_size(new.headers) operator(pg_catalog.<=) 4096);
   end if;
-  -- The first row of a transaction, and mostly the only one: as bugle.bell_is_free does, for this case alone. The queue
-  -- is remembered only if this transaction has written something before: most write one row, and a setting costs as
-  -- much as a lock.
+  -- The first row of a transaction, usually the only one: bugle.bell_is_free, inlined for this case. The queue is
+  -- remembered only if this transaction has already written something: most write one row, and a setting costs as much
+  -- as a lock.
   if v_is_plain and coalesce(pg_catalog.current_setting('bugle.bell', true), '') operator(pg_catalog.=) ''
     -- seed: bell_is_kept_after_commit
-    and pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(new.queue, 7126490981))
+    and pg_catalog.pg_try_advisory_xact_lock_shared(bugle.bell_key(new.queue))
     and (pg_catalog.pg_current_xact_id_if_assigned() is null
       or pg_catalog.set_config('bugle.bell', new.queue, true) is not null)
   then
     return new;
   end if;
-  -- Further rows of a transaction. Any session can forge this setting; all it can do is to leave out its own ring.
+  -- Further rows of a transaction. A session that forges this setting only suppresses its own notification.
   if v_is_plain and new.queue operator(pg_catalog.=) pg_catalog.current_setting('bugle.bell', true) then
     return new;
   end if;
 
   if v_is_plain is not true then
-    -- the engine puts a job back among the live ones, and rings for it; no other role has the right to update
+    -- the engine moves a job back to the live table, and rings for it; no other role may update the table
     if pg_catalog.current_setting('bugle.skip_checks', true) operator(pg_catalog.=) 'on'
       and pg_catalog.has_table_privilege('bugle.jobs_live', 'update')
     then
@@ -330,7 +329,7 @@ begin
       return new;
     end if;
   end if;
-  -- as bugle.ring does, without a statement for it
+  -- bugle.ring, inlined
   if not bugle.bell_is_free(new.queue) then
     perform bugle.announce(bugle.bell_channel(new.queue), new.queue);
   end if;
@@ -338,7 +337,7 @@ begin
 end
 $$;
 comment on function bugle.before_insert is
-  'Trigger: let an ordinary job pass, validate the others, and ring if a worker is idle.';
+  'Trigger: accept an ordinary job, validate all others, and ring if a worker is idle.';
 
 create or replace function bugle.refuse_state(p_state text, p_hint text) returns boolean
 language plpgsql
@@ -353,7 +352,7 @@ create or replace function bugle.refuse_by_hand() returns trigger
 language plpgsql set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  perform bugle.refuse_state(new.state, 'Leave it out: a job gets to its final state by being run.');
+  perform bugle.refuse_state(new.state, 'Leave it out: a job reaches a final state by being run.');
 end
 $$;
 comment on function bugle.refuse_by_hand is 'Trigger: refuse a final state that was inserted by hand.';
@@ -366,3 +365,92 @@ select bugle.keep_trigger('bugle.jobs_ended_by_hand', 'refuse', $$
 
 select bugle.keep_trigger('bugle.jobs_failed_by_hand', 'refuse', $$
   before insert on bugle.jobs_failed_by_hand for each row execute function bugle.refuse_by_hand()$$);
+
+-- A job that ends between the INSERT and bugle.on_duplicate (15_once.sql) frees its key: then the INSERT is tried
+-- again.
+create or replace function bugle.enqueue_once(
+  p_command text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 0,
+  p_run_at timestamptz default null, p_deadline timestamptz default null, p_timeout interval default null,
+  p_max_attempts integer default null, p_retry_policy text default null, p_headers jsonb default null,
+  p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
+  p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
+  p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
+  p_on_failure text default null, p_retry_delay interval default null,
+  out id bigint, out created boolean)
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_payload constant jsonb := coalesce(p_payload, '{}');
+  v_id bigint := nextval('bugle.job_ids');
+begin
+  if p_on_conflict not in ('keep', 'replace', 'move') then
+    perform bugle.refuse('JB001',
+      format('p_on_conflict must be keep, replace or move, not %s', bugle.quoted(p_on_conflict)),
+      'keep leaves the existing job as it is, replace sets its payload, move sets its run_at.');
+  end if;
+  -- this runs with the owner's rights: the caller must not be able to switch the checks off
+  perform set_config('bugle.skip_checks', '', true);
+
+  -- a key that is too long is refused below, with the job
+  if length(p_idempotency_key) between 1 and 300 and length(p_command) <= 200 then
+    while not bugle.take_idempotency_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
+      id := bugle.idempotency_key_holder(p_command, p_idempotency_key);
+      if id is not null then
+        created := false;
+        return;
+      end if;
+    end loop;
+  end if;
+
+  for v_try in 1 .. 1000 loop
+    insert into bugle.jobs as j (
+      id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
+      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure,
+      retry_delay)
+    overriding system value
+    values (
+      v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
+      p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
+      p_unique_key, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key, p_fair_key, p_steps,
+      p_on_success, p_on_failure, p_retry_delay)
+    on conflict do nothing;
+    if found then
+      id := v_id;
+      created := true;
+      return;
+    end if;
+    id := bugle.on_duplicate(p_command, p_unique_key, v_payload, p_run_at, p_deadline, p_on_conflict);
+    if id is not null then
+      if p_idempotency_key is not null then
+        update bugle.idempotency_keys k
+        set job = enqueue_once.id
+        where k.command = p_command
+          and k.key = p_idempotency_key;
+      end if;
+      created := false;
+      return;
+    end if;
+  end loop;
+  perform bugle.refuse('40001',
+    format('the job with the unique_key %s kept ending and being enqueued again', bugle.quoted(p_unique_key)),
+    'Try again.');
+end
+$$;
+comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or '
+  'idempotency_key. Returns the id of the job that exists now, and whether it is new.';
+
+create or replace function bugle.enqueue(
+  p_command text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 0,
+  p_run_at timestamptz default null, p_deadline timestamptz default null, p_timeout interval default null,
+  p_max_attempts integer default null, p_retry_policy text default null, p_headers jsonb default null,
+  p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
+  p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
+  p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
+  p_on_failure text default null, p_retry_delay interval default null)
+returns bigint
+language sql
+return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, p_deadline, p_timeout, p_max_attempts,
+  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key,
+  p_limit_key, p_fair_key, p_steps, p_on_success, p_on_failure, p_retry_delay)).id;
+comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. '
+  'Returns its id, or that of the existing job with its key.';

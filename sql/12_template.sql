@@ -1,11 +1,12 @@
--- template: what a row of bugle.commands sets for new jobs of that command that leave it out. Applies to every INSERT.
+-- template: what a row of bugle.commands, or bugle.settings, sets for new jobs that do not set it. Applies to every
+-- INSERT.
 --
--- A column counts as left out if it has exactly its default: queue 'default', priority 0, run_at the transaction's
+-- A column counts as not set if it has exactly its default: queue 'default', priority 0, run_at the transaction's
 -- now().
 --
--- Without templates an enqueue must not pay for them: the trigger (bugle.before_insert) reads a flag, the sequence
--- bugle.templates, whose value is set with the first template. Only then is the table read. A sequence is not
--- transactional: the flag is set before its template commits, and stays set. It is no more than a reason to look.
+-- An enqueue pays nothing while there are no templates: the trigger (bugle.before_insert) reads a flag, the sequence
+-- bugle.templates, which is set with the first template, and reads the table only then. A sequence is not
+-- transactional: the flag is set before its template commits, and stays set. It only means that there may be one.
 
 create or replace function bugle.apply_template(p_job bugle.jobs_live) returns bugle.jobs_live
 language plpgsql
@@ -13,14 +14,13 @@ as $$
 declare
   v_new bugle.jobs_live := p_job;
   v_template bugle.commands;
+  v_settings bugle.settings;
 begin
-  select c.* into v_template
-  from bugle.commands c
-  where c.name = v_new.command
-    and (c.is_template or c.steps is not null);
-  if not found then
+  if pg_sequence_last_value('bugle.templates') is null then
     return v_new;
   end if;
+  select c.* into v_template from bugle.commands c where c.name = v_new.command;
+  select s.* into v_settings from bugle.settings s;
 
   if v_template.queue is not null and v_new.queue = 'default' then
     v_new.queue := v_template.queue;
@@ -31,6 +31,14 @@ begin
   if v_template.delay is not null and v_new.run_at = now() then
     v_new.run_at := now() + v_template.delay;
   end if;
+  v_new.deadline := coalesce(v_new.deadline,
+    greatest(v_new.run_at, now()) + coalesce(v_template.deadline, v_settings.default_deadline));
+  if v_template.headers is not null then
+    v_new.headers := v_template.headers || coalesce(v_new.headers, '{}');
+  end if;
+  v_new.order_key := coalesce(v_new.order_key, bugle.key_in(v_new.payload, v_template.order_key));
+  v_new.limit_key := coalesce(v_new.limit_key, bugle.key_in(v_new.payload, v_template.limit_key));
+  v_new.fair_key := coalesce(v_new.fair_key, bugle.key_in(v_new.payload, v_template.fair_key));
   v_new.on_success := coalesce(v_new.on_success, v_template.on_success);
   v_new.on_failure := coalesce(v_new.on_failure, v_template.on_failure);
   v_new.steps := coalesce(v_new.steps, v_template.steps);
@@ -44,34 +52,70 @@ begin
       case when jsonb_typeof(v_new.payload) <> 'object'
         then format('column "payload" must be a JSON object for the command %s, not %s',
           bugle.quoted(v_new.command), jsonb_typeof(v_new.payload))
-        else format('column "payload" lacks what the command %s requires: %s', bugle.quoted(v_new.command), (
+        else format('column "payload" lacks keys that the command %s requires: %s', bugle.quoted(v_new.command), (
           select string_agg(bugle.quoted(k.key), ', ')
           from unnest(v_template.required_keys) k (key)
           where not v_new.payload ? k.key)) end,
-      format('bugle.commands.required_keys asks for: %s.', array_to_string(v_template.required_keys, ', ')));
+      format('bugle.commands.required_keys lists: %s.', array_to_string(v_template.required_keys, ', ')));
+  end if;
+  if v_settings.known_commands_only then
+    perform bugle.refuse_unknown_commands(v_new);
   end if;
   return v_new;
 end
 $$;
 comment on function bugle.apply_template is
-  'A new job with what the template of its command sets; or refused, if its payload lacks a required key.';
+  'A new job with the defaults of its command and of the settings; or rejected, if its payload lacks a required key.';
+
+create or replace function bugle.key_in(p_payload jsonb, p_path jsonpath) returns text
+language sql immutable parallel safe
+return jsonb_path_query_first(p_payload, p_path, silent => true) #>> '{}';
+comment on function bugle.key_in is 'The key at a path of a payload; null if there is none.';
+
+create or replace function bugle.refuse_unknown_commands(p_job bugle.jobs_live) returns void
+language plpgsql
+as $$
+declare
+  v_unknown constant text := (
+    select string_agg(distinct bugle.quoted(n.name), ', ')
+    -- of a chain, the command is only a name
+    from unnest(coalesce(p_job.steps, array[p_job.command]) || p_job.on_success || p_job.on_failure) n (name)
+    where not exists (select from bugle.commands c where c.name = n.name));
+begin
+  if v_unknown is not null then
+    perform bugle.refuse('JB006', format('there is no command %s', v_unknown),
+      'bugle.settings.known_commands_only is set: insert a row into bugle.commands for a new command.');
+  end if;
+end
+$$;
+comment on function bugle.refuse_unknown_commands is
+  'Reject a job that names a command without a row in bugle.commands.';
+
+create or replace function bugle.flag_templates() returns void
+language sql
+as $$
+  select setval('bugle.templates', 1)
+  where exists (select from bugle.commands c where c.is_template or c.steps is not null)
+    or exists (select from bugle.settings s where s.default_deadline is not null or s.known_commands_only)
+$$;
+comment on function bugle.flag_templates is 'Set the flag that makes new jobs look for defaults, if there are any.';
 
 create or replace function bugle.note_templates() returns trigger
 language plpgsql set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if exists (select from bugle.commands c where c.is_template or c.steps is not null) then
-    perform setval('bugle.templates', 1);
-  end if;
+  perform bugle.flag_templates();
   return null;
 end
 $$;
-comment on function bugle.note_templates is 'Trigger: set the flag that makes new jobs look for a template.';
+comment on function bugle.note_templates is 'Trigger: set the flag that makes enqueues search for a template.';
 
 select bugle.keep_trigger('bugle.commands', 'note_templates', $$
   after insert or update or delete or truncate on bugle.commands
   for each statement execute function bugle.note_templates()$$);
 
+select bugle.keep_trigger('bugle.settings', 'note_templates', $$
+  after insert or update on bugle.settings for each statement execute function bugle.note_templates()$$);
+
 -- For rows that came by logical replication, which fires no trigger and does not replicate sequences.
-select setval('bugle.templates', 1)
-where exists (select from bugle.commands c where c.is_template or c.steps is not null);
+select bugle.flag_templates();

@@ -1,25 +1,30 @@
--- once: one job instead of two. Called by everyone who enqueues by function; the trigger runs at plain INSERTs too.
+-- once: unique and idempotent jobs. Called by bugle.enqueue; the trigger covers plain INSERTs.
 --
--- Two kinds of keys, which behave alike: an INSERT that repeats one is refused (23505), bugle.enqueue returns the id of
--- the existing job, bugle.enqueue_once also says that it existed.
+-- There are two kinds of keys. For both, an INSERT that repeats a key is rejected (23505), bugle.enqueue returns the id
+-- of the existing job, and bugle.enqueue_once also returns whether it is new.
 --   unique_key:      at most one live job for each command and key. A unique index on jobs_live, nothing else.
 --   idempotency_key: one job for each command and key until the key expires, even if that job has long ended. A row of
 --                    bugle.idempotency_keys, written with the job, in its transaction.
 -- A key of a transaction that is still open is waited for: after its end either the job exists, or it never did.
 
-create or replace function bugle.idempotency_ends(p_ttl interval) returns timestamptz
-language sql stable parallel safe
-return now() + least(greatest(coalesce(p_ttl, interval '24 hours'), interval '0'), interval '11 years');
-comment on function bugle.idempotency_ends is 'When an idempotency key that is written now expires.';
+create or replace function bugle.idempotency_ends(p_command text, p_ttl interval) returns timestamptz
+language plpgsql stable
+as $$
+begin
+  return now() + least(greatest(coalesce(p_ttl,
+    (select c.idempotency_ttl from bugle.commands c where c.name = p_command),
+    (select s.default_idempotency_ttl from bugle.settings s)), interval '0'), interval '11 years');
+end
+$$;
+comment on function bugle.idempotency_ends is 'When an idempotency key of a command that is used now is forgotten.';
 
--- An expired key is free.
 create or replace function bugle.take_idempotency_key(p_command text, p_key text, p_job bigint, p_ttl interval)
 returns boolean
 language plpgsql
 as $$
 begin
   insert into bugle.idempotency_keys as k (command, key, job, expires_at)
-  values (p_command, p_key, p_job, bugle.idempotency_ends(p_ttl))
+  values (p_command, p_key, p_job, bugle.idempotency_ends(p_command, p_ttl))
   on conflict (command, key) do update
   set job = excluded.job,
     expires_at = excluded.expires_at
@@ -44,8 +49,8 @@ create or replace function bugle.remember_idempotency_key() returns trigger
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  -- Put back among the live jobs: it took its key when it was new. Only the engine can give a job another created_at. A
-  -- setting would not do: this runs with the owner's rights, and cannot tell who made it.
+  -- A job that is moved back to the live table took its key when it was new. Only the engine can set created_at; a
+  -- setting would not be safe, because this runs with the owner's rights and any session could set it.
   if new.created_at <> now()
     -- bugle.enqueue_once and bugle.add_missing take the key first
     or bugle.idempotency_key_holder(new.command, new.idempotency_key) = new.id
@@ -57,13 +62,13 @@ begin
     message = format('job %s has the command %s and the idempotency_key %s already',
       bugle.idempotency_key_holder(new.command, new.idempotency_key), bugle.quoted(new.command),
       bugle.quoted(new.idempotency_key)),
-    hint = 'bugle.enqueue and bugle.enqueue_once answer with that job instead; '
+    hint = 'bugle.enqueue and bugle.enqueue_once return that job instead; '
       'a workflow is enqueued as a whole or not at all.',
     schema = 'bugle', table = 'idempotency_keys', constraint = 'idempotency_keys_pkey';
 end
 $$;
 comment on function bugle.remember_idempotency_key is
-  'Trigger: keep the idempotency key of a new job, or refuse the job if the key is taken.';
+  'Trigger: store the idempotency key of a new job, or reject the job if the key is taken.';
 
 select bugle.keep_trigger('bugle.jobs_live', 'remember_idempotency_key', $$
   after insert on bugle.jobs_live for each row
@@ -130,94 +135,6 @@ $$;
 comment on function bugle.on_duplicate is 'The live job that has this unique key: as it is, with a new payload, or '
   'at a new time. Null if it has ended meanwhile.';
 
--- A job that ended between the INSERT and bugle.on_duplicate leaves the key free: then the INSERT is tried again.
-create or replace function bugle.enqueue_once(
-  p_command text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 0,
-  p_run_at timestamptz default null, p_deadline timestamptz default null, p_timeout interval default null,
-  p_max_attempts integer default null, p_retry_policy text default null, p_headers jsonb default null,
-  p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
-  p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
-  p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
-  p_on_failure text default null, p_retry_delay interval default null,
-  out id bigint, out created boolean)
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$
-declare
-  v_payload constant jsonb := coalesce(p_payload, '{}');
-  v_id bigint := nextval('bugle.job_ids');
-begin
-  if p_on_conflict not in ('keep', 'replace', 'move') then
-    perform bugle.refuse('JB001',
-      format('p_on_conflict must be keep, replace or move, not %s', bugle.quoted(p_on_conflict)),
-      'keep leaves the job that is there as it is, replace gives it this payload, move this run_at.');
-  end if;
-  -- this runs with the owner's rights: the caller must not be able to switch the checks off
-  perform set_config('bugle.skip_checks', '', true);
-
-  -- a key that is too long is refused below, with the job
-  if length(p_idempotency_key) between 1 and 300 and length(p_command) <= 200 then
-    while not bugle.take_idempotency_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
-      id := bugle.idempotency_key_holder(p_command, p_idempotency_key);
-      if id is not null then
-        created := false;
-        return;
-      end if;
-    end loop;
-  end if;
-
-  for v_try in 1 .. 1000 loop
-    insert into bugle.jobs as j (
-      id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, on_success, on_failure,
-      retry_delay)
-    overriding system value
-    values (
-      v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
-      p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
-      p_unique_key, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key, p_fair_key, p_steps,
-      p_on_success, p_on_failure, p_retry_delay)
-    on conflict do nothing;
-    if found then
-      id := v_id;
-      created := true;
-      return;
-    end if;
-    id := bugle.on_duplicate(p_command, p_unique_key, v_payload, p_run_at, p_deadline, p_on_conflict);
-    if id is not null then
-      if p_idempotency_key is not null then
-        update bugle.idempotency_keys k
-        set job = enqueue_once.id
-        where k.command = p_command
-          and k.key = p_idempotency_key;
-      end if;
-      created := false;
-      return;
-    end if;
-  end loop;
-  perform bugle.refuse('40001',
-    format('the job with the unique_key %s was ended and made again all the time', bugle.quoted(p_unique_key)),
-    'Try again.');
-end
-$$;
-comment on function bugle.enqueue_once is 'Enqueue one job, unless there is one with its unique_key or '
-  'idempotency_key. Returns the id of the job that exists now, and whether it is new.';
-
-create or replace function bugle.enqueue(
-  p_command text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 0,
-  p_run_at timestamptz default null, p_deadline timestamptz default null, p_timeout interval default null,
-  p_max_attempts integer default null, p_retry_policy text default null, p_headers jsonb default null,
-  p_unique_key text default null, p_on_conflict text default null, p_idempotency_key text default null,
-  p_idempotency_ttl interval default null, p_order_key text default null, p_limit_key text default null,
-  p_fair_key text default null, p_steps text[] default null, p_on_success text default null,
-  p_on_failure text default null, p_retry_delay interval default null)
-returns bigint
-language sql
-return (bugle.enqueue_once(p_command, p_payload, p_queue, p_priority, p_run_at, p_deadline, p_timeout, p_max_attempts,
-  p_retry_policy, p_headers, p_unique_key, p_on_conflict, p_idempotency_key, p_idempotency_ttl, p_order_key,
-  p_limit_key, p_fair_key, p_steps, p_on_success, p_on_failure, p_retry_delay)).id;
-comment on function bugle.enqueue is 'Enqueue one job; the same as inserting into bugle.jobs. Null means the default. '
-  'Returns its id, or that of the existing job with its key.';
-
 -- For backfills. Keys are taken in their order, so that two calls with the same keys wait and do not deadlock.
 create or replace function bugle.add_missing(p_command text, p_jobs jsonb) returns bigint
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -242,21 +159,23 @@ begin
   if found then
     perform bugle.refuse('JB001',
       format('each of p_jobs must have a "key" of 1 to 300 characters: %s', bugle.quoted(v_bad)),
-      'The key is what makes it possible to add the same jobs twice without having them twice.');
+      'The key identifies a job, so that calling this again does not add it twice.');
   end if;
   perform set_config('bugle.skip_checks', '', true);
 
   with wanted as (
-    select distinct on (s.key) nextval('bugle.job_ids') as id, s.key, s.job
+    select distinct on (s.key) s.key, s.job
     from (
-      select e.spec ->> 'key' as key, e.place, jsonb_populate_record(null::bugle.jobs_live, e.spec) as job
+      select e.spec ->> 'key' as key, e.place, jsonb_populate_record(null::bugle.jobs_live,
+        e.spec || jsonb_build_object('id', nextval('bugle.job_ids'), 'state', 'ready', 'command', p_command,
+          'unique_key', e.spec ->> 'key', 'idempotency_key', e.spec ->> 'key')) as job
       from jsonb_array_elements(p_jobs) with ordinality e (spec, place)) s
     where not exists (
       select from bugle.jobs_live l where l.command = p_command and l.unique_key = s.key)
     order by s.key, s.place
   ), taken as (
     insert into bugle.idempotency_keys as k (command, key, job, expires_at)
-    select p_command, w.key, w.id, bugle.idempotency_ends((w.job).idempotency_ttl)
+    select p_command, w.key, (w.job).id, bugle.idempotency_ends(p_command, (w.job).idempotency_ttl)
     from wanted w
     order by w.key
     on conflict (command, key) do update
@@ -265,16 +184,10 @@ begin
     where k.expires_at <= now()
     returning k.key, k.job
   ), added as (
-    insert into bugle.jobs as n (
-      id, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy, headers,
-      unique_key, idempotency_key, idempotency_ttl, steps)
-    overriding system value
-    select
-      w.id, p_command, coalesce((w.job).payload, '{}'), coalesce((w.job).queue, 'default'),
-      coalesce((w.job).priority, 0), coalesce((w.job).run_at, now()), (w.job).deadline, (w.job).timeout,
-      (w.job).max_attempts, (w.job).retry_policy, (w.job).headers, w.key, w.key, (w.job).idempotency_ttl, (w.job).steps
+    insert into bugle.jobs_live as n overriding system value
+    select (w.job).*
     from wanted w
-      join taken t on t.job = w.id
+      join taken t on t.job = (w.job).id
     order by w.key
     on conflict do nothing
     returning n.id

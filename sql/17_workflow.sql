@@ -1,9 +1,9 @@
 -- workflow: insert -> waiting, ready, scheduled. Jobs that start when others are done, enqueued in one call by every
 -- role that may enqueue, or by a running executor for its own job (bugle.spawn).
 --
--- A workflow is a JSON object: name -> job. Its jobs are numbered in the order of jsonb_each; all functions below use
--- those numbers. Ids follow the graph, so a job always has a higher id than those it needs: a job that ends can lock
--- those that it starts in the order of ids (42_dependants.sql). Everything is checked before a job is stored.
+-- A workflow is a JSON object: name -> job. The functions below number its jobs in the order of jsonb_each. Ids follow
+-- the graph: a job always has a higher id than those it needs, so an outcome can lock the jobs it starts in the order
+-- of ids (42_dependants.sql). Everything is checked before a job is stored.
 
 create or replace function bugle.enqueue_workflow(p_workflow jsonb) returns table (name text, id bigint)
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -23,16 +23,28 @@ comment on function bugle.enqueue_workflow is
   'Enqueue jobs that start when others are done, all or none: '
   '{"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}. Returns the name and id of each.';
 
+-- A job that comes after no other is an ordinary one: a key that it repeats is answered with the existing job.
 create or replace function bugle.enqueue_job(p_job jsonb) returns bigint
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
+declare
+  v_job bugle.jobs_live;
 begin
-  return (select p.id from bugle.insert_jobs(jsonb_build_array(p_job), null) p);
+  if jsonb_typeof(p_job) = 'object' and coalesce(nullif(p_job -> 'after', 'null'), '[]') <> '[]' then
+    return (select p.id from bugle.insert_jobs(jsonb_build_array(p_job), null) p);
+  end if;
+  v_job := bugle.columns_from_json(case when jsonb_typeof(p_job) = 'object' then p_job - 'on_conflict' else p_job end);
+  return (
+    select e.id
+    from bugle.enqueue_once(v_job.command, v_job.payload, v_job.queue, v_job.priority, v_job.run_at, v_job.deadline,
+      v_job.timeout, v_job.max_attempts, v_job.retry_policy, v_job.headers, v_job.unique_key,
+      p_job ->> 'on_conflict', v_job.idempotency_key, v_job.idempotency_ttl, v_job.order_key, v_job.limit_key,
+      v_job.fair_key, v_job.steps, v_job.on_success, v_job.on_failure, v_job.retry_delay) e);
 end
 $$;
 comment on function bugle.enqueue_job is
-  'Enqueue one job as workflows spell it, after jobs that exist: '
-  '{"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id.';
+  'Enqueue one job given as JSON, optionally after existing jobs: '
+  '{"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id, or that of the job with its key.';
 
 create or replace function bugle.enqueue_after(
   p_after bigint[],
@@ -81,7 +93,7 @@ begin
   return bugle.refuse('JB040', format('job %s of the workflow: %s', bugle.quoted(p_name), p_message), p_hint);
 end
 $$;
-comment on function bugle.refuse_workflow is 'Refuse a workflow, naming the job in it that is wrong.';
+comment on function bugle.refuse_workflow is 'Reject a workflow, naming the job at fault.';
 
 -- An edge is spelled "x", 17 or {"job": "x", "on_failure": "run"}: which job is needed, by name or by id, and what to
 -- do if it fails. No nested loops: the planner does not know that a workflow may have ten thousand jobs, and would
@@ -127,7 +139,7 @@ begin
   if found then
     perform bugle.refuse_workflow(v_bad.name, format('"after" must be an array, not %s', bugle.quoted(v_bad.after)),
       'For example "after": ["x"], or "after": [{"job": "x", "on_failure": "run"}], '
-      'or "after": [17] for a job that is there.');
+      'or "after": [17] for an existing job.');
   end if;
 
   select e.* into v_bad
@@ -145,21 +157,21 @@ begin
         'A name, an id, or {"job": name or id, "on_failure": "fail" or "run"}.')
       when num_nulls(v_bad.needs, v_bad.needs_id) = 2 then bugle.refuse_workflow(v_bad.name,
         format('it comes after %s, which is not in the workflow', bugle.quoted(v_bad.spelled #>> '{}')),
-        'Jobs of the workflow are named as its "jobs" names them, others by their id, as a number.')
+        'Name jobs of the workflow as its "jobs" does, and other jobs by their id, as a number.')
       else bugle.refuse_workflow(v_bad.name, format('it comes after %s more than once',
         coalesce(bugle.quoted(v_bad.needs_name), v_bad.needs_id::text)), 'Name each job once in "after".') end;
   end if;
 end
 $$;
-comment on function bugle.check_edges is 'Refuse a workflow in which an "after" cannot be read.';
+comment on function bugle.check_edges is 'Reject a workflow with an "after" that cannot be read.';
 
--- Kahn's algorithm. Arrays are changed in place, so it takes as long as there are jobs and edges; a recursive query
--- would follow every path, of which there can be exponentially many.
+-- Kahn's algorithm. Arrays are changed in place, so it takes time in proportion to jobs and edges; a recursive query
+-- would follow every path, and there can be exponentially many.
 create or replace function bugle.workflow_ids(p_names text[], p_edges bugle.workflow_edge[]) returns bigint[]
 language plpgsql
 as $$
 declare
-  -- 0: no id yet. Not null: an array that has ever held one is searched from its start by every query (7 µs an
+  -- 0: no id yet. Not null, because an array that has ever contained a null is searched from its start (7 µs per
   -- element).
   v_ids bigint[] := array_fill(0::bigint, array[cardinality(p_names)]);
   -- the edges: job v_job[e] needs job v_needs[e]; v_last and v_before link those that need the same job
@@ -229,12 +241,12 @@ begin
   perform bugle.refuse_workflow(p_names[v_number], format('it waits for itself: %s', (
       select string_agg(p_names[c.number], ' after ' order by c.place)
       from unnest(v_cycle[:20] || v_number) with ordinality c (number, place))),
-    'Take one of these out of an "after".');
+    'Remove one of these from an "after".');
 end
 $$;
-comment on function bugle.refuse_cycle is 'Refuse a workflow in which jobs wait for each other, naming them.';
+comment on function bugle.refuse_cycle is 'Reject a workflow in which jobs wait for each other, naming them.';
 
--- Locked until we commit: each has ended, or will find what we attach to it when it ends.
+-- Locked until the commit: each either has ended, or will find the new dependants when it ends.
 create or replace function bugle.lock_dependencies(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, error text)
 language plpgsql set enable_seqscan = off set jit = off
@@ -253,7 +265,7 @@ begin
     where j.id = any (p_ids)
     order by j.id
     for update);
-  update bugle.jobs_live j set watched = true where j.id = any (v_live) and j.watched is not true;
+  update bugle.jobs_live j set awaited = true where j.id = any (v_live) and j.awaited is not true;
   -- where completed jobs are not kept, one that is missing has completed
   select i.id into v_missing
   from unnest(p_ids) i (id)
@@ -269,7 +281,7 @@ begin
     select j.id, j.state, j.reason, j.result, j.last_error
     from bugle.jobs j
     where j.id = any (p_ids)
-      and j.state in ('completed', 'failed', 'cancelled')
+      and bugle.is_final(j.state)
   )
   select i.id, case when i.id <> all (v_live) then coalesce(e.state, 'completed') end, e.reason, e.result, e.last_error
   from unnest(p_ids) i (id)
@@ -279,7 +291,7 @@ $$;
 comment on function bugle.lock_dependencies is
   'Lock jobs that others are to wait for. Returns how each ended; its state is null if it is live.';
 
-create or replace function bugle.job_from_json(p_spec jsonb, p_id bigint) returns bugle.jobs_live
+create or replace function bugle.columns_from_json(p_spec jsonb) returns bugle.jobs_live
 language plpgsql
 as $$
 declare
@@ -287,22 +299,35 @@ declare
   v_job bugle.jobs_live;
 begin
   if jsonb_typeof(p_spec) <> 'object' then
-    perform bugle.refuse('JB040', format('it must be an object, not %s', bugle.quoted(p_spec::text)),
+    perform bugle.refuse('JB040', format('a job must be an object, not %s', bugle.quoted(p_spec::text)),
       'For example {"command": "send_mail", "payload": {}, "after": ["x"]}.');
   elsif p_spec - v_fields <> '{}' then
-    perform bugle.refuse('JB040', format('there is no field %s', (
+    perform bugle.refuse('JB040', format('a job has no field %s', (
         select bugle.quoted(k.key) from jsonb_object_keys(p_spec - v_fields) k (key) limit 1)),
-      format('There are: %s.', array_to_string(v_fields, ', ')));
+      format('Fields: %s.', array_to_string(v_fields, ', ')));
   elsif jsonb_typeof(p_spec -> 'command') is distinct from 'string' then
-    perform bugle.refuse('JB040', 'it has no command', 'Each job names what is to be done: {"command": "send_mail"}.');
+    perform bugle.refuse('JB040', 'the command is missing',
+      'Every job needs one, for example {"command": "send_mail"}.');
   end if;
   v_job := jsonb_populate_record(null::bugle.jobs_live,
     jsonb_strip_nulls(p_spec - '{payload,headers,after,delay}'::text[]));
-  v_job.id := p_id;
-  v_job.state := 'ready';
   v_job.payload := p_spec -> 'payload';
   v_job.headers := nullif(p_spec -> 'headers', 'null');
   v_job.run_at := coalesce(v_job.run_at, now() + (p_spec ->> 'delay')::interval);
+  return v_job;
+end
+$$;
+comment on function bugle.columns_from_json is
+  'What a new job given as JSON sets. Its fields are checked, their values are not.';
+
+create or replace function bugle.job_from_json(p_spec jsonb, p_id bigint) returns bugle.jobs_live
+language plpgsql
+as $$
+declare
+  v_job bugle.jobs_live := bugle.columns_from_json(p_spec);
+begin
+  v_job.id := p_id;
+  v_job.state := 'ready';
   return bugle.validate_job(v_job);
 end
 $$;
@@ -326,7 +351,7 @@ begin
   loop
     v_job := bugle.job_from_json(v_spec.spec, v_spec.id);
     v_job.parent := p_parent;
-    v_job.watched := nullif(v_spec.is_needed or v_job.watched is true, false);
+    v_job.awaited := nullif(v_spec.is_needed or v_job.awaited is true, false);
     if v_spec.outstanding > 0 then
       v_job.outstanding := v_spec.outstanding;
       -- seed: dependants_do_not_wait
@@ -339,20 +364,20 @@ exception when others then
   get stacked diagnostics v_hint = pg_exception_hint;
   raise exception using errcode = sqlstate,
     message = format('job %s of the workflow: %s', bugle.quoted(v_spec.name), sqlerrm),
-    hint = case when v_hint = '' then 'Each field is what the column of bugle.jobs takes.' else v_hint end;
+    hint = case when v_hint = '' then 'Each field takes what the column of bugle.jobs takes.' else v_hint end;
 end
 $$;
 comment on function bugle.jobs_from_json is
   'The jobs of a workflow whose dependencies are stored: ready, or waiting for those that are outstanding.';
 
--- The dependencies are stored first, and then are what the rest is told by: how many jobs a new one waits for, whether
--- another waits for it, whether it needs one that has failed.
+-- The dependencies are stored first. The rest follows from them: how many jobs a new one waits for, whether another
+-- waits for it, whether it needs one that has failed.
 create or replace function bugle.insert_jobs(p_jobs jsonb, p_parent bigint) returns table (name text, id bigint)
 language plpgsql set enable_seqscan = off set jit = off
 as $$
 declare
   v_is_named constant boolean := jsonb_typeof(p_jobs) = 'object';
-  -- the jobs of an array are called by their place
+  -- the jobs of an array are named by their position
   v_jobs constant jsonb := case when v_is_named then p_jobs else (
     select jsonb_object_agg(j.place, j.spec) from jsonb_array_elements(p_jobs) with ordinality j (spec, place)) end;
   v_edges bugle.workflow_edge[];
@@ -385,6 +410,7 @@ begin
     insert into bugle.dependencies (job, needs, name, on_failure, child)
     select p_parent, v_ids[j.number], case when v_is_named then j.name end, 'run', true
     from jsonb_each(v_jobs) with ordinality j (name, spec, number);
+    perform bugle.record_attempt(j, 'waiting') from bugle.jobs_live j where j.id = p_parent;
     update bugle.jobs_live j
     set state = 'waiting',
       outstanding = cardinality(v_ids),

@@ -3,17 +3,17 @@
 -- The tempting form is to NOTIFY for every job. NOTIFY takes a lock of the whole cluster and holds it across the WAL
 -- flush: that cut 4,698 commits/s to 443. So the bell is rung only when a worker is idle:
 --   the idle worker that is to be woken for a queue (its sentinel) holds the bell, an advisory lock, exclusively;
---   an enqueuing transaction tries to take it shared, and keeps it until it ends. Granted: no worker is idle, or can
---   become idle before we have committed. Refused: one is, or is about to be: ring.
+--   an enqueuing transaction tries to take it shared, and keeps it until it ends. If it gets it, no worker is idle, and
+--   none can become idle before the commit. If not, a worker is idle, or about to be: ring.
 -- The invariant: bell free => a worker with free slots is scanning that queue, or none has free slots.
 
--- The last queue is remembered for the transaction (and forgotten with a savepoint, as its lock is), so a million rows
+-- The last queue is remembered for the transaction (and forgotten with a savepoint, like its lock), so a million rows
 -- of one queue take one lock. The lock table is shared by every application on the server, so one transaction takes at
 -- most 16 locks, then rings. The first queue of a transaction is not counted: most have one, and a setting costs as
 -- much as a lock.
 --
--- This and bugle.announce run with the search_path of the role that inserts (10_enqueue.sql): the names in a RETURN are
--- resolved once, when the function is created; in plpgsql every name has its schema.
+-- This and bugle.announce run with the search_path of the inserting role (10_enqueue.sql). Names in a RETURN are
+-- resolved when the function is created; in plpgsql every name is qualified.
 create or replace function bugle.bell_is_free(p_queue text) returns boolean
 language sql
 return p_queue is not distinct from current_setting('bugle.bell', true)
@@ -24,10 +24,10 @@ return p_queue is not distinct from current_setting('bugle.bell', true)
         length(coalesce(current_setting('bugle.bells', true), '')) < 15
         and set_config('bugle.bells', coalesce(current_setting('bugle.bells', true), '') || '.', true) is not null))
     -- seed: enqueue_never_rings, bell_is_kept_after_commit
-    and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))
+    and pg_try_advisory_xact_lock_shared(bugle.bell_key(p_queue))
     and set_config('bugle.bell', p_queue, true) is not null);
 comment on function bugle.bell_is_free is
-  'Whether this transaction may enqueue into a queue silently, because no worker is idle there.';
+  'Whether this transaction may enqueue into a queue without a notification, because no worker is idle there.';
 
 -- A full notification queue must never fail an enqueue: the slow poll finds the job. A transaction that will be
 -- prepared (two-phase commit) cannot hold a notification: set bugle.silent = 'on' there.
@@ -46,7 +46,7 @@ begin
 end
 $$;
 comment on function bugle.announce is
-  'NOTIFY, unless the notification queue is nearly full or the session asked for silence.';
+  'NOTIFY, unless the notification queue is nearly full or the session set bugle.silent.';
 
 create or replace function bugle.ring(p_queue text) returns void
 language plpgsql
@@ -60,7 +60,7 @@ $$;
 comment on function bugle.ring is
   'Wake the sentinel of a queue, if there is one. Every path that makes a job ready calls it.';
 
--- The keeper looks ahead once a second; only a job that is due sooner must be announced.
+-- The keeper checks what is due once a second; only a job that is due sooner has to be announced.
 create or replace function bugle.expect(p_at timestamptz) returns void
 language plpgsql
 as $$
@@ -70,7 +70,7 @@ begin
   end if;
 end
 $$;
-comment on function bugle.expect is 'Tell the keeper of a job that is due before it looks again.';
+comment on function bugle.expect is 'Notify the keeper of a job that is due before its next check.';
 
 -- A plain read, never SKIP LOCKED: that would miss a row that another claim has locked and then rolls back. With
 -- cursors, one for each queue, as in a claim: only jobs behind them.
@@ -160,12 +160,12 @@ comment on function bugle.scan_ready is
 -- A worker that found nothing becomes idle. It listens to the bells before it calls this. For each queue:
 --   sentinel: it holds the bell now and will be rung for;
 --   follower: another worker does, or polls; this one is called when there is more work than the other can take;
---   awake:    it polls this queue for all others, because the bell could not be had: a transaction that has enqueued
---             silently is still open, or a foreign session holds the bell;
---   unplaced: none of these could be had, because a foreign session holds the lock of followers: try again later;
+--   awake:    it polls this queue for all others, because the bell is taken: a transaction that has enqueued without a
+--             notification is still open, or a foreign session holds the bell;
+--   unplaced: none of these is possible, because a foreign session holds the lock of followers: try again later;
 --   paused:   an operator paused this worker: it holds nothing, and is called when it is resumed.
--- has_work is a last scan, with a snapshot taken after the bell was granted. A worker that gives cursors is told only
--- of jobs behind them, and has to scan before them itself (bugle.scan_ready).
+-- has_work is a last scan, with a snapshot taken after the bell was granted. With cursors it covers only jobs behind
+-- them; the worker scans before them itself (bugle.scan_ready).
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
 create or replace function bugle.arm(
@@ -206,21 +206,21 @@ comment on function bugle.arm is
   'Become idle on these queues: take the bell of each, or follow the worker that has it, and scan once more, behind '
   'these cursors if they are given.';
 
--- A worker that could not have the bell follows if another worker serves the queue: the sentinel, or the watcher that
--- polls. Whether there is one is asked again once this session is visible as a follower: the other may have left the
--- queue just before, without calling anyone. If there is none, this worker becomes the watcher. A watcher that becomes
--- a follower gives up its lease first: others wait for that row, and do not follow an idle worker.
+-- A worker that cannot take the bell follows if another worker serves the queue: the sentinel, or the watcher, which
+-- polls. This is checked again once this session is visible as a follower: the other worker may have left the queue
+-- just before, without calling a follower. If there is none, this worker becomes the watcher. A watcher that becomes a
+-- follower gives up its lease first, so that no other worker follows an idle one.
 create or replace function bugle.stand_by(p_worker bigint, p_queue text) returns text
 language plpgsql
 as $$
 begin
-  if not bugle.has_sentinel(p_queue) and bugle.watch(p_worker, p_queue) then
+  if not bugle.has_sentinel(p_queue) and bugle.become_watcher(p_worker, p_queue) then
     return 'awake';
   elsif not pg_try_advisory_lock_shared(bugle.follower_key(p_queue)) then
     return 'unplaced';
   end if;
   perform bugle.stop_watching(p_queue, p_worker);
-  if not bugle.has_sentinel(p_queue) and bugle.watch(p_worker, p_queue) then
+  if not bugle.has_sentinel(p_queue) and bugle.become_watcher(p_worker, p_queue) then
     perform pg_advisory_unlock_shared(bugle.follower_key(p_queue));
     return 'awake';
   end if;
@@ -228,11 +228,11 @@ begin
 end
 $$;
 comment on function bugle.stand_by is
-  'What a worker does for a queue whose bell it could not have: follow, or poll for all.';
+  'The mode of a worker on a queue whose bell is taken: follow, or poll for all.';
 
--- A shared lock is compatible with transactions that have enqueued silently, so being granted one is the quick way to
--- know that there is no sentinel. Refused, the holder must be a registered worker: a foreign session, or the backend of
--- a half-open connection, would be followed for ever.
+-- A shared lock is compatible with those of enqueuing transactions, so getting one is the quick way to know that there
+-- is no sentinel. Otherwise the holder must be a registered worker: a foreign session, or the backend of a half-open
+-- connection, would be followed forever.
 create or replace function bugle.has_sentinel(p_queue text) returns boolean
 language plpgsql
 as $$
@@ -252,9 +252,8 @@ end
 $$;
 comment on function bugle.has_sentinel is 'Whether an idle worker is rung for a queue.';
 
--- One of many idle workers polls while the bell cannot be had. Its lease is longer than the pause between two of its
--- calls.
-create or replace function bugle.watch(p_worker bigint, p_queue text) returns boolean
+-- One of the idle workers polls while the bell is taken. Its lease is longer than the pause between two of its calls.
+create or replace function bugle.become_watcher(p_worker bigint, p_queue text) returns boolean
 language plpgsql
 as $$
 begin
@@ -274,7 +273,8 @@ begin
   return found;
 end
 $$;
-comment on function bugle.watch is 'Become, or stay, the worker that polls a queue. False if another one does.';
+comment on function bugle.become_watcher is
+  'Become, or stay, the worker that polls a queue. False if another one does.';
 
 create or replace function bugle.stop_watching(p_queue text, p_worker bigint default null) returns void
 language plpgsql
@@ -310,7 +310,7 @@ $$;
 comment on function bugle.followers is 'The active workers that follow in a queue: they can be called to scan it.';
 
 -- A worker that is full, or leaves a queue, hands over to one follower: not to all of them, or fifty idle workers would
--- wake for one job. It ceases to be the watcher before it looks for followers: see bugle.stand_by.
+-- wake for one job. It gives up being the watcher before it searches for followers: see bugle.stand_by.
 create or replace function bugle.pass_on(p_queue text) returns void
 language plpgsql
 as $$
@@ -318,13 +318,13 @@ declare
   v_worker bigint;
 begin
   perform bugle.stop_watching(p_queue);
-  -- granted: there are no followers. This is the usual case under load, and far cheaper than reading pg_locks.
+  -- granted: there are no followers; the usual case under load, and far cheaper than reading pg_locks
   if pg_try_advisory_xact_lock(bugle.follower_key(p_queue)) then
     return;
   end if;
   select f.id into v_worker from bugle.followers(p_queue) f order by random() limit 1;
   if v_worker is not null then
-    perform bugle.announce(bugle.worker_channel(v_worker), 'look ' || p_queue);
+    perform bugle.announce(bugle.worker_channel(v_worker), 'scan ' || p_queue);
   end if;
 end
 $$;
@@ -349,7 +349,7 @@ begin
   then
     return;
   end if;
-  perform bugle.announce(bugle.worker_channel(k.id), 'look ' || p_queue)
+  perform bugle.announce(bugle.worker_channel(k.id), 'scan ' || p_queue)
   from (
     select distinct on (f.commands) f.id
     from bugle.followers(p_queue) f
@@ -386,7 +386,7 @@ end
 $$;
 comment on function bugle.stand_down is 'Leave queues: give up their bells and call another worker.';
 
--- Such a session makes workers poll and enqueuers notify, and can do no more harm. A transaction that has enqueued
+-- Such a session makes workers poll and enqueuers notify, but can do no other harm. A transaction that has enqueued
 -- holds a bell too; it is listed once it has been open for a minute.
 create or replace function bugle.foreign_locks()
 returns table (pid integer, login name, program text, lock text, queue text, since timestamptz)
@@ -423,4 +423,4 @@ begin
 end
 $$;
 comment on function bugle.foreign_locks is
-  'Sessions that are not of workers and hold advisory locks of Bugle: they slow it down.';
+  'Sessions other than workers that hold advisory locks of Bugle, and so slow it down.';

@@ -1,9 +1,8 @@
--- register: a worker says who it is and what it serves. Called by workers, once; attach again after each lost
--- connection.
+-- register: a worker registers with what it serves. Called by workers, once; then attach after each lost connection.
 --
--- A worker is a row and one session advisory lock, its proof of life: the lock goes when the process dies, without any
--- timeout. Each connection takes a lock of its own, because a half-open connection keeps the lock of a backend whose
--- worker came back by another connection long ago.
+-- A worker is a row and a session advisory lock, its proof of life: the lock is released when the process dies, without
+-- any timeout. Each connection takes a new lock, because a half-open connection keeps the lock of a backend whose
+-- worker has long reconnected.
 
 create or replace function bugle.is_active(p_worker bugle.registrations) returns boolean
 language sql immutable parallel safe
@@ -66,12 +65,14 @@ begin
   select v_worker, v_nonce;
 end
 $$;
-comment on function bugle.register is 'Sign on as a worker on this session. Every later call needs the nonce.';
+comment on function bugle.register is 'Register a worker on this session. Every later call needs the nonce.';
 
--- After a lost connection, before anything is claimed: the worker names what it still runs.
---   Still its own: it keeps them. A claim that was lost in a crash of the server (the job is ready, under the previous
---   claim number): it is restored. All others are returned as fenced: the worker has to stop them.
---   Jobs it holds here and does not name were claimed in a reply it never got: given back, the attempt not counted.
+-- After a lost connection, before the next claim: the worker lists the jobs it is still running.
+--   Jobs it still holds: it keeps them.
+--   Claims that were lost in a crash of the server (the job is ready, under the previous claim number) are restored.
+--   All others are returned as fenced: the worker has to stop them.
+--   Jobs it holds and does not list were claimed in a reply that never arrived: they are given back, without counting
+--   the attempt.
 create or replace function bugle.attach(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.verdict
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -87,8 +88,7 @@ begin
   end if;
   perform bugle.prove_life(p_worker);
 
-  -- lock all that is changed below in one pass in the order of ids, as everywhere: two passes would deadlock with
-  -- others
+  -- lock everything that is changed below in one pass and in the order of ids: two passes could deadlock
   perform
   from (
     select h.id
@@ -143,11 +143,11 @@ begin
 end
 $$;
 comment on function bugle.attach is
-  'Take up a worker''s identity again on a new session, naming what it still runs. Returns the jobs it lost.';
+  'Reconnect a worker on a new session, with the jobs it is still running. Returns the jobs it lost.';
 
--- A subquery with a limit and no scan of the table. The tempting form is "not exists": with statistics of a moment in
--- which the table was empty it compared every running job with every row, for seconds, which delayed the completions on
--- the same connection.
+-- A subquery with a limit, so that the table is never scanned. The tempting form is "not exists": with statistics from
+-- a moment when the table was empty it compared every running job with every row, for seconds, which delayed the
+-- completions on the same connection.
 create or replace function bugle.not_held(p_worker bigint, p_running bugle.held_job[]) returns setof bugle.verdict
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -163,9 +163,9 @@ begin
 end
 $$;
 comment on function bugle.not_held(bigint, bugle.held_job[]) is
-  'Which of the jobs that a worker runs are no longer its own.';
+  'Which of these jobs a worker no longer holds.';
 
--- Called by a worker that was notified of a cancelled job: any login can send a notification, so it is looked up.
+-- Called by a worker that was notified of a cancelled job: any login can send a notification, so the worker checks.
 create or replace function bugle.not_held(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.verdict
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -179,9 +179,9 @@ $$;
 comment on function bugle.not_held(bigint, uuid, bugle.held_job[]) is
   'Which of these jobs this worker no longer holds.';
 
--- The other way round. The claim was committed after the worker had come back by another connection, or the completion
--- was rejected before bugle.attach restored the claim. No worker runs these jobs. The worker gives them back once it
--- knows that no answer to one of its claims is still on its way.
+-- The opposite: jobs that no worker runs, because the claim was committed after the worker had reconnected, or because
+-- the completion was rejected before bugle.attach restored the claim. The worker gives them back once it knows that no
+-- reply to one of its claims is still on its way.
 create or replace function bugle.unnamed(p_worker bigint, p_nonce uuid, p_running bugle.held_job[])
 returns setof bugle.held_job
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -198,7 +198,7 @@ begin
   select h.id, h.claim from unnest(p_running) h;
 end
 $$;
-comment on function bugle.unnamed is 'The jobs that a worker holds and does not name.';
+comment on function bugle.unnamed is 'The jobs that a worker holds and does not list as running.';
 
 create or replace function bugle.detach(p_worker bigint, p_nonce uuid) returns void
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -214,4 +214,4 @@ begin
     select unnest(r.queues) as queue from bugle.registrations r where r.id = p_worker) q;
 end
 $$;
-comment on function bugle.detach is 'Sign off. Jobs that the worker still holds are rescued.';
+comment on function bugle.detach is 'Stop a worker. Jobs that it still holds are rescued.';

@@ -3,20 +3,13 @@
 -- Rows are picked and locked first, then updated by their addresses. "update … from (select … limit n)" can become a
 -- hash join over the whole table, and even exceed the limit; an array of addresses cannot.
 --
--- The planner is told what to use: the table is empty one minute and has a million rows the next, and a plan made for
--- one must not meet the other.
+-- Planner settings rule out plans that could go wrong: the table is empty one minute and has a million rows the next,
+-- and a plan made for one must not be used for the other.
 create or replace function bugle.claim(p_worker bigint, p_nonce uuid, p_requests bugle.queue_request[])
 returns setof bugle.claimed_job
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set enable_material = off
-set plan_cache_mode = force_generic_plan
-set jit = off
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_material = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_queues constant text[] := array(select r.queue from unnest(p_requests) r);
@@ -38,7 +31,7 @@ begin
     and r.nonce = p_nonce
     and r.backend_pid = pg_backend_pid()
     and r.stopped_at is null
-    -- what a lost worker claims would be taken away from it by the next rescue
+    -- the next rescue would take away what a lost worker claims
     and r.lost_at is null;
   if not found then
     perform bugle.refuse_claim(p_worker, p_nonce);
@@ -49,7 +42,7 @@ begin
       current_setting('transaction_isolation')), 'Use read committed, outside of any larger transaction.');
   end if;
   select bool_or(q.synchronous_claims) into v_synchronous from bugle.queues q where q.name = any (v_queues);
-  -- A claim that is lost in a crash of the server leaves its jobs ready. (A SET clause of this function would end
+  -- A claim that is lost in a crash of the server leaves its jobs ready. (A SET clause of this function would be undone
   -- before the commit.)
   if v_synchronous is not true then
     perform set_config('synchronous_commit', 'off', true);
@@ -59,7 +52,7 @@ begin
 
   foreach v_request in array coalesce(p_requests, '{}') loop
     perform bugle.disarm(v_request.queue, v_request.mode);
-    -- a null would be no limit
+    -- null would mean no limit
     continue when v_request.queue = any (v_unavailable) or v_request.slots is null or v_request.slots < 1;
     v_request.slots := least(v_request.slots, 10000);
     if v_request.queue = any (v_serial) then
@@ -67,8 +60,8 @@ begin
     else
       select p.* into v_picked from bugle.pick(v_request, v_routes, v_commands) p;
     end if;
-    -- Asked after picking: what was committed before a picked job was enqueued is seen by this snapshot, which is the
-    -- younger one. So no job that was enqueued after a pause of its queue, or of this worker, starts; and none that was
+    -- Checked after picking, with a newer snapshot: it sees everything that was committed before a picked job was
+    -- enqueued. So no job that was enqueued after its queue or this worker was paused starts, and none that was
     -- enqueued after its command got a timeout runs without it.
     continue when exists (select from bugle.queues q where q.name = v_request.queue and q.paused_at is not null);
     if exists (select from bugle.registrations r where r.id = p_worker and r.paused_at is not null) then
@@ -81,7 +74,7 @@ begin
     -- Beyond about 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them
     -- would keep this transaction, and all it has locked, open.
     v_largest := greatest(131072 / v_request.slots, 256);
-    -- Straight from the update: each further node of a plan, also a sort, would store every row once more.
+    -- Returned by the update itself: each further plan node, even a sort, would store every row once more.
     return query
     update bugle.jobs_live j
     set state = 'running',
@@ -105,7 +98,7 @@ begin
       case when pg_column_size(j.payload) <= v_largest then j.payload end,
       j.steps, j.step,
       case when pg_column_size(j.context) <= v_largest then j.context end, j.answer,
-      case when j.watched is null and j.steps is null then j.ctid end,
+      case when j.awaited is null and j.steps is null then j.ctid end,
       case when v_picked.limit_keys is not null then coalesce(array_position(v_picked.turns, j.id), 0) end;
     get diagnostics v_count = row_count;
     if v_picked.limit_keys is not null then
@@ -113,22 +106,22 @@ begin
     end if;
     if v_count >= v_request.slots then
       perform bugle.pass_on(v_request.queue);
-    elsif v_request.mode = 'lookout' then
+    elsif v_request.mode = 'handing_on' then
       perform bugle.hand_on(p_worker, v_request.queue);
     end if;
   end loop;
 end
 $$;
 comment on function bugle.claim is
-  'Claim at most slots ready jobs of each queue, the first by priority and id, that this worker serves. '
-  'They come in no order: start them by turn, priority and id.';
+  'Claim at most slots ready jobs of each queue that this worker serves, the first by priority and id. '
+  'They are returned in no particular order: start them by turn, priority and id.';
 
--- The index gives the first rows of a route in order. They are locked as they are read, so that two claims at the
--- same time take different ones. Where a worker serves several routes, it first counts, without locks, how many of
--- each are among the first: locking while reading would lock a batch for each route.
+-- The index returns the first rows of a route in order. They are locked as they are read, so that concurrent claims
+-- take different ones. For a worker that serves several routes, a read without locks first counts how many of each
+-- route are among the first: locking while reading would lock a whole batch for each route.
 --
--- Subqueries with a limit cannot be turned round. A plain join, planned while the table was small, may start from the
--- other side and compare every row with every other; so may "exists".
+-- A subquery with a limit has only one join order. A plain join or "exists", planned while the table was small, may
+-- start from the other side and compare every row with every other.
 --
 -- The cursor is a hint that the worker remembers: while an old snapshot is open, dead index entries cannot be cleaned
 -- up, and every claim from the start would read all of them again.
@@ -202,20 +195,18 @@ begin
       'Register again with bugle.register.');
   elsif v_registration.lost_at is not null then
     perform bugle.refuse('JB011', format('worker %s was given up as lost', p_worker),
-      'Call bugle.attach, naming what still runs, before claiming more.');
+      'Call bugle.attach with the running jobs before the next claim.');
   end if;
   perform bugle.refuse('JB011', format('worker %s is attached from another session than this one', p_worker),
     'Claim on the connection that called bugle.attach. '
-    'A pooler in transaction mode hands out another one each time: connect workers directly.');
+    'A pooler in transaction mode changes connections: connect workers directly.');
 end
 $$;
 comment on function bugle.refuse_claim is 'Raise the error that says why a session may not claim.';
 
 create or replace function bugle.payloads(p_worker bigint, p_nonce uuid, p_ids bigint[])
 returns table (id bigint, claim bigint, payload jsonb)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);
@@ -228,4 +219,4 @@ begin
 end
 $$;
 comment on function bugle.payloads is
-  'The payloads of jobs this worker has claimed, where bugle.claim left them out for their size.';
+  'The payloads of jobs this worker has claimed that were too large for bugle.claim to return.';

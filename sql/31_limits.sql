@@ -1,13 +1,13 @@
 -- limits: how much room there is in a queue, for a key, for a command. Used by claims of queues that have limits or
 -- keys.
 --
--- Claims of such a queue are serial: one at a time, under a row lock that is kept until the commit, so that the next
--- one sees what was taken. All other queues are claimed side by side. What makes a queue serial: a limit in
--- bugle.queues; a ready job with an order_key, a limit_key or a fair_key; a limit of a command the worker serves. A
--- claim of the other kind never takes a job with a key: the first such job may be committed between the check of the
--- queue and the scan of its jobs.
+-- Claims of such a queue are serial: one at a time, under a row lock that is held until the commit, so that the next
+-- one sees what was taken. All other queues are claimed concurrently. A queue is serial if it has a limit in
+-- bugle.queues, or a ready job with an order_key, a limit_key or a fair_key, or if the worker serves a command with a
+-- limit. A concurrent claim never takes a job with a key: the first such job may be committed between the check of the
+-- queue and the scan.
 
--- A chain goes by its own name, which a worker need not serve: any limit of a chain counts.
+-- The command of a chain is a name that a worker need not serve: every limit of a chain counts.
 create or replace function bugle.limited_commands(p_commands text[]) returns text[]
 language plpgsql stable
 as $$
@@ -22,7 +22,7 @@ end
 $$;
 comment on function bugle.limited_commands is 'Commands with a limit that a worker with these executors may start.';
 
--- The subqueries have a limit, and not the form of "exists", which could be planned as one scan of all keyed jobs.
+-- Subqueries with a limit: "exists" could be planned as one scan of all keyed jobs.
 create or replace function bugle.serial_queues(p_queues text[], p_commands text[]) returns text[]
 language plpgsql stable
 as $$
@@ -47,10 +47,9 @@ $$;
 comment on function bugle.serial_queues is
   'Which of these queues are claimed one claim at a time, because of limits or keys.';
 
--- No claim that has not seen the first limit of a queue may be under way when that limit is committed. Claims pass a
--- gate, a lock on an empty table, which costs next to nothing while no limit is being set. While one is, they lock
--- the row of each queue in bugle.queues instead, which fails for the queue that is getting a limit. The row is
--- inserted if there is none.
+-- When the first limit of a queue is committed, no claim that has not seen it may be under way. Claims lock an empty
+-- table, the gate, which is cheap while no limit is being set. While one is, they lock the row of each queue in
+-- bugle.queues instead, which fails for the queue that is getting a limit. The row is inserted if it does not exist.
 create or replace function bugle.queues_at_gate(p_queues text[]) returns text[]
 language plpgsql
 as $$
@@ -79,10 +78,10 @@ end
 $$;
 comment on function bugle.queues_at_gate is 'Which of these queues are getting their first limit at this moment.';
 
--- Locks are taken in the order of names: queues, then commands. No claim waits long: a worker that was stopped in the
--- middle of a claim may hold a lock until the keeper ends its session, and the other queues must be served meanwhile.
--- A queue that could not be locked is left out of this claim; the last check before the worker sleeps sees that there
--- is work.
+-- Locks are taken in the order of names: queues, then commands. No claim waits long: a worker that freezes in the
+-- middle of a claim may hold a lock until the keeper ends its session, and the other queues must be served in the
+-- meantime. A queue that could not be locked is left out of this claim; the last scan before the worker becomes idle
+-- finds its work.
 create or replace function bugle.lock_limits(
   p_queues text[], p_commands text[], out serial text[], out unavailable text[])
 language plpgsql
@@ -109,10 +108,10 @@ begin
 end
 $$;
 comment on function bugle.lock_limits is
-  'Which queues this claim has locked for itself, and which it must leave alone this time.';
+  'Which queues this claim has locked, and which it must leave out.';
 
--- The row is inserted by the first claim that needs it. Only a claim that has to wait pays for a subtransaction,
--- which a time limit needs.
+-- The first claim that needs the row inserts it. Only a claim that has to wait pays for the subtransaction that a lock
+-- timeout needs.
 create or replace function bugle.lock_for_claim(p_kind text, p_name text) returns boolean
 language plpgsql
 as $$
@@ -139,8 +138,8 @@ $$;
 comment on function bugle.lock_for_claim is
   'Lock a queue or command for this claim, waiting at most 200 ms. Returns whether it is locked.';
 
--- Starts are stored with running totals: how many lie within the period is the last total minus that before the first
--- in it. The key of the queue itself is ''.
+-- Starts are stored with running totals: the number within the period is the last total minus the total before the
+-- first one in it. The key of the queue itself is ''.
 create or replace function bugle.starts_left(p_queue text, p_keys text[], p_max integer, p_period interval)
 returns table (key text, room integer, free_at timestamptz)
 language plpgsql stable
@@ -257,8 +256,7 @@ comment on function bugle.command_rooms is
 create or replace function bugle.cut_to_room(
   p_limits bugle.queues, p_running jsonb, p_command_rooms jsonb, p_addresses tid[],
   out addresses tid[], out free_at timestamptz)
-language plpgsql stable
-set enable_hashjoin = on
+language plpgsql stable set enable_hashjoin = on
 as $$
 begin
   with picked as materialized (
@@ -291,16 +289,15 @@ $$;
 comment on function bugle.cut_to_room is
   'Candidates, cut to what their limit keys and commands have room for; and when a full key has room again.';
 
--- Called after the jobs were stamped: what is noted here is not earlier than their started_at, so the period holds
--- between those. p_keys has the limit key of each of them, or null.
+-- Called after started_at of the jobs was set, so what is noted here is not earlier, and the period holds between
+-- those. p_keys has the limit key of each of them, or null. With each start a few that have left the period are
+-- deleted.
 create or replace function bugle.note_starts(p_queue text, p_keys text[]) returns void
 language plpgsql
 as $$
 declare
-  c_sweep constant integer := 8; -- rows that left the period are deleted with every eighth start, twenty for each start
   v_queue constant bigint := hashtextextended(p_queue, 0);
   v_limits bugle.queues;
-  v_keys text[];
 begin
   select q.* into v_limits from bugle.queues q where q.name = p_queue;
   -- seed: starts_are_not_noted
@@ -328,28 +325,22 @@ begin
           and s.key = k.key
         order by s.started_at desc
         limit 1) l on true
-    returning key, starts, total
+    returning key, key_hash
   )
-  select array_agg(n.key) into v_keys
-  from noted n
-  where n.total / c_sweep > (n.total - n.starts) / c_sweep;
-  if v_keys is null then
-    return;
-  end if;
   delete from bugle.starts s
   where s.ctid = any (array(
     select old.ctid
-    from unnest(v_keys) k (key)
+    from noted n
       cross join lateral (
         select o.ctid
         from bugle.starts o
-        where o.key_hash = hashtextextended(k.key, v_queue)
+        where o.key_hash = n.key_hash
           and o.queue = p_queue
-          and o.key = k.key
+          and o.key = n.key
           and o.started_at <= clock_timestamp()
-            - case k.key when '' then v_limits.starts_period else v_limits.starts_per_key_period end
+            - case n.key when '' then v_limits.starts_period else v_limits.starts_per_key_period end
         order by o.started_at
-        limit 20 * c_sweep) old));
+        limit 20) old));
 end
 $$;
 comment on function bugle.note_starts is 'Note that these jobs started, where starts are counted.';

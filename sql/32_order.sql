@@ -1,9 +1,9 @@
 -- order: jobs by priority and id, and the first job of each order key. Used by claims of queues that have limits or
 -- keys.
 --
--- Ready jobs are read in order first. If too many of them cannot start, because they follow others of their order key
--- or their limit key is full, the keys themselves are scanned, from where the last claim stopped. So nothing reads
--- all followers of a job, or all jobs of a full key.
+-- Ready jobs are read in order first. If too many of them cannot start, because they come after others of their order
+-- key or their limit key is full, the keys themselves are scanned, from where the last claim stopped. So no claim reads
+-- all jobs of a blocked key.
 
 -- Jobs without a fair key. Those without any key can always start; of the others the first p_depth are read.
 create or replace function bugle.next_in_line(
@@ -44,9 +44,8 @@ end
 $$;
 comment on function bugle.next_in_line is 'Jobs without a fair key that may start, by priority and id.';
 
--- Each step of the recursion is one probe of the index, which gives the next key and the first of its line. The scan
--- is read only until enough jobs are found. p_chosen: jobs that are chosen already. Returns where the scan stopped,
--- null if at p_upto.
+-- Each step of the recursion is one index probe, for the next key and the first job of its line. The scan ends when
+-- enough jobs are found. p_chosen: jobs that have been chosen already. Returns where the scan stopped; null: at p_upto.
 create or replace function bugle.scan_order_keys(
   p_queue text, p_routes bigint[], p_commands text[], p_full text[], p_limits bugle.queues, p_running jsonb,
   p_chosen tid[], p_from bigint, p_upto bigint, p_limit integer, p_reach integer,
@@ -71,7 +70,7 @@ begin
         order by j.order_hash, j.rank, j.id
         limit 1) n
     where s.number < p_reach
-      -- not a condition of the index, which would compare every entry on a page with it
+      -- not an index condition, which would be compared with every entry of a page
       and n.order_hash <= p_upto
   ), found as materialized (
     select s.order_hash, j.address, j.priority, j.id
@@ -114,7 +113,7 @@ $$;
 comment on function bugle.scan_order_keys is
   'The next job of each order key of a queue, key by key, where it may start.';
 
--- The same for limit keys: as many jobs of each key as it has room for. A job that has an order key as well comes by
+-- The same for limit keys: as many jobs of each key as it has room for. Jobs that also have an order key are found by
 -- that.
 create or replace function bugle.scan_limit_keys(
   p_queue text, p_routes bigint[], p_commands text[], p_full text[], p_limits bugle.queues, p_running jsonb,

@@ -4,7 +4,7 @@
 -- priority and id. Jobs without a fair key take turns as one more key, at the end of the round. In a queue without
 -- fair keys, jobs start by priority and id.
 
--- From the key behind p_after on, then jobs without a key (null), then from the beginning.
+-- First the keys behind p_after, then jobs without a key (null), then the keys from the start.
 create or replace function bugle.fair_turns(p_queue text, p_routes bigint[], p_after bigint, p_limit integer)
 returns bigint[]
 language plpgsql stable
@@ -49,9 +49,9 @@ $$;
 comment on function bugle.fair_turns is
   'The fair keys of a queue that have ready jobs, as hashes, in the order of their turns.';
 
--- One of each key, then the next of each. p_has_other_keys: which values of has_other_key there may be. As a constant,
--- "has_other_key = false" would become two null tests, which the index does not know: a claim of 40 beside a million
--- jobs of one key took 10 s instead of 25 ms.
+-- One of each key, then the next of each. p_has_other_keys: the possible values of has_other_key. The tempting form is
+-- the constant "has_other_key = false", which becomes two null tests that do not match the index: a claim of 40 beside
+-- a million jobs of one key took 10 s instead of 25 ms.
 create or replace function bugle.next_by_turns(
   p_queue text, p_routes bigint[], p_commands text[], p_full text[], p_turns bigint[], p_has_other_keys boolean[],
   p_depth integer, p_each integer)
@@ -89,6 +89,7 @@ begin
           with ordinality l (address, round)
       where t.fair_hash is null) n
     where n.round <= p_each
+      or cardinality(p_turns) = 1 -- no other key waits for its turn
     order by n.round, n.place);
 end
 $$;
@@ -101,35 +102,23 @@ begin
   return array(
     select r.route
     from unnest(p_routes) r (route)
-    where (select true from bugle.plain_ready j where j.queue = p_queue and j.route = r.route limit 1)
-      or (select true from bugle.keyed_ready j where j.queue = p_queue and j.route = r.route limit 1)
-      or (
-        select true
-        from bugle.fair_ready j
-        where j.queue_hash = hashtextextended(p_queue, 0)
-          and j.route = r.route
-          and j.queue = p_queue
-        limit 1));
+    where (select true from bugle.ready_of(p_queue, r.route) limit 1));
 end
 $$;
 comment on function bugle.ready_routes is
   'Which of these routes have a ready job in a queue, even if something keeps it from starting.';
 
--- Which jobs may start now, in order, a few more than asked for; when to look again if a period is what keeps others;
--- and how far the keys were scanned. Plain reads: the last check before a worker sleeps asks the same.
+-- Returns the jobs that may start now, in order, a few more than requested; when to check again if a limit per period
+-- holds others back; and how far the keys were scanned. Plain reads: the last scan before a worker becomes idle uses
+-- it.
 --
--- p_reach bounds how many keys are scanned. If nothing is found within it, the next claim goes on behind it.
+-- At most p_reach keys are scanned. If nothing is found within them, the next claim continues behind them.
 create or replace function bugle.next_starts(
   p_queue text, p_slots integer, p_routes bigint[], p_commands text[], p_reach integer,
   out addresses tid[], out room integer, out recheck_at timestamptz, out is_fair boolean,
   out "position" bugle.claim_positions)
-language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_mergejoin = off
-set enable_material = off
-set plan_cache_mode = force_generic_plan
-set jit = off
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off
+set enable_material = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   c_spare constant integer := 8; -- candidates beyond the room, for those that another session has locked
@@ -145,10 +134,10 @@ declare
   v_full text[];
   v_has_order boolean;
   v_has_limits boolean;
-  v_turns bigint[];
-  v_has_other_keys boolean[] := '{f}';
-  v_depth integer;
+  v_has_other_keys boolean[];
+  v_turns bigint[] := array[null::bigint]; -- without fair keys, one turn for all
   v_most integer;
+  v_depth integer;
   v_is_all boolean;
   v_found record;
 begin
@@ -165,45 +154,37 @@ begin
   v_has_limits := num_nonnulls(v_limits.max_running_per_key, v_limits.max_starts_per_key) > 0;
   v_has_order := exists (select from bugle.order_line j where j.queue_hash = v_queue and j.queue = p_queue);
   is_fair := exists (select from bugle.fair_ready j where j.queue_hash = v_queue and j.queue = p_queue);
+  v_has_other_keys := case
+    when v_has_order or exists (select from bugle.limited_ready j where j.queue_hash = v_queue and j.queue = p_queue)
+    then '{f,t}' else '{f}' end;
   select c.* into "position" from bugle.claim_positions c where c.queue = p_queue;
   if cardinality(v_routes) > 1 then
     v_routes := bugle.ready_routes(p_queue, v_routes);
   end if;
   v_most := room + c_spare;
-  v_depth := v_most;
   if is_fair then
     v_turns := bugle.fair_turns(p_queue, v_routes, coalesce("position".fair_hash, c_first),
       v_most + case when v_has_order or v_has_limits then c_idle_keys else 0 end);
-    v_depth := (v_most - 1) / greatest(cardinality(v_turns), 1) + 1;
-    if v_has_order or exists (select from bugle.limited_ready j where j.queue_hash = v_queue and j.queue = p_queue) then
-      v_has_other_keys := '{f,t}';
-    end if;
   end if;
+  v_depth := (v_most - 1) / greatest(cardinality(v_turns), 1) + 1;
 
   -- a short scan first; longer ones if it does not find enough among many
   loop
-    if is_fair then
-      addresses := bugle.next_by_turns(p_queue, v_routes, p_commands, v_full, v_turns,
-        v_has_other_keys,
-        v_depth + case when v_has_order then c_followers else 0 end, v_depth);
-      v_is_all := v_depth >= v_most or v_depth * cardinality(v_turns) > c_most_reads;
-      v_depth := least(4 * v_depth, v_most);
-    else
-      addresses := bugle.next_in_line(p_queue, v_routes, p_commands, v_full,
-        v_depth + case when v_has_order then c_followers else 0 end, v_depth);
-      v_is_all := v_depth > v_most or not (v_has_order or cardinality(addresses) >= v_depth);
-      v_depth := 3 * v_most + c_followers;
-    end if;
+    addresses := bugle.next_by_turns(p_queue, v_routes, p_commands, v_full, v_turns, v_has_other_keys,
+      v_depth + case when v_has_order then c_followers else 0 end, v_depth);
+    v_is_all := v_depth > v_most or v_depth * cardinality(v_turns) > c_most_reads
+      or not (v_has_order or cardinality(addresses) >= v_depth);
     if v_has_limits or v_command_rooms is not null then
       select c.addresses, least(recheck_at, c.free_at) into addresses, recheck_at
       from bugle.cut_to_room(v_limits, v_running, v_command_rooms, addresses) c;
     end if;
-    -- where next to nothing can start, scanning keys costs less than reading on
+    -- if very little can start, scanning keys is cheaper than reading on
     exit when cardinality(addresses) >= room or v_is_all
       or (3 * cardinality(addresses) < room and (v_has_order or v_has_limits));
+    v_depth := 4 * v_depth;
   end loop;
 
-  -- two rounds each: from behind the last key on, and from the beginning up to it
+  -- two rounds each: from the last position to the end, and from the start to the last position
   for v_round in 1 .. 2 loop
     exit when cardinality(addresses) >= room or not v_has_order;
     select s.addresses, s.stopped_at into v_found
@@ -240,8 +221,8 @@ comment on function bugle.next_starts is 'Which jobs of a queue with limits or k
 
 -- Lock what may start, and store how far keys were scanned. Rows that another session has locked are passed over.
 --
--- The cursor of a request does not say where to begin here. But a worker that has one asks often, and scans from the
--- start before it believes that there is nothing: fewer keys will do.
+-- The cursor of a request is not used here. But a worker that has one claims often, and scans from the start before it
+-- becomes idle: fewer keys are enough.
 create or replace function bugle.pick_serially(
   p_request bugle.queue_request, p_routes bigint[], p_commands text[],
   out addresses tid[], out turns bigint[], out limit_keys text[])
@@ -281,7 +262,7 @@ begin
       from bugle.jobs_live j
       where j.ctid = addresses[cardinality(addresses)]);
   end if;
-  -- a claim that got all it asked for will find out later
+  -- a claim that got all it requested is followed by another
   if v_found.recheck_at is not null and cardinality(turns) < p_request.slots then
     v_after.recheck_at := v_found.recheck_at;
   end if;
@@ -304,7 +285,7 @@ $$;
 comment on function bugle.pick_serially is
   'Lock the jobs of a queue with limits or keys that a claim takes; their ids, in order, only where they take turns.';
 
--- If only a period is in the way, and no claim has noted when it is over, a claim must do so.
+-- True also if only a limit per period holds jobs back and no claim has noted yet when it ends: a claim must do so.
 create or replace function bugle.can_start(p_queue text, p_routes bigint[], p_commands text[]) returns boolean
 language plpgsql stable
 as $$

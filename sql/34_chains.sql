@@ -1,5 +1,4 @@
--- chains: which there are, and which workers can run them. Used by enqueues, claims and maintenance; 35 has how they
--- are run.
+-- chains: which exist, and which workers can run them. Used by enqueues and claims; 35_steps.sql has how they run.
 
 -- What a chain still has to do.
 create or replace function bugle.remaining(p_steps text[], p_step integer) returns text[]
@@ -24,7 +23,7 @@ as $$
 declare
   v_routes constant bigint[] := array(select hashtextextended(c.command, 0) from unnest(p_commands) c (command));
 begin
-  -- a database without chains pays for this probe, and no more
+  -- without chains, this probe is all it costs
   if not exists (select from bugle.chains c order by c.id limit 1) then
     return v_routes;
   end if;
@@ -36,17 +35,15 @@ begin
 end
 $$;
 comment on function bugle.served_routes is
-  'The routes that a worker with executors for these commands can run: each command, and each end of a chain.';
+  'The routes that a worker with executors for these commands can run: each command, and each rest of a chain.';
 
--- Every chain that becomes live is noted, so that workers scan for it. Each end is looked up in the index on its own:
--- as an anti join, or by a plan made while the table was empty, each new chain would read all chains of its name.
+-- Every live chain is noted, from each of its steps on, so that workers scan for it. Each row is looked up by index: an
+-- anti join, or a plan made while the table was empty, would read all chains of that name.
 create or replace function bugle.note_chain(p_command text, p_steps text[]) returns void
-language plpgsql
-set enable_seqscan = off
-set jit = off
+language plpgsql set enable_seqscan = off set jit = off
 as $$
 begin
-  -- until we commit, nothing is pruned that we find here
+  -- until the commit, nothing that is found here is pruned
   lock table bugle.chains in row exclusive mode;
   if exists (
     select
@@ -69,42 +66,4 @@ begin
     limit 1) is null;
 end
 $$;
-comment on function bugle.note_chain is 'Note what is to be done of a chain, and of each of its ends.';
-
--- A few rows too many cost less than looking for them; only chains whose names are made up as they come are many.
--- Under the lock no transaction is about to enqueue a chain that seems to be gone: what was enqueued before is seen
--- by the next snapshot.
-create or replace function bugle.prune_chains(p_keep integer default 1000, p_limit integer default 5000) returns integer
-language plpgsql
-as $$
-declare
-  v_pruned integer;
-begin
-  if (select count(*) from (select from bugle.chains limit p_keep + 1) c) <= p_keep then
-    return 0;
-  end if;
-  begin
-    lock table bugle.chains in share row exclusive mode nowait;
-  exception when lock_not_available then
-    return 0;
-  end;
-  delete from bugle.chains c
-  where c.id = any (array(
-    select o.id
-    from bugle.chains o
-    where exists (
-        select
-        from bugle.chains t
-        where t.command = o.command
-          and t.route = o.route
-          and t.steps = o.steps
-          and t.id < o.id)
-      or not exists (
-        select from bugle.jobs_live j where j.steps is not null and j.command = o.command)
-    limit p_limit));
-  get diagnostics v_pruned = row_count;
-  return v_pruned;
-end
-$$;
-comment on function bugle.prune_chains is
-  'Delete chains of which no job is live, and rows that are there twice. Returns how many.';
+comment on function bugle.note_chain is 'Note the steps of a chain, and what remains after each of them.';

@@ -3,14 +3,14 @@
 --
 -- A chain is a job made of steps that run in order in one worker. jobs.step says how many steps are done, jobs.context
 -- holds their merged output; both change in one statement with the record of the step. A worker that claimed a chain
--- calls start_step, runs what it is told, and calls finish_step, which starts the next step; the last one completes the
--- job. After a failed try it calls retry_step, which says how long to wait before the next try, or that this was the
--- last. Each of them may be repeated after a lost reply.
+-- calls start_step, runs the step it returns, and calls finish_step, which starts the next step; the last one completes
+-- the job. After a failed try it calls retry_step, which returns how long to wait before the next try, or that there is
+-- none. Each call may be repeated after a lost reply.
 --
--- An executor can also record steps as it goes, by name: begin_step says whether a step was done before, and with what
+-- An executor can also record steps of its own, by name: begin_step returns whether the step was done before, and its
 -- output; end_step stores the output.
 
--- As its command says, or the policy named step.
+-- The policy of its command, or the one named step.
 create or replace function bugle.step_policy(p_name text) returns bugle.retry_policies
 language plpgsql stable
 as $$
@@ -30,8 +30,8 @@ end
 $$;
 comment on function bugle.step_policy is 'The policy by which a step is retried in the same worker.';
 
--- The context and every stored output may be as large as a payload. An object is laid over the context, key by key;
--- anything else is kept under the name of the step; null changes nothing.
+-- The context and every stored output may be as large as a payload. An object is merged into the context, key by key;
+-- any other value is stored under the name of the step; null changes nothing.
 create or replace function bugle.merged(p_context jsonb, p_name text, p_output jsonb) returns jsonb
 language plpgsql stable
 as $$
@@ -48,7 +48,7 @@ begin
     if octet_length(v_context::text) > v_limit then
       perform bugle.refuse('JB003', format('column "context" would have %s bytes after step %s, the limit is %s',
           octet_length(v_context::text), bugle.quoted(p_name), v_limit),
-        'Store large data elsewhere (the working folder is one for all steps) and name it in the output, '
+        'Store large data elsewhere (all steps share a working folder) and refer to it in the output, '
         'or raise bugle.settings.max_payload_bytes.');
     end if;
   end if;
@@ -158,9 +158,7 @@ create or replace function bugle.start_step(
 returns table (
   verdict text, "position" integer, context jsonb, timeout_seconds double precision,
   default_timeout_seconds double precision)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -171,7 +169,7 @@ begin
     return;
   end if;
   if v_job.steps is null then
-    perform bugle.refuse('JB031', format('job %s is no chain', p_job.id), 'Only a job with steps has a next one.');
+    perform bugle.refuse('JB031', format('job %s is not a chain', p_job.id), 'Only a job with steps has a next one.');
   end if;
   -- if this is lost in a crash of the server, it is called again
   if coalesce(v_job.step, 0) < cardinality(v_job.steps) then
@@ -191,9 +189,7 @@ create or replace function bugle.finish_step(
 returns table (
   verdict text, "position" integer, context jsonb, timeout_seconds double precision,
   default_timeout_seconds double precision)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -207,8 +203,8 @@ begin
   end if;
   if v_job.steps is null or p_position > v_done + 1 or p_position < 1 or p_position is null then
     perform bugle.refuse('JB031', format('step %s of job %s cannot end: %s', p_position, p_job.id,
-        case when v_job.steps is null then 'it is no chain' else format('%s of its steps are done', v_done) end),
-      'Steps end in their order.');
+        case when v_job.steps is null then 'it is not a chain' else format('%s of its steps are done', v_done) end),
+      'Finish steps in their order.');
   end if;
   if p_position <= v_done then
     return query
@@ -224,7 +220,7 @@ begin
     context = v_context,
     progress = 100.0 * p_position / cardinality(j.steps),
     progress_note = j.steps[p_position + 1],
-    answer = null, -- it was this step's
+    answer = null, -- it was for this step
     updated_at = now()
   where j.id = v_job.id
   returning j.* into v_job;
@@ -241,9 +237,7 @@ create or replace function bugle.retry_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_position integer, p_try integer, p_error text, p_code text,
   p_retryable boolean, p_retry_after_seconds double precision)
 returns table (verdict text, delay_seconds double precision)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -273,7 +267,7 @@ comment on function bugle.retry_step is
   'Record that a try of a step failed. Returns how long this worker waits before the next try; null: no more, the job '
   'has to be failed.';
 
--- For a step that did not report it itself: it timed out, or it panicked.
+-- For a step that did not report its failure: it timed out or panicked.
 create or replace function bugle.fail_open_step(p_job bugle.jobs_live, p_error text, p_code text) returns void
 language plpgsql
 as $$
@@ -294,9 +288,7 @@ comment on function bugle.fail_open_step is 'Record that the step a job was in f
 create or replace function bugle.begin_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer default 0)
 returns table (verdict text, is_done boolean, output jsonb)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -305,7 +297,7 @@ begin
   if coalesce(length(p_name), 0) not between 1 and 200 then
     perform bugle.refuse('JB001',
       format('the name of a step must have 1 to 200 characters, not %s', coalesce(length(p_name), 0)),
-      'Steps are told apart by their names.');
+      'The name identifies the step within its job.');
   end if;
   is_done := false;
   if v_job.id is null then
@@ -336,15 +328,13 @@ begin
 end
 $$;
 comment on function bugle.begin_step is
-  'Begin a step that an executor makes as it goes, unless it was done before: then its stored output is returned.';
+  'Begin a step of an executor, unless it was done before: then its stored output is returned.';
 
 create or replace function bugle.end_step(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_name text, p_within integer, p_output jsonb,
   p_error text default null, p_code text default null)
 returns text
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -352,7 +342,7 @@ begin
   if v_job.id is null then
     return bugle.verdict_on(p_worker, p_job);
   end if;
-  perform bugle.merged(null, p_name, p_output); -- not larger than a payload may be
+  perform bugle.merged(null, p_name, p_output); -- rejects an output that is larger than a payload may be
   update bugle.step_records r
   set state = case when p_error is null then 'done' else 'failed' end,
     last_ended_at = clock_timestamp(),
@@ -372,7 +362,7 @@ begin
 end
 $$;
 comment on function bugle.end_step is
-  'End a step that an executor made: done with its output, or failed. Null if that was recorded.';
+  'End a step of an executor: done with its output, or failed. Returns null if that was recorded.';
 
 create or replace function bugle.resolve_step(p_id bigint, p_output jsonb) returns boolean
 language plpgsql
@@ -403,7 +393,7 @@ begin
       (p_id, 'completed', 'resolved', nullif(v_job.context, '{}'), null, null)::bugle.ending]);
     return true;
   end if;
-  -- waiting was no attempt: this one continues
+  -- waiting does not count as an attempt: this one continues
   update bugle.jobs_live j
   set state = 'ready',
     attempt = j.attempt - 1,
@@ -416,10 +406,10 @@ begin
 end
 $$;
 comment on function bugle.resolve_step is
-  'Answer the step of a chain that waits: the answer is its output, and the chain continues. False if the job is no '
-  'chain.';
+  'Answer the step of a chain that waits: the answer is its output, and the chain continues. False if the job is '
+  'not a chain.';
 
--- What was tried, when, and how it failed is kept.
+-- Attempts, times and errors are kept.
 create or replace function bugle.reset_steps(p_id bigint) returns void
 language sql
 as $$
@@ -434,4 +424,4 @@ as $$
   where j.id = p_id
     and (j.step is not null or j.context is not null)
 $$;
-comment on function bugle.reset_steps is 'Put a job back before its first step.';
+comment on function bugle.reset_steps is 'Reset a job to before its first step.';

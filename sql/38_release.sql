@@ -1,27 +1,24 @@
--- release: ring for jobs that limits or order keys kept waiting, when another job stops running or blocking.
+-- release: ring for jobs that limits or order keys held back, when another job stops running or blocking.
 
--- What every completion asks first.
-create or replace function bugle.anything_held() returns boolean
-language plpgsql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+-- Called first by every completion.
+create or replace function bugle.has_limits_or_order() returns boolean
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 begin
   return exists (select from bugle.queues q where q.is_limited)
     or exists (select from bugle.commands c where c.max_running is not null)
-    -- the condition is always true, and leads into the index of ordered jobs
+    -- always true; makes the planner use the index of ordered jobs
     or exists (select from bugle.order_line j where j.queue_hash >= -9223372036854775808);
 end
 $$;
-comment on function bugle.anything_held is 'Whether there are limits, or jobs with an order key.';
+comment on function bugle.has_limits_or_order is 'Whether there are limits, or jobs with an order key.';
 
--- Called by every path out of running that does not make the job ready again, before the job leaves the live table.
+-- Called whenever a job leaves running without becoming ready again, before it leaves the live table.
 create or replace function bugle.release(p_ids bigint[]) returns void
 language plpgsql
 as $$
 begin
-  if not bugle.anything_held() then
+  if not bugle.has_limits_or_order() then
     return;
   end if;
   perform bugle.ring(q.queue)
@@ -48,7 +45,7 @@ begin
   end if;
 end
 $$;
-comment on function bugle.release is 'Ring for jobs that were kept waiting by these.';
+comment on function bugle.release is 'Ring for jobs that these held back.';
 
 create or replace function bugle.release_due() returns integer
 language plpgsql
@@ -69,4 +66,4 @@ begin
 end
 $$;
 comment on function bugle.release_due is
-  'Ring for queues whose period lets something start again, at the time a claim has noted. Returns how many.';
+  'Ring for queues in which a limit per period allows a start again, at the time a claim noted. Returns how many.';

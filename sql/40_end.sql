@@ -1,9 +1,9 @@
 -- end: running -> completed, ready, scheduled, cancelled; and every move of a job between the live table and history.
 -- Called by workers, a batch at a time; bugle.complete also by executors inside their own transaction.
 --
--- Every call about a job carries the claim it was made under, and is rejected, row by row, when that claim is no longer
--- current: a worker that was frozen and woke up again must not finish a job that another one runs now. A call that is
--- repeated after a lost reply is answered with "repeated".
+-- Every call about a job names its claim, and is rejected, row by row, if that claim is no longer current: a worker
+-- that was frozen must not finish a job that another one runs by now. A call that is repeated after a lost reply gets
+-- the verdict "repeated".
 
 create or replace function bugle.check_worker(p_worker bigint, p_nonce uuid) returns void
 language plpgsql stable
@@ -46,7 +46,7 @@ begin
       and j.claim = p_job.claim
       and j.worker = p_worker
       and j.state <> 'running'
-      -- not ended by an operator, nor by the rescue of a worker that was lost once too often
+      -- not ended by an operator, nor by a rescue
       and (j.state not in ('failed', 'cancelled') or j.reason is distinct from 'operator')
       and (j.state <> 'failed' or j.last_error_code is distinct from 'worker_lost'))
   then
@@ -89,49 +89,56 @@ end
 $$;
 comment on function bugle.history_day is 'The day whose leaf takes jobs that end now.';
 
--- The one list of a job's columns: those that are missing here (paused_from, answer_by, answer, outstanding) are for
--- live jobs only. The rows are locked.
+-- The rows are locked. The tempting form is "update bugle.jobs set state = …, day = …", which moves the row between
+-- partitions. Then every session that waits for a lock on the row fails with 40001 ("already moved to another
+-- partition"), where now it finds the row gone and searches history: an enqueue of a dependant, an answer, an
+-- operator's verb, an executor's own transaction. In batches of 500 it takes 3.0 µs per job, after a pass that locks
+-- 4.1; this takes 4.2 with that pass.
 --
--- Shorter would be "update bugle.jobs set state = …, day = …", which moves the row between partitions. Then every
--- session that waits for a lock on the row fails with 40001 ("already moved to another partition"), where now it finds
--- the row gone and looks into history: an enqueue of a dependant, an answer, an operator's verb, an executor's own
--- transaction. In batches of 500 it takes 3.0 µs per job, after a pass that locks 4.1; this takes 4.2 with that pass.
+-- The rows are copied by their addresses and then deleted: "with gone as (delete …)" would store every row once more.
 --
--- The rows are copied by their addresses, and deleted afterwards: "with gone as (delete …)" would store every row once
--- more on its way.
-create or replace function bugle.move_to_history(p_places tid[], p_endings bugle.ending[]) returns void
+-- Created from the catalog, so that a new column is moved without being listed: all columns are copied, except those
+-- that the outcome sets, and those that apply to live jobs only.
+do $do$
+declare
+  c_set constant text[] := '{state,reason,result,last_error,last_error_code,updated_at,finished_at,day}';
+  c_live_only constant text[] := '{paused_from,answer_by,answer,outstanding}';
+  v_copied constant text[] := array(
+    select quote_ident(a.attname)
+    from pg_attribute a
+    where a.attrelid = 'bugle.jobs'::regclass
+      and a.attnum > 0
+      and not a.attisdropped
+      and a.attname <> all (c_set || c_live_only)
+    order by a.attnum);
+begin
+  execute format($create$
+create or replace function bugle.move_to_history(p_addresses tid[], p_endings bugle.ending[]) returns void
 language plpgsql
 as $$
 begin
-  insert into bugle.jobs (
-    id, state, command, payload, queue, priority, run_at, deadline, timeout, max_attempts, retry_policy,
-    retry_delay, headers, unique_key, idempotency_key, idempotency_ttl, order_key, limit_key, fair_key, steps, step,
-    context, on_success, on_failure, parent, watched, attempt, crashes, claim, worker, reason, result, last_error,
-    last_error_code, progress, progress_note, answer_token, created_at, updated_at, first_started_at, started_at,
-    finished_at, day)
+  insert into bugle.jobs (%s, %s)
   overriding system value
-  select
-    j.id, e.state, j.command, j.payload, j.queue, j.priority, j.run_at, j.deadline, j.timeout, j.max_attempts,
-    j.retry_policy, j.retry_delay, j.headers, j.unique_key, j.idempotency_key, j.idempotency_ttl, j.order_key,
-    j.limit_key, j.fair_key, j.steps, j.step, j.context, j.on_success, j.on_failure, j.parent, j.watched,
-    j.attempt, j.crashes, j.claim, j.worker, e.reason, e.result, coalesce(e.error, j.last_error),
-    coalesce(e.code, j.last_error_code), j.progress, j.progress_note, j.answer_token, j.created_at, now(),
-    j.first_started_at, j.started_at, now(),
+  select j.%s,
+    e.state, e.reason, e.result, coalesce(e.error, j.last_error), coalesce(e.code, j.last_error_code), now(), now(),
     case e.state when 'failed' then (select bugle.history_day('failed')) else (select bugle.history_day('ended')) end
-  from unnest(p_places, p_endings) e (place, id, state, reason, result, error, code)
+  from unnest(p_addresses, p_endings) e (address, id, state, reason, result, error, code)
     cross join lateral (
-      select l.* from bugle.jobs_live l where l.ctid = e.place limit 1) j
+      select l.* from bugle.jobs_live l where l.ctid = e.address limit 1) j
   -- seed: completed_jobs_are_not_kept, cancelled_jobs_are_not_kept
   where e.state <> 'completed'
     or (select s.keep_completed from bugle.settings s);
   delete from bugle.jobs_live j
-  where j.ctid = any (p_places);
+  where j.ctid = any (p_addresses);
 end
-$$;
+$$
+$create$, array_to_string(v_copied, ', '), array_to_string(c_set, ', '), array_to_string(v_copied, ', j.'));
+end
+$do$;
 comment on function bugle.move_to_history is
   'Move the live jobs at these addresses into history, each with its final state and reason.';
 
--- The same id; attempts are counted from 0, and bugle.attempts is kept. Whatever is not reset here stays as it was.
+-- The job keeps its id and bugle.attempts; attempts are counted from 0. Columns that are not reset keep their values.
 create or replace function bugle.move_to_live(p_id bigint) returns void
 language plpgsql
 as $$
@@ -171,71 +178,68 @@ end
 $$;
 comment on function bugle.move_to_live is 'Move a failed or cancelled job back into the live table, ready.';
 
--- Passed on to whatever follows (42_dependants.sql): where completed jobs are not kept, the row is gone by then.
-create or replace function bugle.followed_at(p_places tid[], p_endings bugle.ending[], p_all boolean)
-returns bugle.followed[]
+-- Read before the move, for 42_dependants.sql: if completed jobs are not kept, the row is gone afterwards.
+create or replace function bugle.ended_jobs_at(p_addresses tid[], p_endings bugle.ending[], p_all boolean)
+returns bugle.ended_job[]
 language plpgsql
 as $$
 begin
   return array(
-    select (j.id, e.state, e.reason, j.command, j.queue, j.headers, j.watched, j.on_success, j.on_failure, e.result,
-      case when e.state <> 'completed' then coalesce(e.error, j.last_error) end)::bugle.followed
-    from unnest(p_places, p_endings) e (place, id, state, reason, result, error, code)
+    select (j.id, e.state, e.reason, j.command, j.queue, j.headers, j.awaited, j.on_success, j.on_failure, e.result,
+      case when e.state <> 'completed' then coalesce(e.error, j.last_error) end)::bugle.ended_job
+    from unnest(p_addresses, p_endings) e (address, id, state, reason, result, error, code)
       cross join lateral (
-        select l.* from bugle.jobs_live l where l.ctid = e.place limit 1) j
-    where j.watched
+        select l.* from bugle.jobs_live l where l.ctid = e.address limit 1) j
+    where j.awaited
       or p_all);
 end
 $$;
-comment on function bugle.followed_at is
-  'What has to be known about the jobs at these addresses when they have ended: about watched ones, or all.';
+comment on function bugle.ended_jobs_at is
+  'What has to be known about the jobs at these addresses when they have ended: about awaited ones, or all.';
 
-create or replace function bugle.end_at(p_places tid[], p_endings bugle.ending[], p_is_watched boolean) returns void
+create or replace function bugle.end_at(p_addresses tid[], p_endings bugle.ending[], p_is_awaited boolean) returns void
 language plpgsql
 as $$
 declare
   v_is_heard constant boolean := bugle.is_heard();
-  v_followed bugle.followed[];
+  v_ended bugle.ended_job[];
 begin
-  if bugle.anything_held() then
+  if bugle.has_limits_or_order() then
     perform bugle.release(array(select e.id from unnest(p_endings) e));
   end if;
-  if p_is_watched or v_is_heard then
-    v_followed := bugle.followed_at(p_places, p_endings, v_is_heard);
+  if p_is_awaited or v_is_heard then
+    v_ended := bugle.ended_jobs_at(p_addresses, p_endings, v_is_heard);
   end if;
-  perform bugle.move_to_history(p_places, p_endings);
-  if cardinality(v_followed) > 0 then
-    perform bugle.follow(v_followed, v_is_heard);
+  perform bugle.move_to_history(p_addresses, p_endings);
+  if cardinality(v_ended) > 0 then
+    perform bugle.after_end(v_ended, v_is_heard);
   end if;
 end
 $$;
-comment on function bugle.end_at is 'End the locked jobs at these addresses, and do what is due when they end.';
+comment on function bugle.end_at is
+  'End the locked jobs at these addresses, release what they held back, and follow up.';
 
--- Each is looked up by its id: a join would be planned while the table is small, perhaps the other way round, and then
--- compare every job with every ending.
+-- Each is looked up by its id: a join planned while the table is small may start from the other side, and then compare
+-- every job with every ending.
 create or replace function bugle.locate(
-  p_endings bugle.ending[], out places tid[], out endings bugle.ending[], out is_watched boolean)
+  p_endings bugle.ending[], out addresses tid[], out endings bugle.ending[], out is_awaited boolean)
 language plpgsql
 as $$
 begin
-  select array_agg(j.ctid), array_agg(d.ending), bool_or(j.watched) into places, endings, is_watched
+  select array_agg(j.ctid), array_agg(d.ending), bool_or(j.awaited) into addresses, endings, is_awaited
   from (
     select distinct on (e.id) e as ending from unnest(p_endings) e order by e.id) d
     cross join lateral (
-      -- Most are locked already. A new job that needs two jobs which fail at this moment, in two sessions, is found by
-      -- both: the second waits here, and finds it gone.
-      select l.ctid, l.watched from bugle.jobs_live l where l.id = (d.ending).id limit 1 for update) j;
+      -- Most are locked already. If two jobs that a new one needs fail at the same time, both sessions find it: the
+      -- second waits here, and finds it gone.
+      select l.ctid, l.awaited from bugle.jobs_live l where l.id = (d.ending).id limit 1 for update) j;
 end
 $$;
 comment on function bugle.locate is 'The addresses of the live jobs that are to end, in the order of their ids.';
 
 create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
-language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 as $$
 declare
   v_found record;
@@ -244,7 +248,7 @@ begin
     return;
   end if;
   select l.* into v_found from bugle.locate(p_endings) l;
-  perform bugle.end_at(v_found.places, v_found.endings, v_found.is_watched);
+  perform bugle.end_at(v_found.addresses, v_found.endings, v_found.is_awaited);
 end
 $$;
 comment on function bugle.end_jobs is
@@ -253,10 +257,10 @@ comment on function bugle.end_jobs is
 -- complete: running -> completed. Jobs are named in the order of their ids, each once, and locked in this order: two
 -- sessions that lock the same rows in different orders would deadlock.
 --
--- A row is looked for at its address first, if the worker knows it from the claim; a row that was written since, with
--- its progress for example, is found by its id. Not "join bugle.jobs_live j on j.id = f.id": a plan made while the
--- table is small may turn the join round, and then compare every job with every finished one: 400 jobs/s instead of
--- 20,000 until the next ANALYZE.
+-- A row is first looked up by its address, if the worker knows it from the claim; a row that was updated since, with
+-- its progress for example, by its id. The tempting form is "join bugle.jobs_live j on j.id = f.id": a plan made while
+-- the table is small may start from the other side, and then compares every job with every finished one: 400 jobs/s
+-- instead of 20,000 until the next ANALYZE.
 create or replace function bugle.complete_held(
   p_worker bigint, p_nonce uuid, p_ids bigint[], p_claims bigint[], p_results jsonb[], p_addresses tid[])
 returns bigint[]
@@ -264,17 +268,17 @@ language plpgsql
 as $$
 declare
   v_ids bigint[];
-  v_places tid[];
+  v_addresses tid[];
   v_endings bugle.ending[];
-  v_is_watched boolean;
+  v_is_awaited boolean;
 begin
   perform bugle.check_worker(p_worker, p_nonce);
-  select array_agg(f.id), array_agg(coalesce(here.ctid, moved.ctid)), bool_or(coalesce(here.watched, moved.watched)),
+  select array_agg(f.id), array_agg(coalesce(here.ctid, moved.ctid)), bool_or(coalesce(here.awaited, moved.awaited)),
     array_agg((f.id, 'completed', null, f.result, null, null)::bugle.ending)
-  into v_ids, v_places, v_is_watched, v_endings
+  into v_ids, v_addresses, v_is_awaited, v_endings
   from unnest(p_ids, p_claims, p_results, p_addresses) f (id, claim, result, address)
     left join lateral (
-      select j.ctid, j.watched
+      select j.ctid, j.awaited
       from bugle.jobs_live j
       where j.ctid = f.address
         -- seed: completion_ignores_the_claim
@@ -282,7 +286,7 @@ begin
       limit 1
       for update) here on true
     left join lateral (
-      select j.ctid, j.watched
+      select j.ctid, j.awaited
       from bugle.jobs_live j
       where here.ctid is null
         -- seed: completion_ignores_the_claim
@@ -292,7 +296,7 @@ begin
   where here.ctid is not null
     or moved.ctid is not null;
   if v_ids is not null then
-    perform bugle.end_at(v_places, v_endings, v_is_watched);
+    perform bugle.end_at(v_addresses, v_endings, v_is_awaited);
   end if;
   return coalesce(v_ids, '{}');
 end
@@ -301,20 +305,15 @@ comment on function bugle.complete_held is 'Complete those of these jobs that th
 
 create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_done bigint[];
 begin
   select bugle.complete_held(p_worker, p_nonce, array_agg(f.id), array_agg(f.claim), array_agg(f.result), null)
   into v_done
-  -- of two calls about one job only the one under the newest claim can be current
+  -- of two calls about one job, only the one with the newest claim can be current
   -- seed: batch_is_locked_out_of_order
   from (select distinct on (d.id) d.id, d.claim, d.result from unnest(p_jobs) d order by d.id, d.claim desc) f;
   if cardinality(p_jobs) > cardinality(v_done) then
@@ -326,19 +325,14 @@ begin
 end
 $$;
 comment on function bugle.complete is
-  'Complete jobs this worker holds. Returns only those it could not: repeated, gone, or fenced.';
+  'Complete jobs this worker holds. Returns only those that could not be completed: repeated, gone or fenced.';
 
--- Sorting them here would cost a twentieth of it all: workers name them in order.
+-- Workers sort the jobs: doing it here would cost 5 % of the call.
 create or replace function bugle.complete_at(
   p_worker bigint, p_nonce uuid, p_ids bigint[], p_claims bigint[], p_results jsonb[], p_addresses tid[])
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan
-set jit = off
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_done bigint[];
@@ -367,9 +361,7 @@ comment on function bugle.complete_at is
 -- give back: running -> ready. At shutdown; the attempt is not counted.
 create or replace function bugle.give_back(p_worker bigint, p_nonce uuid, p_jobs bugle.held_job[])
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_held bigint[];
@@ -382,6 +374,7 @@ begin
       join bugle.jobs_live j on bugle.is_held_by(j, p_worker, h.id, h.claim)
     order by j.id
     for update of j);
+  perform bugle.record_attempt(j, 'given_back') from bugle.jobs_live j where j.id = any (v_held);
   update bugle.jobs_live j
   set state = 'ready',
     -- seed: give_back_costs_an_attempt
@@ -400,9 +393,7 @@ comment on function bugle.give_back is 'Return jobs this worker holds and will n
 -- snooze: running -> scheduled. The executor asks to be run again later; the attempt is not counted.
 create or replace function bugle.snooze(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_for interval)
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -411,6 +402,18 @@ begin
   if v_job.id is null then
     return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
     return;
+  end if;
+  -- a job may snooze a thousand times, and still be the one row it is
+  update bugle.attempts a
+  set claim = v_job.claim,
+    worker = v_job.worker,
+    ended_at = now(),
+    times = a.times + 1
+  where a.job = v_job.id
+    and a.claim = v_job.claim - 1
+    and a.outcome = 'snoozed';
+  if not found then
+    perform bugle.record_attempt(v_job, 'snoozed');
   end if;
   update bugle.jobs_live j
   set state = 'scheduled',
@@ -424,12 +427,10 @@ end
 $$;
 comment on function bugle.snooze is 'Postpone a job this worker holds. The attempt is not counted.';
 
--- cancel: running -> cancelled. The executor itself finds that there is nothing left to do.
+-- cancel: running -> cancelled. The executor finds that there is nothing left to do.
 create or replace function bugle.cancel_held(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_error text)
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -441,15 +442,13 @@ begin
   perform bugle.end_jobs(array[(v_job.id, 'cancelled', 'executor', null, bugle.bounded(p_error), null)::bugle.ending]);
 end
 $$;
-comment on function bugle.cancel_held is 'End a job this worker holds as cancelled, as its executor asks for.';
+comment on function bugle.cancel_held is 'End a job this worker holds as cancelled, at the request of its executor.';
 
 -- The newest report counts. A stale claim changes nothing and is not an error.
 create or replace function bugle.report_progress(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_progress real, p_note text)
 returns boolean
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);

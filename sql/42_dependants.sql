@@ -1,22 +1,22 @@
--- dependants: what is due when a job has ended: the jobs that wait for it, the commands that follow it. Called by every
--- outcome, in its transaction, for jobs that are watched or heard.
+-- dependants: what happens when a job has ended: jobs that wait for it start or fail, follow-up commands are enqueued.
+-- Called by every outcome, in its transaction, for jobs that are awaited, or if a session subscribed to events.
 --
--- A job is watched if another one waits for it (bugle.dependencies) or a command follows it (on_success, on_failure).
--- All others pay for one look at this column.
+-- A job is awaited if another one waits for it (bugle.dependencies) or a command follows it (on_success, on_failure).
+-- For all other jobs the only cost is reading this column.
 --
--- Locks, so that no two outcomes wait for each other: an outcome first locks the jobs that end, then, here, all jobs it
+-- Lock order, so that no two outcomes deadlock: an outcome first locks the jobs that end, then, here, all jobs it
 -- touches, in one statement and in the order of their ids. Those wait for others, and no outcome locks such jobs first.
--- The jobs that fail because one they needed has failed are found as a whole before anything is locked: going from one
--- to the next would lock in the order of the graph, and a long row of them would take a statement for each.
+-- The jobs that fail because one they needed has failed are all found before any is locked: going from one to the next
+-- would lock in the order of the graph, and take one statement for each link of a long chain of dependencies.
 
-create or replace function bugle.follow(p_ended bugle.followed[], p_is_heard boolean) returns void
+create or replace function bugle.after_end(p_ended bugle.ended_job[], p_is_heard boolean) returns void
 language plpgsql
 as $$
 declare
-  v_ended bugle.followed[] := p_ended;
+  v_ended bugle.ended_job[] := p_ended;
 begin
-  if exists (select from unnest(p_ended) e where e.watched) then
-    v_ended := p_ended || bugle.resolve_dependants(array(select e from unnest(p_ended) e where e.watched));
+  if exists (select from unnest(p_ended) e where e.awaited) then
+    v_ended := p_ended || bugle.resolve_dependants(array(select e from unnest(p_ended) e where e.awaited));
     perform bugle.enqueue_follow_ups(v_ended);
   end if;
   if p_is_heard then
@@ -24,15 +24,15 @@ begin
   end if;
 end
 $$;
-comment on function bugle.follow is
-  'Do what is due when jobs have ended: start or fail those that need them, enqueue what follows, notify subscribers.';
+comment on function bugle.after_end is
+  'Follow up on jobs that have ended: start or fail those that need them, enqueue follow-ups, notify subscribers.';
 
 create or replace function bugle.dependency_error(p_id bigint) returns text
 language sql immutable parallel safe
 return format('it needed job %s, which did not complete', p_id);
 comment on function bugle.dependency_error is 'The error of a job that fails because one it needed did not complete.';
 
--- "offset 0": each is looked up by index, whatever the statistics say.
+-- "offset 0" makes the planner look up each by index, whatever the statistics are.
 create or replace function bugle.dependants_of(p_ids bigint[]) returns bigint[]
 language plpgsql stable
 as $$
@@ -67,20 +67,13 @@ as $$
   select array(select f.job from failing f where f.is_dependant)
 $$;
 comment on function bugle.failing_dependants is
-  'The jobs that fail because these did not complete: all that wait for them, directly or not, unless they run all '
-  'the same.';
+  'The jobs that fail because these did not complete: all that wait for them, directly or not, except those with '
+  'on_failure = run.';
 
--- One update for each waiting job and batch, however many of its children are in it. Returns the jobs that failed by
--- it.
-create or replace function bugle.resolve_dependants(p_ended bugle.followed[]) returns bugle.followed[]
-language plpgsql
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set enable_material = off
-set plan_cache_mode = force_generic_plan
-set jit = off
+-- Each waiting job is updated once per batch, however many of its children are in it.
+create or replace function bugle.resolve_dependants(p_ended bugle.ended_job[]) returns bugle.ended_job[]
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_material = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_ids constant bigint[] := array(select e.id from unnest(p_ended) e);
@@ -90,13 +83,11 @@ declare
   v_touched bigint[] := '{}';
   v_locked bigint[] := '{}';
   v_found record;
-  v_moved bugle.followed[];
-  v_jobs bigint[];
-  v_counts integer[];
+  v_moved bugle.ended_job[];
   v_queues text[];
   v_next timestamptz;
 begin
-  -- A job may have been attached to one of the failing before we locked that, or taken out: then look again.
+  -- Before the locks were taken, a job may have become a dependant of one of these, or stopped being one: check again.
   loop
     if v_failed <> '{}' then
       v_failing := bugle.failing_dependants(v_failed);
@@ -128,11 +119,11 @@ begin
         group by x.job) n
       where exists (select from bugle.jobs_live j where j.id = n.job and j.outstanding is not null))) l;
     perform bugle.release(v_failing);
-    v_moved := bugle.followed_at(v_found.places, v_found.endings, true);
-    perform bugle.move_to_history(v_found.places, v_found.endings);
+    v_moved := bugle.ended_jobs_at(v_found.addresses, v_found.endings, true);
+    perform bugle.move_to_history(v_found.addresses, v_found.endings);
   end if;
 
-  -- A job that was restarted ends a second time: its newest outcome counts, but nothing is counted down twice.
+  -- A restarted job ends a second time: its newest outcome is stored, but nothing is counted down twice.
   with ended as (
     update bugle.dependencies d
     set state = s.state,
@@ -141,18 +132,13 @@ begin
       error = s.error,
       ended_at = now()
     from (
-      select e.state, e.reason, e.result, e.error, x.ctid as place, x.is_open
+      select e.state, e.reason, e.result, e.error, x.ctid as address, x.is_open
       from unnest(p_ended || v_moved) e
         cross join lateral (
           select o.ctid, o.state is null as is_open from bugle.dependencies o where o.needs = e.id offset 0) x) s
-    where d.ctid = s.place
+    where d.ctid = s.address
     returning d.job, s.is_open
-  )
-  select array_agg(c.job), array_agg(c.count) into v_jobs, v_counts
-  from (
-    select e.job, count(*)::integer as count from ended e where e.is_open group by e.job) c;
-
-  with counted as (
+  ), counted as (
     update bugle.jobs_live j
     -- seed: first_completion_releases_all
     set outstanding = nullif(j.outstanding - s.count, 0),
@@ -168,11 +154,11 @@ begin
       attempt = case when j.outstanding > s.count then j.attempt else greatest(j.attempt - 1, 0) end,
       updated_at = now()
     from (
-      select c.count, x.ctid as place
-      from unnest(v_jobs, v_counts) c (job, count)
+      select c.count, x.ctid as address
+      from (select e.job, count(*)::integer as count from ended e where e.is_open group by e.job) c
         cross join lateral (
           select l.ctid from bugle.jobs_live l where l.id = c.job and l.outstanding is not null limit 1) x) s
-    where j.ctid = s.place
+    where j.ctid = s.address
     returning j.state, j.queue, j.run_at
   )
   select array_agg(distinct c.queue) filter (where c.state = 'ready'),
@@ -188,7 +174,7 @@ end
 $$;
 comment on function bugle.resolve_dependants is
   'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that '
-  'did not complete. Returns the failed.';
+  'did not complete. Returns those that failed.';
 
 create or replace function bugle.has_follow_ups(p_job bugle.jobs_live) returns boolean
 language plpgsql
@@ -203,16 +189,16 @@ begin
   if found then
     perform bugle.refuse('JB001', format('column "%s" must have 1 to 200 characters, not %s: %s', v_bad.name,
         length(v_bad.value), bugle.quoted(v_bad.value)),
-      'Name the command that is to be enqueued when the job has ended.');
+      'Give the name of the command to enqueue when the job has ended.');
   end if;
   return true;
 end
 $$;
 comment on function bugle.has_follow_ups is
-  'True for a new job that names follow-ups; raises if a name cannot be a command.';
+  'True for a new job with follow-ups; raises an error if one cannot be the name of a command.';
 
 -- A result that would not fit is left out.
-create or replace function bugle.follow_up_payload(p_ended bugle.followed) returns jsonb
+create or replace function bugle.follow_up_payload(p_ended bugle.ended_job) returns jsonb
 language plpgsql stable
 as $$
 declare
@@ -230,13 +216,13 @@ end
 $$;
 comment on function bugle.follow_up_payload is 'The payload of a job that follows another.';
 
-create or replace function bugle.follow_up_of(p_ended bugle.followed) returns text
+create or replace function bugle.follow_up_of(p_ended bugle.ended_job) returns text
 language sql immutable parallel safe
 return case p_ended.state when 'completed' then p_ended.on_success when 'failed' then p_ended.on_failure end;
 comment on function bugle.follow_up_of is 'The command that follows a job that ended like this. Null: none.';
 
--- Into the queue of its own command's template, if that names one, else into the queue of the job it follows.
-create or replace function bugle.enqueue_follow_up(p_ended bugle.followed) returns void
+-- Its queue is the one of its command's template, if that has one, otherwise the queue of the job it follows.
+create or replace function bugle.enqueue_follow_up(p_ended bugle.ended_job) returns void
 language sql
 as $$
   insert into bugle.jobs (command, payload, queue, headers)
@@ -253,18 +239,18 @@ comment on function bugle.enqueue_follow_up is 'Enqueue the command that follows
 
 -- A follow-up that is rejected must not undo the outcome of the job it follows: it is recorded in bugle.changes. All of
 -- them are tried at once first, as most are accepted.
-create or replace function bugle.enqueue_follow_ups(p_ended bugle.followed[]) returns void
+create or replace function bugle.enqueue_follow_ups(p_ended bugle.ended_job[]) returns void
 language plpgsql
 as $$
 declare
-  v_due constant bugle.followed[] := array(
-    select e from unnest(p_ended) e where e.watched and bugle.follow_up_of(e) is not null);
-  v_ended bugle.followed;
+  v_due constant bugle.ended_job[] := array(
+    select e from unnest(p_ended) e where e.awaited and bugle.follow_up_of(e) is not null);
+  v_ended bugle.ended_job;
 begin
   if v_due = '{}' then
     return;
   end if;
-  -- these are the owner's rights: the caller must not be able to switch the checks off
+  -- this runs with the owner's rights: the caller must not be able to switch the checks off
   perform set_config('bugle.skip_checks', '', true);
   begin
     perform bugle.enqueue_follow_up(e) from unnest(v_due) e;
@@ -290,9 +276,7 @@ comment on function bugle.enqueue_follow_ups is
   'Enqueue what follows these jobs. What is rejected is recorded in bugle.changes.';
 
 create or replace function bugle.wait_again(p_id bigint) returns text
-language plpgsql
-set enable_seqscan = off
-set jit = off
+language plpgsql set enable_seqscan = off set jit = off
 as $$
 declare
   v_needs bigint[];
@@ -324,14 +308,12 @@ $$;
 comment on function bugle.wait_again is
   'Let a restarted job wait for those of its dependencies and children that are live. Returns waiting, or null.';
 
--- Locks for operators, for expiry, and for jobs that are added after others. An outcome locks the jobs that end, in the
--- order of ids, and then the jobs that wait for them, in the order of ids; everything else that locks both kinds does
--- it in this order too. But a job may become one that waits, or stop being one, while we wait for a lock. So the second
--- kind is only tried, all or none, while nothing but the first kind is held.
+-- Locks for operators, for expiry, and for jobs that are enqueued after others. An outcome locks the jobs that end, in
+-- the order of ids, and then the jobs that wait for them, in the order of ids; everything else that locks both kinds
+-- uses this order too. But a job may start or stop waiting while this session waits for a lock. So locks on the second
+-- kind are tried, all or none, while only the first kind is held.
 create or replace function bugle.lock_jobs(p_ids bigint[]) returns void
-language plpgsql
-set enable_seqscan = off
-set jit = off
+language plpgsql set enable_seqscan = off set jit = off
 as $$
 begin
   perform l.id
@@ -347,18 +329,17 @@ begin
       perform pg_sleep(0.001 + 0.004 * random());
     end;
   end loop;
-  -- another session holds one of them for long: there is nothing left but to wait
+  -- another session holds one of them for long: wait for it
   perform l.id
   from (
     select j.id from bugle.jobs_live j where j.id = any (p_ids) order by j.id for update) l;
 end
 $$;
-comment on function bugle.lock_jobs is 'Lock live jobs, those that wait for others all at once.';
+comment on function bugle.lock_jobs is
+  'Lock live jobs: first those that wait for no other, then the rest, all or none.';
 
 create or replace function bugle.lock_family(p_ids bigint[]) returns void
-language plpgsql
-set enable_seqscan = off
-set jit = off
+language plpgsql set enable_seqscan = off set jit = off
 as $$
 declare
   v_ends constant bigint[] := p_ids || bugle.failing_dependants(p_ids);
@@ -370,4 +351,4 @@ begin
 end
 $$;
 comment on function bugle.lock_family is
-  'Lock live jobs, those that wait for them, and those they wait for: all that may be touched next.';
+  'Lock live jobs, those that wait for them, and those they wait for.';

@@ -1,13 +1,15 @@
--- events: who is told that jobs have ended. Subscribed to by everyone who may read jobs; published by every ending.
+-- events: notifications that jobs have ended. Sessions that may read jobs subscribe; every outcome publishes.
 --
--- NOTIFY in a completion has the same price as in an enqueue (20_wake.sql), so it is sent only when somebody listens:
---   whoever listens holds two advisory locks, shared, on its session: that somebody listens at all, and to this queue;
---   an ending tries to take the first exclusively, for a moment. Got it: nobody listens, and the ending is silent.
--- A silent ending holds another lock, shared, until it has committed; whoever begins to listen tries to have that one
--- exclusively, once, before it looks. So what ends is either told or seen, and the slow poll is never needed.
+-- NOTIFY costs a completion as much as an enqueue (20_wake.sql), so it is sent only if there are subscribers:
+--   a subscriber holds two shared advisory locks on its session: one for any subscription, one for this queue;
+--   an outcome tries to take the first one exclusively, for a moment. If it can, there is no subscriber, and no
+--   notification is sent.
+-- An outcome without a notification holds a third lock, shared, until it has committed. A new subscriber waits until it
+-- can take that one exclusively before it reads. So it is either notified of an outcome or reads it, and never has to
+-- poll.
 
--- Whether a lock is held by anyone. A session does not see its own: it says so by a setting.
-create or replace function bugle.is_held(p_key bigint) returns boolean
+-- A session cannot detect its own locks: bugle.subscribed tells it that it is a subscriber itself.
+create or replace function bugle.is_locked(p_key bigint) returns boolean
 language plpgsql
 as $$
 begin
@@ -18,32 +20,32 @@ begin
   return true;
 end
 $$;
-comment on function bugle.is_held is 'Whether another session holds an advisory lock.';
+comment on function bugle.is_locked is 'Whether another session holds an advisory lock.';
 
--- Called once for each batch of endings, so it is one expression: each statement of its own would cost as much as all
--- of it. The numbers are those of the functions above, which would have to be called. The lock that shows that somebody
--- listens is taken and let go of; then the one of the silent, until we commit; then the first once more: somebody may
--- begin to listen just now.
+-- Called once per batch of outcomes, so it is one expression: each further statement would cost as much as all of it.
+-- The lock of subscribers is taken and released; then the other one, until the commit; then the first once more,
+-- because a session may have subscribed in between.
 create or replace function bugle.is_heard() returns boolean
 language plpgsql
 as $$
 begin
   return coalesce(current_setting('bugle.subscribed', true), 'off') = 'on'
     or not (
-      pg_try_advisory_lock(7126490985) and pg_advisory_unlock(7126490985)
-      and pg_try_advisory_xact_lock_shared(7126490986)
-      and pg_try_advisory_lock(7126490985) and pg_advisory_unlock(7126490985));
+      pg_try_advisory_lock(bugle.audience_key()) and pg_advisory_unlock(bugle.audience_key())
+      and pg_try_advisory_xact_lock_shared(bugle.silence_key())
+      and pg_try_advisory_lock(bugle.audience_key()) and pg_advisory_unlock(bugle.audience_key()));
 end
 $$;
 comment on function bugle.is_heard is
-  'Whether somebody listens to the ends of jobs. If not, whoever begins to waits for this transaction.';
+  'Whether a session subscribed to events. If none has, new subscribers wait for this transaction.';
 
--- Ids only, and not too many: a notification has at most 8,000 bytes.
-create or replace function bugle.publish(p_ended bugle.followed[]) returns void
+-- At most 200 ids each: a notification has at most 8,000 bytes.
+create or replace function bugle.publish(p_ended bugle.ended_job[]) returns void
 language plpgsql
 as $$
 declare
-  v_all constant boolean := current_setting('bugle.subscribed', true) = 'on' or bugle.is_held(bugle.hearing_key(null));
+  v_all constant boolean := current_setting('bugle.subscribed', true) = 'on'
+    or bugle.is_locked(bugle.hearing_key(null));
 begin
   perform bugle.announce('bugle_events', jsonb_build_object('queue', m.queue, 'state', m.state, 'jobs', m.jobs)::text)
   from (
@@ -55,17 +57,15 @@ begin
       or n.queue = any (array(
         select q.queue
         from (select distinct e.queue from unnest(p_ended) e) q
-        where bugle.is_held(bugle.hearing_key(q.queue))))
+        where bugle.is_locked(bugle.hearing_key(q.queue))))
     group by n.queue, n.state, (n.place - 1) / 200
     order by min(n.id)) m;
 end
 $$;
-comment on function bugle.publish is 'Tell those who listen which jobs have ended.';
+comment on function bugle.publish is 'Notify subscribers of jobs that have ended.';
 
 create or replace function bugle.subscribe(p_queue text default null) returns text
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if not bugle.holds(bugle.hearing_key(p_queue)) then
@@ -73,22 +73,20 @@ begin
     perform pg_advisory_lock_shared(bugle.hearing_key(p_queue));
   end if;
   perform set_config('bugle.subscribed', 'on', false);
-  -- Those who were silent before they could see us. Tried, not waited for: a session that waits for a lock pins xmin.
+  -- Outcomes that began before this session subscribed. Tried, not waited for: a waiting session pins xmin.
   for v_try in 1 .. 200 loop
-    exit when not bugle.is_held(bugle.silence_key());
+    exit when not bugle.is_locked(bugle.silence_key());
     perform pg_sleep(0.005);
   end loop;
   return 'bugle_events';
 end
 $$;
 comment on function bugle.subscribe is
-  'Have the ends of a queue''s jobs, or of all, notified on the channel bugle_events until this session ends. LISTEN '
-  'first, and look once more afterwards.';
+  'Subscribe this session to the outcomes of a queue''s jobs, or of all jobs, on the channel bugle_events. Call LISTEN '
+  'first, and read the jobs once afterwards.';
 
 create or replace function bugle.unsubscribe(p_queue text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if bugle.holds(bugle.hearing_key(p_queue)) then
@@ -100,21 +98,18 @@ begin
   end if;
 end
 $$;
-comment on function bugle.unsubscribe is 'Undo bugle.subscribe of the same queue, or of all, for this session.';
+comment on function bugle.unsubscribe is 'Undo bugle.subscribe of the same queue, or of all queues, for this session.';
 
--- What callers who await results ask: subscribe to the queues of these jobs, then say which have ended. In this order:
--- what ends in between is told.
+-- For callers that await results: subscribes first and reads afterwards, so that no outcome is missed.
 create or replace function bugle.attend(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, last_error text)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_queues constant text[] := array(
     select distinct j.queue from bugle.jobs_live j where j.id = any (p_ids));
 begin
-  -- more than a few queues: all of them, for the sake of the lock table
+  -- more than a few queues: subscribe to all, to save locks
   perform bugle.subscribe(q.queue)
   from unnest(case when cardinality(v_queues) > 8 then array[null] else v_queues end) q (queue)
   where not bugle.holds(bugle.hearing_key(q.queue))
@@ -124,4 +119,4 @@ begin
 end
 $$;
 comment on function bugle.attend is
-  'Subscribe this session to the queues of these jobs, and say how those of them ended that have.';
+  'Subscribe this session to the queues of these jobs. Returns how those that have ended did so.';

@@ -1,5 +1,5 @@
--- wait: running -> waiting -> completed, failed, ready. For an answer from outside, or for children. Called by workers;
--- answered by operators, and by applications that were given the token.
+-- wait: running -> waiting -> completed, failed, ready. For an external answer, or for children. Called by workers;
+-- answered by operators, and by applications that have the token.
 
 create or replace function bugle.token_hash(p_token text) returns text
 language sql immutable parallel safe
@@ -9,13 +9,11 @@ comment on function bugle.token_hash is 'A token as it is stored.';
 create or replace function bugle.wait(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_token text, p_for interval)
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
-  -- least() alone would take null for 10 years
+  -- least() alone would turn null into 10 years
   v_answer_by constant timestamptz := now() + case
     when p_for is not null then greatest(least(p_for, interval '10 years'), interval '0') end;
 begin
@@ -23,9 +21,10 @@ begin
     return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
     return;
   end if;
+  perform bugle.record_attempt(v_job, 'waiting');
   update bugle.jobs_live j
   set state = 'waiting',
-    -- a hash: those who may read jobs must not be able to answer them
+    -- a hash: a login that may read jobs must not be able to answer them
     answer_token = bugle.token_hash(p_token),
     answer_by = v_answer_by,
     answer = null,
@@ -36,7 +35,7 @@ begin
 end
 $$;
 comment on function bugle.wait is
-  'Leave a job this worker holds waiting for an answer, at most for this long; null: without end.';
+  'Make a job this worker holds wait for an answer, at most this long; null: indefinitely.';
 
 create or replace function bugle.lock_waiting(p_id bigint, p_token text, p_answer text, p_reason text) returns boolean
 language plpgsql
@@ -59,7 +58,7 @@ begin
   end if;
   if v_job.state <> 'waiting' then
     perform bugle.refuse('JB031', format('job %s is %s, not waiting', p_id, v_job.state),
-      'Only a job whose executor waits for an answer can be answered.');
+      'Only a job that waits for an answer can be answered.');
   end if;
   if v_job.outstanding is not null then
     perform bugle.refuse('JB031', format('job %s waits for %s other jobs, not for an answer', p_id, v_job.outstanding),
@@ -67,7 +66,7 @@ begin
   end if;
   if v_job.answer_token is not null and v_job.answer_token is distinct from bugle.token_hash(p_token) then
     perform bugle.refuse('JB032', format('the token is not the one job %s waits for', p_id),
-      'The executor handed the token out when it began to wait.');
+      'The executor issued the token when the job began to wait.');
   end if;
   return true;
 end
@@ -77,12 +76,16 @@ comment on function bugle.lock_waiting is
 
 create or replace function bugle.resolve(p_id bigint, p_result jsonb default null, p_token text default null)
 returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if bugle.lock_waiting(p_id, p_token, 'completed', 'resolved') and not bugle.resolve_step(p_id, p_result) then
+  if not bugle.lock_waiting(p_id, p_token, 'completed', 'resolved') then
+    return;
+  end if;
+  if bugle.resolve_step(p_id, p_result) then
+    perform bugle.record_change('resolve', p_id, 'waiting', 'ready', null);
+  else
+    perform bugle.record_change('resolve', p_id, 'waiting', 'completed', null);
     perform bugle.end_jobs(array[(p_id, 'completed', 'resolved', p_result, null, null)::bugle.ending]);
   end if;
 end
@@ -91,23 +94,20 @@ comment on function bugle.resolve is
   'Answer a waiting job with its result: it is completed. A chain continues: the result is the output of its step.';
 
 create or replace function bugle.reject(p_id bigint, p_error text, p_token text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if bugle.lock_waiting(p_id, p_token, 'failed', 'rejected') then
+    perform bugle.record_change('reject', p_id, 'waiting', 'failed', null);
     perform bugle.end_jobs(array[(p_id, 'failed', 'rejected', null, bugle.bounded(p_error), 'rejected')::bugle.ending]);
   end if;
 end
 $$;
-comment on function bugle.reject is 'Answer a waiting job with an error: it has failed.';
+comment on function bugle.reject is 'Answer a waiting job with an error: it fails.';
 
 -- The token stays: the same answer again changes nothing.
 create or replace function bugle.resume_with(p_id bigint, p_answer jsonb, p_token text default null) returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_limit constant integer := (select s.max_payload_bytes from bugle.settings s);
@@ -128,8 +128,9 @@ begin
   then
     return;
   end if;
-  -- no outcome is called resumed: this only locks, or raises
+  -- there is no state "resumed": this only locks the job, or raises an error
   perform bugle.lock_waiting(p_id, p_token, 'resumed', 'resumed');
+  perform bugle.record_change('resume_with', p_id, 'waiting', 'ready', null);
   update bugle.jobs_live j
   set state = 'ready',
     answer = coalesce(p_answer, 'null'),
@@ -144,26 +145,23 @@ $$;
 comment on function bugle.resume_with is
   'Answer a waiting job: its executor is run again, as the same attempt, and finds the answer.';
 
--- For an application that was given a token and may not touch jobs otherwise: it cannot answer a job that waits without
--- one.
+-- For an application that has a token and no other rights on jobs: it cannot answer a job that waits without a token.
 create or replace function bugle.answer(
   p_id bigint, p_token text, p_result jsonb default null, p_error text default null, p_resume boolean default false)
 returns void
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_is_closed boolean;
 begin
-  -- locked before it is judged: at this moment it may begin to wait without a token
+  -- locked before it is checked: it may be about to wait without a token
   select j.answer_token is null and j.state = 'waiting' and j.outstanding is null into v_is_closed
   from bugle.jobs_live j
   where j.id = p_id
   for update;
   if p_token is null or v_is_closed then
-    perform bugle.refuse('JB032', format('job %s takes no answer without a token', p_id),
-      'Have its executor hand out a token when it begins to wait; operators answer with bugle.resolve, bugle.reject '
+    perform bugle.refuse('JB032', format('job %s cannot be answered without a token', p_id),
+      'Its executor can issue a token when it begins to wait; operators answer with bugle.resolve, bugle.reject '
       'or bugle.resume_with.');
   end if;
   if p_error is not null and (p_resume or p_result is not null) then
@@ -182,13 +180,10 @@ comment on function bugle.answer is
   'Answer a waiting job with its token: with a result, with an error, or so that its executor continues.';
 
 -- spawn: running -> waiting -> ready. The children are stored and the job begins to wait in one transaction, fenced by
--- the claim: a worker that dies before it leaves no children behind, and the same call again is answered with
--- "repeated".
+-- the claim: a worker that dies earlier leaves no children behind, and the same call again gets the verdict "repeated".
 create or replace function bugle.spawn(p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_children jsonb)
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job constant bugle.jobs_live := bugle.lock_held(p_worker, p_nonce, p_job);
@@ -209,17 +204,14 @@ begin
 end
 $$;
 comment on function bugle.spawn is
-  'Enqueue children of a job this worker holds and leave it waiting until all of them have ended; then it is run '
-  'again, as the same attempt.';
+  'Enqueue children of a job this worker holds, which waits until all of them have ended; then it is run again, as '
+  'the same attempt.';
 
 create or replace function bugle.results_of(p_id bigint)
 returns table (
   job bigint, name text, child boolean, state text, reason text, result jsonb, error text, ended_at timestamptz)
-language sql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set jit = off
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set jit = off
 as $$
   select d.needs, d.name, d.child, coalesce(d.state, j.state, 'gone'), d.reason, d.result, d.error, d.ended_at
   from bugle.dependencies d
@@ -231,14 +223,12 @@ $$;
 comment on function bugle.results_of is
   'The dependencies and children of a job: the state of each, and its result or error.';
 
--- Stable, so that claim and children are seen at one moment: a claim that is current then was made after the last child
--- had ended. A worker that was frozen meanwhile must not see children that another claim has spawned since.
+-- Stable, so that claim and children are read from one snapshot: a claim that is current then was made after the last
+-- child had ended. A worker that was frozen must not see children that a later claim has spawned.
 create or replace function bugle.dependency_results(p_worker bigint, p_nonce uuid, p_job bugle.held_job)
 returns table (
   verdict text, job bigint, name text, child boolean, state text, reason text, result jsonb, error text)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);

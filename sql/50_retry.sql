@@ -1,10 +1,10 @@
--- retry: running -> retrying, failed; retrying, scheduled -> ready; overdue -> failed. Workers report failures, the
--- keeper watches the time.
+-- retry: running -> retrying, failed; retrying, scheduled -> ready; overdue -> failed. Workers report failures; the
+-- keeper promotes and expires.
 
 create or replace function bugle.bounded(p_text text) returns text
 language sql immutable parallel safe
 return left(p_text, 10000);
-comment on function bugle.bounded is 'A text as it is kept in a row: at most 10,000 characters.';
+comment on function bugle.bounded is 'A text as it is stored: at most 10,000 characters.';
 
 -- Pure: the clock and the random number (0 to 1) are arguments. The exponent is clamped before power(), to where the
 -- result is about e^600: beyond the cap of any policy, and within a double's range. A failure whose delay cannot be
@@ -13,8 +13,7 @@ create or replace function bugle.backoff(
   p_policy bugle.retry_policies, p_attempt integer, p_first_started_at timestamptz, p_now timestamptz,
   p_random double precision)
 returns timestamptz
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql immutable parallel safe set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_delay constant double precision := extract(epoch from p_policy.delay);
@@ -29,9 +28,10 @@ begin
     when 'fixed_then_exponential' then
       v_exponent := greatest(v_attempt - 3, 0);
     when 'daily' then
-      -- the last try of a day is followed by the first of the next, a whole number of days after the very first try
-      if v_attempt % p_policy.per_day = 0 then
-        return greatest(p_now, p_first_started_at + make_interval(days => least(v_attempt / p_policy.per_day, 100000)));
+      -- the last retry of a day is followed by the first of the next, a whole number of days after the first attempt
+      if v_attempt > 1 and (v_attempt - 1) % p_policy.per_day = 0 then
+        return greatest(p_now,
+          p_first_started_at + make_interval(days => least((v_attempt - 1) / p_policy.per_day, 100000)));
       end if;
     else
       null;
@@ -51,10 +51,39 @@ create or replace function bugle.attempts_allowed(p_policy bugle.retry_policies)
 language sql immutable parallel safe
 return case p_policy.kind
   when 'endless' then 2147483647
-  when 'daily' then p_policy.per_day * p_policy.days
+  when 'daily' then p_policy.per_day * coalesce(p_policy.days, 2) + 1
   else p_policy.retries + 1
 end;
 comment on function bugle.attempts_allowed is 'How often a job is tried under a policy.';
+
+-- A job whose policy is gone would silently be retried by the default one.
+create or replace function bugle.keep_policy_in_use() returns trigger
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_job bigint;
+begin
+  if tg_op = 'UPDATE' and new.name = old.name then
+    return new;
+  end if;
+  if old.name in ('default', 'step') then
+    perform bugle.refuse('JB031', format('the retry policy %s cannot be removed or renamed', bugle.quoted(old.name)),
+      'It applies to jobs, or steps, that name none. Update its columns instead.');
+  end if;
+  select j.id into v_job from bugle.jobs_live j where j.retry_policy = old.name limit 1;
+  if found then
+    perform bugle.refuse('JB031', format('the retry policy %s is used by job %s', bugle.quoted(old.name), v_job),
+      'Wait until its live jobs have ended, or update the policy instead.');
+  end if;
+  return case tg_op when 'UPDATE' then new else old end;
+end
+$$;
+comment on function bugle.keep_policy_in_use is
+  'Trigger: reject the removal of a retry policy that live jobs name, or that is a default.';
+
+select bugle.keep_trigger('bugle.retry_policies', 'keep_policy_in_use', $$
+  before delete or update of name on bugle.retry_policies
+  for each row execute function bugle.keep_policy_in_use()$$);
 
 create or replace function bugle.policy_of(p_job bugle.jobs) returns bugle.retry_policies
 language plpgsql stable
@@ -69,7 +98,7 @@ begin
   order by p.name is not distinct from p_job.retry_policy desc, p.name = 'default'
   limit 1;
   if not found then
-    -- the default was deleted: a failure must be recorded all the same
+    -- the default was deleted: a failure must be recorded nonetheless
     v_policy := ('default', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null)::bugle.retry_policies;
   end if;
   v_policy.delay := coalesce(p_job.retry_delay, v_policy.delay);
@@ -139,12 +168,10 @@ begin
 end
 $$;
 comment on function bugle.describe_attempt is
-  'The attempt a job is in, and how many it has: "1 of 16", or "1" if there is no such number.';
+  'The attempt a job is in, and how many it has: "1 of 16", or "1" if they are not limited.';
 
 create or replace function bugle.retries_of(p_id bigint, out attempt text, out policy text)
-language plpgsql stable
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   select bugle.describe_attempt(j), (bugle.policy_of(j)).name into attempt, policy from bugle.jobs j where j.id = p_id;
@@ -153,23 +180,23 @@ $$;
 comment on function bugle.retries_of is
   'The attempt a job is in, of how many ("1 of 16"), and the name of the retry policy in force.';
 
-create or replace function bugle.record_attempt(p_job bugle.jobs_live, p_error text, p_code text) returns void
+create or replace function bugle.record_attempt(
+  p_job bugle.jobs_live, p_outcome text, p_error text default null, p_code text default null)
+returns void
 language sql
 as $$
-  insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, code, error)
+  insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, outcome, command, code, error)
   values (
-    p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), left(p_code, 100),
-    bugle.bounded(p_error))
+    p_job.id, p_job.claim, p_job.attempt, p_job.worker, p_job.started_at, now(), p_outcome, p_job.command,
+    left(p_code, 100), bugle.bounded(p_error))
   -- seed: failed_attempts_leave_no_trace
   on conflict (job, claim) do nothing
 $$;
-comment on function bugle.record_attempt is 'Keep a row about an attempt that failed.';
+comment on function bugle.record_attempt is 'Keep a row about an attempt that did not end its job as completed.';
 
 create or replace function bugle.fail(p_worker bigint, p_nonce uuid, p_jobs bugle.failed_job[])
 returns setof bugle.verdict
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_held bigint[] := '{}';
@@ -191,7 +218,8 @@ begin
     v_job := bugle.lock_held(p_worker, p_nonce, (v_failed.id, v_failed.claim)::bugle.held_job);
     continue when v_job.id is null;
     v_held := v_held || v_job.id;
-    perform bugle.record_attempt(v_job, v_failed.error, v_failed.code);
+    perform bugle.record_attempt(v_job, case v_failed.code when 'timeout' then 'timed_out' else 'failed' end,
+      v_failed.error, v_failed.code);
     if v_job.steps is not null then
       perform bugle.fail_open_step(v_job, v_failed.error, v_failed.code);
     end if;
@@ -229,15 +257,11 @@ $$;
 comment on function bugle.fail is
   'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
 
--- scheduled, retrying -> ready, when due, and slots of schedules. What is lost in a crash of the server is simply done
--- again.
+-- scheduled, retrying -> ready, when due; also fires schedules. Work that is lost in a crash of the server is repeated.
 create or replace function bugle.promote(p_limit integer default 1000)
 returns table (promoted integer, next_due_seconds double precision)
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set jit = off
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 declare
   v_queues text[];
@@ -251,7 +275,7 @@ begin
     begin
       perform bugle.fire_schedules();
     exception when others then
-      null; -- must not stop what is due; the chores try the same, and report it
+      null; -- must not stop what is due; maintenance tries the same, and reports it
     end;
   end if;
   with due as (
@@ -280,11 +304,9 @@ comment on function bugle.promote is
   'Make due jobs ready and ring for them. Returns how many, and in how many seconds the next is due.';
 
 create or replace function bugle.next_due_seconds() returns double precision
-language sql stable
-set enable_seqscan = off
-set jit = off
+language sql stable set enable_seqscan = off set jit = off
 as $$
-  -- greatest() passes over a null: nothing due must not become due now
+  -- greatest() ignores null: without this, nothing due would become due now
   select case when d.at is not null then greatest(extract(epoch from d.at - clock_timestamp()), 0) end::double precision
   from (
     select least(
@@ -300,11 +322,8 @@ comment on function bugle.next_due_seconds is
 -- ready, scheduled, retrying, waiting, paused -> failed, when the deadline has passed; waiting -> failed, when the
 -- answer is overdue.
 create or replace function bugle.expire(p_limit integer default 1000) returns integer
-language plpgsql
-security definer
-set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set jit = off
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 declare
   v_limit constant integer := greatest(coalesce(p_limit, 1000), 0);
@@ -312,7 +331,7 @@ declare
     select j.id from bugle.jobs_live j where bugle.is_expired(j) order by j.deadline limit v_limit);
   v_endings bugle.ending[];
 begin
-  -- those that wait for others are locked as a family; the rest is taken as it is found
+  -- those that wait for others are locked together with them; the rest one by one
   if exists (select from bugle.jobs_live j where j.id = any (v_expired) and j.outstanding is not null) then
     perform bugle.lock_family(v_expired);
   end if;
@@ -334,8 +353,38 @@ begin
     order by j.answer_by
     limit v_limit
     for update skip locked);
+  if exists (select from bugle.settings s where s.unserved_limit is not null) then
+    v_endings := v_endings || bugle.unserved_too_long(v_limit);
+  end if;
   perform bugle.end_jobs(v_endings);
   return cardinality(v_endings);
 end
 $$;
-comment on function bugle.expire is 'Fail jobs whose deadline or answer is overdue. Returns how many.';
+comment on function bugle.expire is
+  'Fail jobs whose deadline or answer is overdue, or that no worker has served for too long. Returns how many.';
+
+-- A job of a paused worker or queue counts as served: it can be resumed.
+create or replace function bugle.unserved_too_long(p_limit integer) returns bugle.ending[]
+language plpgsql
+as $$
+begin
+  return array(
+    select (j.id, 'failed', 'no_executor', null, format('no worker served the command %s in queue %s for %s',
+      bugle.quoted(j.command), bugle.quoted(j.queue), s.unserved_limit), 'no_executor')::bugle.ending
+    from bugle.settings s
+      cross join bugle.unserved u
+      cross join lateral (
+        select r.id, r.command, r.queue
+        from bugle.ready r
+        where r.queue = u.queue
+          and r.route = bugle.route(u.command, u.steps, 0)
+          and r.updated_at <= now() - s.unserved_limit
+        limit p_limit
+        for update skip locked) j
+    where u.paused_workers is null
+      and not exists (select from bugle.queues q where q.name = u.queue and q.paused_at is not null)
+    order by j.id);
+end
+$$;
+comment on function bugle.unserved_too_long is
+  'The endings of ready jobs that no worker has served for settings.unserved_limit; the jobs are locked.';

@@ -1,11 +1,11 @@
 -- rescue: running -> ready, failed. The keeper takes back the jobs of workers that are gone.
 --
--- Safe with two keepers at once, and safe to repeat. Each statement has a snapshot of its own: a worker's lock and its
--- jobs must not be judged by one picture of the past.
+-- Safe with two keepers at once, and safe to repeat. Each statement has its own snapshot: a worker's lock and its jobs
+-- must not be judged by one old snapshot.
 
--- Note which workers are missing. Their proof of life is an advisory lock held by the session they registered; held by
--- any other session it proves nothing. The same covers a restarted or crashed server, where all locks vanish at once,
--- and every worker gets the grace time to come back.
+-- A worker's proof of life is an advisory lock held by the session it registered; held by any other session it proves
+-- nothing. After a restart or crash of the server all locks are gone at once, and every worker gets the grace time to
+-- come back.
 create or replace function bugle.note_lost(p_self bigint) returns integer
 language plpgsql
 as $$
@@ -28,7 +28,7 @@ begin
       and r.backend_pid <> pg_backend_pid()
   loop
     continue when not v_worker.is_gone and not v_worker.is_stale;
-    -- A row that is locked is being written by its own worker, which may be waiting for us: left for the next time.
+    -- A locked row is being updated by its own worker, which may be waiting for this session: left for the next call.
     update bugle.registrations r
     set lost_at = clock_timestamp() - case when v_worker.is_gone then interval '0' else v_worker.lost_grace end
     where r.id = (
@@ -40,11 +40,11 @@ begin
       for update skip locked);
     continue when not found;
     if not v_worker.is_gone then
-      -- Frozen, or cut off behind a link that is half open: it had its grace. What it still says will be refused.
+      -- Frozen, or behind a half-open connection: it had its grace time. Its later calls will be rejected.
       perform bugle.try_to_terminate(v_worker.backend_pid);
     end if;
     v_lost := v_lost + 1;
-    -- the lost one may have been the sentinel: somebody else must look
+    -- the lost one may have been the sentinel: another worker must scan the queue
     perform bugle.pass_on(q.queue) from unnest(v_worker.queues) q (queue);
   end loop;
   return v_lost;
@@ -53,7 +53,7 @@ $$;
 comment on function bugle.note_lost is
   'Note the workers whose proof of life, or whose heartbeat, is gone. Returns how many.';
 
--- A best effort: it frees the bell a frozen sentinel holds, if the owner of this schema has the right.
+-- Best effort: it frees the bell of a frozen sentinel, if the owner of this schema has the right.
 create or replace function bugle.try_to_terminate(p_backend_pid integer) returns boolean
 language plpgsql
 as $$
@@ -93,12 +93,12 @@ begin
       when v_job.crashes + 1 >= v_crash_limit then 'crash_loop'
       when v_job.attempt >= bugle.max_attempts_of(v_job) then 'attempts_exhausted'
     end;
-    perform bugle.record_attempt(v_job, v_error, 'worker_lost');
+    perform bugle.record_attempt(v_job, 'rescued', v_error, 'worker_lost');
     update bugle.jobs_live j
     set state = 'ready',
       -- seed: rescue_counts_no_crash
       crashes = j.crashes + 1,
-      -- nobody's: a word of the lost worker, should it wake up, is not a repeated one but fenced
+      -- null: a later call of the lost worker is fenced, not repeated
       worker = case when v_reason is not null then j.worker end,
       last_error = v_error,
       -- seed: rescue_forgets_steps
@@ -122,13 +122,10 @@ $$;
 comment on function bugle.rescue is
   'Put the jobs of lost workers back: ready, or failed if they crashed too often. Returns how many.';
 
--- Workers that hold jobs and are not alive: signed off, unknown, or lost for longer than the grace time. Walks the
--- distinct workers of running jobs by index, so it costs what the fleet costs, not what the backlog does.
+-- Workers that hold jobs and are not alive: stopped, unknown, or lost for longer than the grace time. A loose index
+-- scan over the workers of running jobs: the cost grows with the fleet, not with the backlog.
 create or replace function bugle.lost_workers() returns table (worker bigint)
-language sql stable
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   with recursive holder (worker) as (
     (select j.worker from bugle.jobs_live j where bugle.is_running(j) order by j.worker limit 1)
@@ -155,7 +152,7 @@ as $$
         -- seed: rescue_has_no_grace
         and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace))
 $$;
-comment on function bugle.lost_workers is 'Workers that hold running jobs and are gone for good.';
+comment on function bugle.lost_workers is 'Workers that hold running jobs and will not come back.';
 
 create or replace function bugle.next_rescue_seconds() returns double precision
 language sql stable

@@ -1,4 +1,4 @@
--- keep: maintenance, done by one worker of all. Called by every worker, as its heartbeat.
+-- keep: maintenance, done by one worker for all. Called by every worker, as its heartbeat.
 --
 -- The keeper runs maintenance with each of its heartbeats, once a second. The deputy watches it as often, and becomes
 -- keeper as soon as the keeper's session is gone or it has not ticked for five seconds. All other workers ask less
@@ -6,7 +6,7 @@
 -- can take.
 
 create or replace function bugle.heartbeat(
-  p_worker bigint, p_nonce uuid, p_running bugle.held_job[], p_look boolean)
+  p_worker bigint, p_nonce uuid, p_running bugle.held_job[], p_scan boolean)
 returns table (
   role text, again_seconds double precision, next_due_seconds double precision, fenced bugle.verdict[],
   has_work text[], upkeep boolean, troubles text[])
@@ -25,8 +25,8 @@ begin
   update bugle.registrations r
   set seen_at = clock_timestamp(),
     running = cardinality(p_running),
-    -- Back from a freeze: it has lost its jobs, and is told so below. Only the session that proves its life can say
-    -- that it is back; this session may have outlived that one.
+    -- Back from a freeze: it has lost its jobs, which are returned below as fenced. Only the session that holds the
+    -- proof of life counts; this session may have outlived that one.
     lost_at = case
       when r.lost_at is null or r.backend_pid = pg_backend_pid() or bugle.holds(r.life_key, r.backend_pid) then null
       else r.lost_at end
@@ -36,7 +36,7 @@ begin
 
   select t.role, t.may_tick into v_role, v_may_tick from bugle.take_role(p_worker) t;
   if v_may_tick then
-    select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.run_maintenance(p_worker, p_look) c;
+    select c.troubles, c.upkeep into v_troubles, v_upkeep from bugle.run_maintenance(p_worker, p_scan) c;
   end if;
 
   return query
@@ -46,7 +46,7 @@ begin
       else least(1, bugle.next_rescue_seconds()) end)::double precision,
     case v_role when 'none' then null else bugle.next_due_seconds() end,
     array(select v from bugle.not_held(p_worker, p_running) v),
-    case when p_look then array(
+    case when p_scan then array(
       select l.queue
       from bugle.queues_with_work(p_worker, (
         select r.queues from bugle.registrations r where r.id = p_worker)) l (queue)) else '{}' end,
@@ -157,7 +157,7 @@ $$;
 comment on function bugle.role_for is 'The role a worker has, or may take because its holder is gone.';
 
 -- The failure of one task must not stop the others: it is reported to the worker, which logs it.
-create or replace function bugle.run_maintenance(p_worker bigint, p_look boolean)
+create or replace function bugle.run_maintenance(p_worker bigint, p_scan boolean)
 returns table (troubles text[], upkeep boolean)
 language plpgsql
 as $$
@@ -168,7 +168,7 @@ declare
   v_step interval;
 begin
   begin
-    v_step := bugle.follow_clock();
+    v_step := bugle.check_clock();
     if v_step is not null then
       v_troubles := v_troubles || format('clock: the clock of the database was set back by %s', v_step);
     end if;
@@ -179,7 +179,7 @@ begin
   set ticked_at = clock_timestamp(),
     upkeep_at = case when k.upkeep_at < now() - interval '1 minute' then now() else k.upkeep_at end
   returning k.upkeep_at = now() into v_upkeep;
-  foreach v_task in array '{rescue,expire,fire schedules,promote,watch bells}'::text[] loop
+  foreach v_task in array '{rescue,expire,fire schedules,promote,check bells}'::text[] loop
     begin
       case v_task
         when 'rescue' then
@@ -191,9 +191,9 @@ begin
           perform bugle.fire_schedules();
         when 'promote' then
           perform bugle.promote();
-        when 'watch bells' then
-          if p_look then
-            perform bugle.watch_bells();
+        when 'check bells' then
+          if p_scan then
+            perform bugle.check_bells();
           end if;
       end case;
     exception when others then
@@ -207,15 +207,14 @@ $$;
 comment on function bugle.run_maintenance is 'Follow the clock, rescue, expire, fire schedules, promote, watch the '
   'bells. Returns what went wrong, and whether history needs upkeep.';
 
--- A frozen sentinel holds the bell and hears nothing, and a watcher may be frozen too. If there is work although
--- workers follow, one follower of each queue is called. Correctness never depends on this; it bounds the wait. Only
--- queues with a follower are scanned, at most 50 in a beat: queues that no worker serves cost nothing, however many
--- there are.
-create or replace function bugle.watch_bells() returns void
+-- A frozen sentinel holds the bell and does not react, and a watcher may be frozen too. If there is work although
+-- workers follow, one follower of each queue is called. Correctness does not depend on this; it bounds the wait. Only
+-- queues with a follower are scanned, at most 50 per heartbeat: queues that no worker serves cost nothing.
+create or replace function bugle.check_bells() returns void
 language plpgsql
 as $$
 begin
-  perform bugle.announce(bugle.worker_channel(f.worker), 'look ' || f.queue)
+  perform bugle.announce(bugle.worker_channel(f.worker), 'scan ' || f.queue)
   from (
     select d.queue, d.worker
     from (
@@ -231,7 +230,7 @@ begin
   where exists (select from bugle.queues_with_work(f.worker, array[f.queue]));
 end
 $$;
-comment on function bugle.watch_bells is 'Call a follower of each queue in which there is work for it.';
+comment on function bugle.check_bells is 'Call a follower of each queue in which there is work for it.';
 
 -- Loose index scans, from one pair of queue and route to the next: the cost grows with the pairs, not with the jobs.
 -- Each starts before the first pair: an empty name, the lowest hash. The tempting form, "select distinct on (queue,

@@ -7,14 +7,14 @@
 --
 -- This only moves times; what is due then is done by the maintenance tasks that follow.
 
--- A smaller step is ignored: nothing is late by more.
+-- A smaller step is ignored: it makes nothing late by more than that.
 create or replace function bugle.clock_tolerance() returns interval
 language sql immutable parallel safe
 return interval '2 seconds';
-comment on function bugle.clock_tolerance is 'How far the clock may step back unnoticed.';
+comment on function bugle.clock_tolerance is 'How far the clock may step back before times are moved.';
 
 -- Under the row lock of bugle.keeping, which every tick takes: two keepers do not both move the same times.
-create or replace function bugle.follow_clock() returns interval
+create or replace function bugle.check_clock() returns interval
 language plpgsql
 as $$
 declare
@@ -31,10 +31,10 @@ begin
   return v_step;
 end
 $$;
-comment on function bugle.follow_clock is 'Find out whether the clock was set back since the last tick, and move the '
+comment on function bugle.check_clock is 'Find out whether the clock was set back since the last tick, and move the '
   'times that were computed from it. Returns by how much, or null.';
 
--- Locked rows are left alone: their session writes them by the new clock, or would have to be waited for too long.
+-- Locked rows are skipped: their session writes them by the new clock, or waiting for it would take too long.
 create or replace function bugle.clock_stepped_back(p_step interval) returns void
 language plpgsql
 as $$
@@ -128,9 +128,9 @@ end
 $$;
 comment on function bugle.move_starts is 'Move recent starts back by a step of the clock, and recheck limited queues.';
 
--- An interval counts time that passes: it goes on as if the clock had not changed, at the next of its slots for which
--- the interval has passed. A cron expression means times of the day: it goes on with the first that has not been dealt
--- with.
+-- An interval measures elapsed time: it continues as if the clock had not changed, at the next of its slots for which
+-- the interval has passed. A cron expression means times of day: it continues with the first one that has not been
+-- handled.
 create or replace function bugle.move_schedules(p_step interval, p_now timestamptz) returns void
 language plpgsql
 as $$
@@ -152,12 +152,12 @@ begin
         else greatest(v_schedule.next_at - p_step - least(v_schedule.every / 2, interval '5 seconds'), p_now) end)
       where s.name = v_schedule.name;
     exception when others then
-      null; -- it stays as it was; firing it records what is wrong with it
+      null; -- it keeps its next_at; firing it will record the error
     end;
   end loop;
 end
 $$;
-comment on function bugle.move_schedules is 'Find out anew when schedules fire next, after the clock was set back.';
+comment on function bugle.move_schedules is 'Compute again when schedules fire next, after the clock was set back.';
 
 create or replace function bugle.clock(out ahead interval, out stepped_at timestamptz, out stepped_by interval)
 language sql stable security definer set search_path = pg_catalog, bugle, pg_temp

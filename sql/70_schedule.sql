@@ -1,8 +1,8 @@
--- schedule: time -> ready. Inserted by people into bugle.schedules, fired by the keeper; the calendar is in
--- 71_cron.sql.
+-- schedule: time -> ready. Users insert into bugle.schedules, the keeper fires; the calendar is in 71_cron.sql.
 --
--- A slot is a moment that a schedule means. It is dealt with in one transaction: its row in bugle.schedule_runs, the
--- job, and the schedule's next_at. The row's primary key decides who fires; that there is one keeper only saves work.
+-- A slot is a time at which a schedule fires. It is handled in one transaction: its row in bugle.schedule_runs, the
+-- job, and the schedule's next_at. The primary key of the row makes it fire once; that there is one keeper only saves
+-- work.
 
 create or replace function bugle.refuse_schedule(p_column text, p_value text, p_why text, p_hint text) returns boolean
 language plpgsql
@@ -12,10 +12,10 @@ begin
     format('column "%s" (%s): %s', p_column, coalesce(bugle.quoted(p_value), 'null'), p_why), p_hint);
 end
 $$;
-comment on function bugle.refuse_schedule is 'Refuse a schedule, naming its column.';
+comment on function bugle.refuse_schedule is 'Reject a schedule, naming the column at fault.';
 
--- A zone is checked by using it: reading the list of all names takes long. Only plain names are accepted, because
--- Postgres takes every "abc5" for a zone.
+-- A time zone is checked by using it: reading the list of all names takes long. Only plain names are accepted, because
+-- Postgres accepts every "abc5" as a zone.
 create or replace function bugle.check_timezone(p_timezone text) returns void
 language plpgsql immutable
 as $$
@@ -32,9 +32,8 @@ end
 $$;
 comment on function bugle.check_timezone is 'Refuse the name of a time zone that does not exist.';
 
--- Slots lie whole intervals from the start, so that they do not drift. A day is 24 hours. There are slots before the
--- start: a clock that was set back may show less than when the schedule was created. Whether one fires is up to
--- slot_after.
+-- Slots are whole intervals from the start, so they do not drift. A day is 24 hours. There are slots before the start,
+-- because the clock may have been set back since the schedule was created; slot_after decides whether one fires.
 create or replace function bugle.next_interval_slot(p_every interval, p_start timestamptz, p_after timestamptz)
 returns timestamptz
 language plpgsql immutable
@@ -47,7 +46,7 @@ begin
 end
 $$;
 comment on function bugle.next_interval_slot is
-  'The next moment that lies whole intervals from a start, strictly later than p_after.';
+  'The next moment that is whole intervals from a start, strictly later than p_after.';
 
 create or replace function bugle.slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
 language plpgsql immutable
@@ -65,8 +64,8 @@ $$;
 comment on function bugle.slot_after is
   'The next slot of a schedule, strictly later than p_after. Null if there is none.';
 
--- A slot that lies ahead and has been dealt with comes from a clock that was set back. A time of day is not fired
--- again. An interval counts time that passes: the same moment comes again, and is told apart by a microsecond.
+-- A future slot that has been handled means that the clock was set back. A time of day does not fire again. An interval
+-- measures elapsed time: the same moment fires again, with a microsecond added to distinguish the slots.
 create or replace function bugle.free_slot_after(p_schedule bugle.schedules, p_after timestamptz) returns timestamptz
 language plpgsql stable
 as $$
@@ -84,18 +83,43 @@ begin
 end
 $$;
 comment on function bugle.free_slot_after is
-  'The next slot of a schedule that has not been dealt with, strictly later than p_after. Null if there is none.';
+  'The next slot of a schedule that has not been handled, strictly later than p_after. Null if there is none.';
+
+-- The columns of a schedule that are columns of a job are those of its jobs.
+create or replace function bugle.scheduled_job(p_schedule bugle.schedules, p_slot timestamptz) returns bugle.jobs_live
+language plpgsql stable
+as $$
+declare
+  v_job bugle.jobs_live := jsonb_populate_record(null::bugle.jobs_live, (
+    select jsonb_object_agg(c.key, c.value)
+    from jsonb_each(to_jsonb(p_schedule)) c
+    where c.key = any (bugle.settable_columns())));
+begin
+  v_job.state := 'ready';
+  v_job.payload := p_schedule.payload; -- from JSON, null would become the default
+  v_job.run_at := least(p_slot, now());
+  v_job.headers := coalesce(p_schedule.headers, '{}') || jsonb_build_object('schedule', p_schedule.name,
+    'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+  return v_job;
+end
+$$;
+comment on function bugle.scheduled_job is 'The job that a schedule enqueues for a slot.';
+
+create or replace function bugle.settable_schedule_columns() returns text[]
+language sql immutable parallel safe
+return '{name,cron,every,timezone,command,payload,queue,priority,timeout,max_attempts,retry_policy,retry_delay,headers,'
+  'steps,misfire,catch_up_limit,overlap,starts_at,ends_at,paused_at}'::text[];
+comment on function bugle.settable_schedule_columns is
+  'The columns of bugle.schedules that an operator may set. The others are written when it fires.';
 
 -- A table of rules, as in bugle.check_job: condition, error, hint.
 create or replace function bugle.check_schedule_columns(p_new bugle.schedules) returns boolean
 language plpgsql
 as $$
-declare
-  v_limit constant integer := (select s.max_payload_bytes from bugle.settings s);
 begin
   return case
     when not bugle.is_name(p_new.name, 100) then bugle.refuse_schedule('name', p_new.name,
-      format('must have 1 to 100 characters, not %s', length(p_new.name)), 'It names the schedule in every verb.')
+      format('must have 1 to 100 characters, not %s', length(p_new.name)), 'It identifies the schedule.')
     when num_nonnulls(p_new.cron, p_new.every) <> 1 then bugle.refuse_schedule('cron', p_new.cron,
       'there must be either a cron expression or an interval in "every"',
       'For example cron = ''0 9 * * MON-FRI'', or every = ''10 minutes''.')
@@ -103,58 +127,50 @@ begin
       p_new.every::text, 'months and years differ in length', 'Use a cron expression, for example @monthly.')
     when p_new.every not between interval '1 second' and interval '3650 days' then bugle.refuse_schedule('every',
       p_new.every::text, 'must be from 1 second to 3650 days', 'For example interval ''10 minutes''.')
-    when not bugle.is_name(p_new.command, 200) then bugle.refuse_schedule('command', p_new.command,
-      format('must have 1 to 200 characters, not %s', length(p_new.command)),
-      'Name what is to be done, as the executor is registered for it.')
-    when not bugle.is_name(p_new.queue, 100) then bugle.refuse_schedule('queue', p_new.queue,
-      format('must have 1 to 100 characters, not %s', length(p_new.queue)), 'Leave it out for the queue ''default''.')
-    when not bugle.is_duration(p_new.timeout) then bugle.refuse_schedule('timeout', p_new.timeout::text,
-      'must be positive and at most 10 years', 'It limits one attempt.')
-    when p_new.max_attempts < 1 then bugle.refuse_schedule('max_attempts', p_new.max_attempts::text,
-      'must be at least 1', 'It is the number of retries plus one.')
-    when p_new.retry_policy is not null and not bugle.is_retry_policy(p_new.retry_policy) then bugle.refuse_schedule(
-      'retry_policy', p_new.retry_policy, 'names no policy', format('There are: %s.', bugle.retry_policy_names()))
-    when jsonb_typeof(p_new.headers) <> 'object' or octet_length(p_new.headers::text) > 60000
-      then bugle.refuse_schedule('headers', p_new.headers::text, 'must be a JSON object of at most 60000 bytes',
-        'For example {"team": "billing"}.')
-    when octet_length(p_new.payload::text) > v_limit then bugle.refuse_schedule('payload', p_new.payload::text,
-      format('has %s bytes, the limit is %s', octet_length(p_new.payload::text), v_limit),
-      'Store large data elsewhere and name it in the payload.')
-    when p_new.steps is not null and jsonb_typeof(p_new.payload) <> 'object' then bugle.refuse_schedule('payload',
-      p_new.payload::text, 'of a chain must be a JSON object', 'What the steps put out is laid over it, key by key.')
     when p_new.misfire not in ('skip', 'run_once', 'catch_up') then bugle.refuse_schedule('misfire', p_new.misfire,
-      'must be skip, run_once or catch_up', 'It says what becomes of slots that were missed.')
+      'must be skip, run_once or catch_up', 'It decides what happens to missed slots.')
     when p_new.catch_up_limit not between 1 and 1000 then bugle.refuse_schedule('catch_up_limit',
       p_new.catch_up_limit::text, 'must be from 1 to 1000',
-      'With misfire = ''catch_up'', at most so many slots are made up for.')
+      'With misfire = ''catch_up'', at most this many missed slots are fired.')
     when p_new.overlap not in ('allow', 'skip') then bugle.refuse_schedule('overlap', p_new.overlap,
-      'must be allow or skip', 'It says whether a slot is fired while an earlier job has not ended.')
+      'must be allow or skip', 'It decides whether a slot fires while an earlier job has not ended.')
     when not isfinite(p_new.starts_at) or not isfinite(p_new.ends_at) or p_new.ends_at < p_new.starts_at
       then bugle.refuse_schedule('ends_at', p_new.ends_at::text,
         format('must be finite and not before starts_at (%s)', coalesce(p_new.starts_at::text, 'null')),
-        'Leave both out for a schedule without beginning and end.')
+        'Leave both out for a schedule without start and end.')
+    when jsonb_typeof(p_new.headers) <> 'object' then bugle.refuse_schedule('headers', p_new.headers::text,
+      'must be a JSON object', 'For example {"team": "billing"}.')
     else true end;
 end
 $$;
-comment on function bugle.check_schedule_columns is 'Refuse a schedule that sets a column to a value it cannot have.';
+comment on function bugle.check_schedule_columns is 'Reject a schedule that sets a column to a value it cannot have.';
 
-create or replace function bugle.check_schedule() returns trigger
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+-- By the rules for jobs. Their errors become errors of the schedule.
+create or replace function bugle.check_scheduled_job(p_new bugle.schedules) returns void
+language plpgsql
 as $$
 declare
   v_hint text;
 begin
+  perform bugle.check_job(bugle.scheduled_job(p_new, now())), bugle.checked_steps(p_new.steps);
+exception when sqlstate 'JB001' or sqlstate 'JB003' or sqlstate 'JB004' then
+  get stacked diagnostics v_hint = pg_exception_hint;
+  perform bugle.refuse('JB005', sqlerrm, v_hint);
+end
+$$;
+comment on function bugle.check_scheduled_job is 'Reject a schedule whose jobs would be rejected.';
+
+create or replace function bugle.check_schedule() returns trigger
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
   perform bugle.check_schedule_columns(new);
+  perform bugle.check_scheduled_job(new);
   perform bugle.check_timezone(new.timezone);
   if new.cron is not null then
     perform bugle.parse_cron(new.cron);
   end if;
-  begin
-    new.steps := bugle.checked_steps(new.steps);
-  exception when sqlstate 'JB001' then
-    get stacked diagnostics v_hint = pg_exception_hint;
-    perform bugle.refuse('JB005', sqlerrm, v_hint);
-  end;
+  new.steps := bugle.checked_steps(new.steps);
 
   if tg_op = 'INSERT' then
     new.created_at := now();
@@ -170,7 +186,7 @@ begin
     if new.next_at is null and tg_op = 'INSERT' then
       perform bugle.refuse_schedule(
         case when new.ends_at is null then 'cron' else 'ends_at' end, coalesce(new.ends_at::text, new.cron),
-        'this schedule would never fire', 'Look at it with bugle.schedule_preview.');
+        'this schedule would never fire', 'Check it with bugle.schedule_preview.');
     end if;
   end if;
   if new.paused_at is null and new.next_at is not null then
@@ -180,16 +196,15 @@ begin
 end
 $$;
 comment on function bugle.check_schedule is
-  'Trigger: refuse a schedule that makes no sense; find out when it fires next, and tell the keeper.';
+  'Trigger: reject an invalid schedule, compute when it fires next, and notify the keeper.';
 
--- What firing writes (next_at, last_at, last_job, last_error) is not listed, and so is not checked again.
-select bugle.keep_trigger('bugle.schedules', 'check_schedule', $$
-  before insert or update of name, cron, every, timezone, command, payload, queue, priority, timeout, max_attempts,
-    retry_policy, headers, steps, misfire, catch_up_limit, overlap, starts_at, ends_at, paused_at
-  on bugle.schedules for each row execute function bugle.check_schedule()$$);
+-- Only for columns that an operator may set: what firing writes is not checked again.
+select bugle.keep_trigger('bugle.schedules', 'check_schedule', format(
+  'before insert or update of %s on bugle.schedules for each row execute function bugle.check_schedule()',
+  array_to_string(bugle.settable_schedule_columns(), ', ')));
 
--- After a long silence there may be a million of them: they are looked for backwards from now, in a window that grows
--- until it holds enough.
+-- After a long outage there may be a million of them: the search goes backwards from now, in a window that grows until
+-- it holds enough.
 create or replace function bugle.due_slots(p_schedule bugle.schedules, p_now timestamptz, p_count integer)
 returns timestamptz[]
 language plpgsql immutable
@@ -243,31 +258,25 @@ returns bigint
 language plpgsql
 as $$
 declare
-  v_job bigint;
+  v_job bugle.jobs_live;
 begin
   if p_skipped is null then
-    v_job := nextval('bugle.job_ids');
+    v_job := bugle.scheduled_job(p_schedule, p_slot);
+    v_job.id := nextval('bugle.job_ids');
   end if;
   insert into bugle.schedule_runs (schedule, slot, job, skipped)
-  values (p_schedule.name, p_slot, v_job, p_skipped)
+  values (p_schedule.name, p_slot, v_job.id, p_skipped)
   on conflict (schedule, slot) do nothing;
   -- seed: slot_fires_twice
-  if not found or v_job is null then
+  if not found or v_job.id is null then
     return null;
   end if;
   -- this runs with the owner's rights: the caller must not be able to switch the checks off
   perform set_config('bugle.skip_checks', '', true);
-  insert into bugle.jobs (
-    id, command, payload, queue, priority, run_at, timeout, max_attempts, retry_policy, steps, headers)
-  overriding system value
-  values (
-    v_job, p_schedule.command, p_schedule.payload, p_schedule.queue, p_schedule.priority, least(p_slot, now()),
-    p_schedule.timeout, p_schedule.max_attempts, p_schedule.retry_policy, p_schedule.steps,
-    coalesce(p_schedule.headers, '{}') || jsonb_build_object('schedule', p_schedule.name,
-      'slot', to_char(p_slot at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))
+  insert into bugle.jobs_live overriding system value select v_job.*
   on conflict do nothing;
   if not found then
-    -- a live job has the unique key that the command's template sets: an overlap too
+    -- a live job has the unique key of the command's template: also an overlap
     update bugle.schedule_runs r
     set job = null,
       skipped = 'overlap'
@@ -275,11 +284,11 @@ begin
       and r.slot = p_slot;
     return null;
   end if;
-  return v_job;
+  return v_job.id;
 end
 $$;
 comment on function bugle.fire_slot is
-  'Deal with one slot of a schedule, once: enqueue its job, or record why not. Returns the job, or null.';
+  'Handle one slot of a schedule, once: enqueue its job, or record why not. Returns the job, or null.';
 
 create or replace function bugle.fire_due_slots(p_schedule bugle.schedules, p_now timestamptz) returns integer
 language plpgsql
@@ -309,7 +318,7 @@ begin
   return v_fired;
 end
 $$;
-comment on function bugle.fire_due_slots is 'Deal with the slots of one schedule that are due, by its rules for missed '
+comment on function bugle.fire_due_slots is 'Handle the slots of one schedule that are due, by its rules for missed '
   'and overlapping ones. Returns how many jobs.';
 
 -- The failure of one schedule must not stop the others: it is recorded, and the schedule goes on with its next slot.
@@ -341,7 +350,7 @@ begin
         set next_at = bugle.free_slot_after(v_schedule, p_now), last_error = bugle.bounded(v_error)
         where s.name = v_schedule.name;
       exception when others then
-        -- not even its next slot is known: it rests until an operator changes or resumes it
+        -- its next slot is unknown: it does not fire until an operator changes or resumes it
         update bugle.schedules s
         set next_at = null, last_error = bugle.bounded(v_error)
         where s.name = v_schedule.name;

@@ -1,11 +1,11 @@
--- cron: which moment a cron expression of a schedule means next. Pure: the clock is an argument.
+-- cron: when a cron expression fires next. Pure: the clock is an argument.
 --
 -- The search runs on the wall clock of the schedule's time zone and jumps from field to field. Daylight saving time is
 -- handled in one place, bugle.next_cron_slot:
 --   a time that does not exist (clocks go forward): the first moment after the gap, once;
 --   a time that comes twice (clocks go back): once, at the first;
---   a schedule that names all 24 hours counts real hours instead: nothing is missed in a gap, and it runs in both of
---   the hours that look the same.
+--   a schedule with all 24 hours counts real hours instead: it misses nothing in a gap, and runs in both of the hours
+--   that have the same name.
 -- Moments are timestamps in UTC without a zone, so that no sum depends on the time zone of the session.
 
 create or replace function bugle.refuse_cron(p_field text, p_text text, p_why text) returns boolean
@@ -17,7 +17,7 @@ begin
     '@weekly, @monthly, @yearly.');
 end
 $$;
-comment on function bugle.refuse_cron is 'Refuse a cron expression, naming its field.';
+comment on function bugle.refuse_cron is 'Reject a cron expression, naming the field at fault.';
 
 create or replace function bugle.cron_value(p_text text, p_field text, p_least integer, p_most integer, p_names text[])
 returns integer
@@ -74,7 +74,7 @@ begin
         else v_from end;
     end if;
     if v_from > v_to then
-      perform bugle.refuse_cron(p_field, v_part, format('a range rises, and %s is more than %s', v_from, v_to));
+      perform bugle.refuse_cron(p_field, v_part, format('a range must rise, but %s is more than %s', v_from, v_to));
     end if;
     v_values := v_values || array(select generate_series(v_from, v_to, coalesce(v_step::integer, 1)));
   end loop;
@@ -104,7 +104,7 @@ begin
   elsif length(p_cron) > 1000 then
     perform bugle.refuse_cron('all', p_cron, format('at most 1000 characters, not %s', length(p_cron)));
   elsif v_text like '@%' and cardinality(v_fields) = 1 then
-    perform bugle.refuse_cron('all', p_cron, 'not a name that stands for an expression');
+    perform bugle.refuse_cron('all', p_cron, 'not a known name');
   elsif cardinality(v_fields) not in (5, 6) or v_text = '' then
     perform bugle.refuse_cron('all', p_cron, format('there must be 5 fields, or 6, not %s',
       case v_text when '' then 0 else cardinality(v_fields) end));
@@ -123,13 +123,13 @@ begin
     select distinct v.value % 7
     from unnest(bugle.cron_values(v_fields[6], 'day of week', 0, 7, '{SUN,MON,TUE,WED,THU,FRI,SAT}')) v (value)
     order by 1);
-  -- as Vixie's cron has it: a field that begins with * restricts nothing of its own accord
+  -- as in Vixie cron: a field that begins with * does not restrict the day
   v_cron.either_day := v_fields[4] not like '*%' and v_fields[6] not like '*%';
   v_cron.every_hour := cardinality(v_cron.hours) = 24;
   return v_cron;
 end
 $$;
-comment on function bugle.parse_cron is 'Read a cron expression, or refuse it and name the field.';
+comment on function bugle.parse_cron is 'Parse a cron expression, or reject it, naming the field.';
 
 create or replace function bugle.cron_has_day(p_cron bugle.cron, p_day date) returns boolean
 language plpgsql immutable
@@ -201,13 +201,13 @@ language sql immutable
 return p_utc at time zone 'UTC' at time zone p_timezone;
 comment on function bugle.wall_time is 'What the clocks of a time zone show at a moment, given in UTC.';
 
--- Where a time comes twice, Postgres takes the second; where it does not exist, it goes on counting from before the
+-- If a time occurs twice, Postgres takes the second; if it does not exist, Postgres continues counting from before the
 -- gap.
 create or replace function bugle.utc_time(p_timezone text, p_wall timestamp) returns timestamp
 language sql immutable
 return p_wall at time zone p_timezone at time zone 'UTC';
 comment on function bugle.utc_time is
-  'The moment, in UTC, at which the clocks of a time zone show a time: the last one if it comes twice.';
+  'The moment, in UTC, at which the clocks of a time zone show a time: the second one if it occurs twice.';
 
 -- By bisection: there is one change of the clocks between the two.
 create or replace function bugle.clock_change(p_timezone text, p_before timestamp, p_after timestamp) returns timestamp
@@ -248,7 +248,7 @@ begin
     return null;
   end if;
   if p_cron.every_hour and bugle.utc_time(p_timezone, v_wall) > v_after then
-    -- the clocks are about to go back over this time: what is left until then, and then once more from where they go to
+    -- the clocks are about to go back over this time: first the slots until then, then those of the repeated hour
     v_change := bugle.clock_change(p_timezone, v_after, bugle.utc_time(p_timezone, v_wall));
     v_slot := v_after + (bugle.next_wall_time(p_cron, v_wall) - v_wall);
     if v_slot < v_change then
@@ -291,7 +291,7 @@ language plpgsql immutable
 as $$
 begin
   perform bugle.check_timezone(p_timezone);
-  -- nothing comes after infinity, which is an answer
+  -- infinity is valid: nothing comes after it
   if p_after is null
     or (p_after <> 'infinity' and p_after not between '0001-01-01 00:00:00+00' and '9999-01-01 00:00:00+00')
   then
@@ -300,7 +300,7 @@ begin
   end if;
 end
 $$;
-comment on function bugle.check_preview is 'Refuse a time zone or a moment after which no slot can be found.';
+comment on function bugle.check_preview is 'Reject a time zone or a moment after which no slot can be found.';
 
 create or replace function bugle.next_slot(p_cron text, p_timezone text, p_after timestamptz) returns timestamptz
 language plpgsql immutable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -330,4 +330,4 @@ begin
   end loop;
 end
 $$;
-comment on function bugle.schedule_preview is 'The next moments that a cron expression means in a time zone.';
+comment on function bugle.schedule_preview is 'The next times at which a cron expression fires in a time zone.';

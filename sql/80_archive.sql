@@ -4,7 +4,7 @@
 --   A day's leaf is created as a table of its own and then attached, which locks lightly. CREATE TABLE … PARTITION OF,
 --   or a default partition, would wait for the report, and every completion would wait behind it.
 --   A day is retired by TRUNCATE of its leaf, which locks that leaf alone; the empty table is dropped when unused.
---   Each call does at most one thing that locks, so that no lock is held longer than a moment, and gives up soon.
+--   Each call does at most one thing that locks, so that no lock is held for long, and gives up soon.
 -- Leaves that were detached or dropped by hand are found by comparing bugle.history_days with the catalog.
 
 create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
@@ -53,7 +53,7 @@ exception
 end
 $$;
 comment on function bugle.add_day is
-  'Create the leaf of a day of history. False if it exists, or a lock could not be had at once.';
+  'Create the leaf of a day of history. False if it exists, or could not be locked at once.';
 
 create or replace function bugle.missing_leaves() returns table (kind text, day date, leaf name, is_there boolean)
 language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -95,7 +95,7 @@ begin
 end
 $$;
 comment on function bugle.repair_day is 'Attach the table of a day that was detached by hand, or forget the day. '
-  'Returns what was done; null if a lock could not be had at once.';
+  'Returns what was done; null if it could not be locked at once.';
 
 create or replace function bugle.kept_days(p_kind text) returns integer
 language sql stable
@@ -135,7 +135,7 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 comment on function bugle.retire_day is
-  'Empty the leaf of a day that retention does not keep. False if a lock could not be had at once.';
+  'Empty the leaf of a day that retention does not keep. False if it could not be locked at once.';
 
 create or replace function bugle.drop_day(p_kind text, p_day date) returns boolean
 language plpgsql set lock_timeout = '20ms'
@@ -158,7 +158,45 @@ exception when lock_not_available or deadlock_detected then
   return false;
 end
 $$;
-comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if a lock could not be had at once.';
+comment on function bugle.drop_day is 'Drop the empty leaf of a retired day. False if it could not be locked at once.';
+
+-- A few rows too many cost less than searching for them; there are many only if names of chains are generated. Under
+-- the lock no transaction is about to enqueue a chain that seems to be gone: what was enqueued before is seen by the
+-- next snapshot.
+create or replace function bugle.prune_chains(p_keep integer default 1000, p_limit integer default 5000) returns integer
+language plpgsql
+as $$
+declare
+  v_pruned integer;
+begin
+  if (select count(*) from (select from bugle.chains limit p_keep + 1) c) <= p_keep then
+    return 0;
+  end if;
+  begin
+    lock table bugle.chains in share row exclusive mode nowait;
+  exception when lock_not_available then
+    return 0;
+  end;
+  delete from bugle.chains c
+  where c.id = any (array(
+    select o.id
+    from bugle.chains o
+    where exists (
+        select
+        from bugle.chains t
+        where t.command = o.command
+          and t.route = o.route
+          and t.steps = o.steps
+          and t.id < o.id)
+      or not exists (
+        select from bugle.jobs_live j where j.steps is not null and j.command = o.command)
+    limit p_limit));
+  get diagnostics v_pruned = row_count;
+  return v_pruned;
+end
+$$;
+comment on function bugle.prune_chains is
+  'Delete chains of which no job is live, and rows that are there twice. Returns how many.';
 
 -- At most p_limit rows of each table, so that no call takes long.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
@@ -209,7 +247,7 @@ begin
     where o.until < now() - interval '1 hour'
     limit p_limit
     for update skip locked));
-  -- one that is still needed is created again; there are many only if the names of queues are made up as they come
+  -- one that is still needed is inserted again; there are many only if queue names are generated
   delete from bugle.claim_locks l
   where (select count(*) from (select from bugle.claim_locks limit 1001) c) > 1000
     and l.ctid = any (array(select o.ctid from bugle.claim_locks o limit p_limit for update skip locked));
@@ -242,7 +280,7 @@ begin
     order by n.ahead, k.kind
   loop
     if bugle.add_day(v_day.kind, v_day.day) then
-      return format('made %s %s', v_day.kind, v_day.day);
+      return format('added %s %s', v_day.kind, v_day.day);
     end if;
   end loop;
   for v_day in

@@ -52,7 +52,7 @@ as $$
 begin
   if p_limit < 0 then
     perform bugle.refuse('JB001', format('"%s" must not be negative: %s', p_name, p_limit),
-      'A limit is at least 1; 0 takes it away; bugle.pause_queue stops a queue.');
+      'A limit is at least 1; 0 removes it; bugle.pause_queue stops a queue.');
   end if;
 end
 $$;
@@ -65,10 +65,10 @@ as $$
 begin
   if p_period is not null and coalesce(p_limit, 0) = 0 then
     perform bugle.refuse('JB001', format('"%s" (%s) comes without "%s"', p_period_name, p_period, p_name),
-      format('Say how many may start in it, for example %s => 100.', p_name));
+      format('Also give how many may start in it, for example %s => 100.', p_name));
   elsif p_limit > 0 and p_period is null then
     perform bugle.refuse('JB001', format('"%s" (%s) comes without "%s"', p_name, p_limit, p_period_name),
-      format('Say in which period, for example %s => ''1 minute''.', p_period_name));
+      format('Also give the period, for example %s => ''1 minute''.', p_period_name));
   elsif p_period not between interval '10 milliseconds' and interval '366 days' then
     perform bugle.refuse('JB001',
       format('"%s" must be between 10 milliseconds and 366 days, not %s', p_period_name, p_period),
@@ -100,7 +100,7 @@ begin
   if p_order_on_retry not in ('block', 'pass') then
     perform bugle.refuse('JB001',
       format('"p_order_on_retry" must be block or pass, not %s', bugle.quoted(p_order_on_retry)),
-      'block: behind a job that is retried, the others of its order key wait; pass: they go on.');
+      'block: the other jobs of an order key wait behind one that is retried; pass: they do not.');
   end if;
 
   insert into bugle.queues (name) values (p_queue) on conflict (name) do nothing;
@@ -146,7 +146,7 @@ begin
   if coalesce(btrim(p_command), '') = '' or length(p_command) > 200 then
     perform bugle.refuse('JB001', '"p_command" must have 1 to 200 characters', 'Name the command to limit.');
   elsif p_max_running is null then
-    perform bugle.refuse('JB001', '"p_max_running" must be a number, not null', '0 takes the limit away.');
+    perform bugle.refuse('JB001', '"p_max_running" must be a number, not null', '0 removes the limit.');
   end if;
   perform bugle.check_limit('p_max_running', p_max_running);
   insert into bugle.commands (name) values (p_command) on conflict (name) do nothing;

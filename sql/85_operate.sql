@@ -1,8 +1,8 @@
--- operate: what people do to jobs by hand. Called by operators; each change leaves a row in bugle.changes.
+-- operate: what operators do to jobs. Each change leaves a row in bugle.changes.
 --
--- Every verb (86_verbs.sql) exists three times: for one id (it raises an error when it is rejected), for an array of
--- ids (it returns a row for each) and, as …_where, for all jobs that match a filter. All of them call bugle.operate,
--- which decides. Jobs are locked one after another in the order of their ids, as everywhere.
+-- Every verb (86_verbs.sql) exists three times: for one id (raises an error if it is not allowed), for an array of ids
+-- (returns a row for each) and, as …_where, for all jobs that match a filter. All of them call bugle.operate, which
+-- decides. Jobs are locked one after another in the order of their ids, as everywhere.
 
 create or replace function bugle.record_change(
   p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null,
@@ -52,11 +52,7 @@ begin
   for v_search in 1 .. 2 loop
     select j.* into v_job from bugle.jobs_live j where j.id = p_id for update;
     exit when found;
-    select j.* into v_job
-    from bugle.jobs j
-    where j.id = p_id
-      and j.state in ('completed', 'failed', 'cancelled')
-    for update;
+    select j.* into v_job from bugle.jobs j where j.id = p_id and bugle.is_final(j.state) for update;
     exit when found;
   end loop;
   if v_job.id is null and not p_may_be_missing then
@@ -85,11 +81,32 @@ begin
   then
     perform bugle.refuse('JB001',
       format('"p_state" must be a state a job can be put into, not %s', coalesce(bugle.quoted(p_state), 'null')),
-      'One of scheduled, ready, retrying, paused, completed, failed, cancelled.');
+      'One of: scheduled, ready, retrying, paused, completed, failed, cancelled.');
   end if;
 end
 $$;
 comment on function bugle.check_verb is 'Reject a value that a verb cannot use.';
+
+create or replace function bugle.revive(p_verb text, p_job bugle.jobs) returns text
+language plpgsql
+as $$
+declare
+  v_holder bigint;
+begin
+  select l.id into v_holder
+  from bugle.jobs_live l
+  where l.command = p_job.command
+    and l.unique_key = p_job.unique_key;
+  if found then
+    return format('cannot %s job %s: job %s with the same unique_key is live', p_verb, p_job.id, v_holder);
+  end if;
+  perform bugle.move_to_live(p_job.id);
+  return null;
+exception when unique_violation then
+  return format('cannot %s job %s: another job with the same unique_key came first', p_verb, p_job.id);
+end
+$$;
+comment on function bugle.revive is 'Move a finished job back into the live table. Returns why that is not possible.';
 
 create or replace function bugle.operate(
   p_verb text, p_ids bigint[], p_note text, p_run_at timestamptz default null, p_priority integer default null,
@@ -100,11 +117,11 @@ as $$
 declare
   v_id bigint;
   v_job bugle.jobs;
-  v_holder bigint;
+  v_why text;
   v_to text;
   v_queues text[] := '{}';
   v_endings bugle.ending[] := '{}';
-  v_removed bugle.followed[] := '{}';
+  v_removed bugle.ended_job[] := '{}';
 begin
   perform bugle.check_verb(p_verb, p_run_at, p_priority, p_state);
   perform bugle.lock_family(p_ids);
@@ -112,38 +129,23 @@ begin
     select distinct i.id from unnest(p_ids) i (id) order by i.id
   loop
     v_job := bugle.lock_job(v_id, p_may_be_missing => true);
-    if v_job.id is null then
-      return next (v_id, false, null, 'there is no such job')::bugle.operated;
+    v_why := case
+      when v_job.id is null then format('there is no job %s', v_id)
+      when v_job.state <> all (bugle.allowed_from(p_verb)) then
+        format('cannot %s job %s: it is %s', p_verb, v_id, v_job.state)
+      when bugle.is_final(v_job.state) and p_verb <> 'remove' then bugle.revive(p_verb, v_job)
+    end;
+    if v_why is not null then
+      return next (v_id, false, v_job.state, v_why)::bugle.operated;
       continue;
-    end if;
-    if v_job.state <> all (bugle.allowed_from(p_verb)) then
-      return next (v_id, false, v_job.state,
-        format('a job that is %s cannot be touched by %s', v_job.state, p_verb))::bugle.operated;
-      continue;
-    end if;
-    if v_job.finished_at is not null and p_verb in ('restart', 'set_state') then
-      select l.id into v_holder
-      from bugle.jobs_live l
-      where l.command = v_job.command
-        and l.unique_key = v_job.unique_key;
-      if found then
-        return next (v_id, false, v_job.state,
-          format('job %s with the same unique_key is live', v_holder))::bugle.operated;
-        continue;
-      end if;
-      begin
-        perform bugle.move_to_live(v_id);
-      exception when unique_violation then
-        return next (v_id, false, v_job.state, 'another job with the same unique_key came first')::bugle.operated;
-        continue;
-      end;
     end if;
 
     v_to := case p_verb
       when 'cancel' then 'cancelled'
       when 'pause' then 'paused'
       when 'resume' then v_job.paused_from
-      when 'restart' then 'ready'
+      when 'restart' then coalesce(bugle.wait_again(v_id), 'ready')
+      when 'remove' then 'removed'
       when 'reschedule' then case
         when v_job.state = 'paused' then 'paused'
         when p_run_at > now() then 'scheduled'
@@ -151,35 +153,31 @@ begin
       when 'set_priority' then v_job.state
       when 'set_state' then p_state
     end;
-    if v_job.finished_at is null then
+    if not bugle.is_final(v_job.state) then
       perform bugle.release(array[v_id]);
     end if;
-    if p_verb = 'remove' and v_job.finished_at is null then
-      delete from bugle.jobs_live j where j.id = v_id;
-      delete from bugle.dependencies d where d.job = v_id;
-      -- nobody waits for what is not there any more
-      v_removed := v_removed || (v_id, 'cancelled', 'removed', v_job.command, v_job.queue, null, v_job.watched,
-        null, null, null, 'it was removed')::bugle.followed;
-    elsif p_verb = 'remove' then
+    if p_verb = 'remove' then
       delete from bugle.jobs j where j.id = v_id and j.state = v_job.state;
+      delete from bugle.step_records r where r.job = v_id;
+      if not bugle.is_final(v_job.state) then
+        delete from bugle.dependencies d where d.job = v_id;
+        -- jobs that wait for it are told that it was cancelled
+        v_removed := v_removed || (v_id, 'cancelled', 'removed', v_job.command, v_job.queue, null, v_job.awaited,
+          null, null, null, 'it was removed')::bugle.ended_job;
+      end if;
     -- seed: cancel_leaves_running_jobs
-    elsif v_to in ('completed', 'failed', 'cancelled') then
+    elsif bugle.is_final(v_to) then
       -- a finished job that is overruled was moved to the live table, so that it is stored with the right day
       v_endings := v_endings || (v_id, v_to,
-        case when v_to <> 'completed' or v_job.finished_at is not null then 'operator' end,
+        case when v_to <> 'completed' or bugle.is_final(v_job.state) then 'operator' end,
         null, null, null)::bugle.ending;
       if v_job.state = 'running' then
         perform bugle.announce(bugle.worker_channel(v_job.worker), format('cancel %s %s', v_id, v_job.claim));
       end if;
-    elsif p_verb = 'restart' then
-      v_to := coalesce(bugle.wait_again(v_id), v_to);
-    end if;
-    if p_verb = 'remove' then
-      delete from bugle.step_records r where r.job = v_id;
-    elsif p_verb = 'restart' and not p_from_failed_step then
-      perform bugle.reset_steps(v_id);
-    end if;
-    if v_to not in ('completed', 'failed', 'cancelled') then
+    else
+      if p_verb = 'restart' and not p_from_failed_step then
+        perform bugle.reset_steps(v_id);
+      end if;
       update bugle.jobs_live j
       set state = v_to,
         paused_from = case
@@ -188,7 +186,7 @@ begin
           else coalesce(j.paused_from, j.state) end,
         run_at = coalesce(p_run_at, case when v_to = 'ready' and p_verb = 'set_state' then now() else j.run_at end),
         priority = coalesce(p_priority, j.priority),
-        -- moved by hand, it waits for nobody any more
+        -- once an operator has moved it, it no longer waits for others
         outstanding = case when v_to in ('waiting', 'paused') then j.outstanding end,
         updated_at = now()
       where j.id = v_id;
@@ -198,12 +196,12 @@ begin
         perform bugle.expect(coalesce(p_run_at, v_job.run_at));
       end if;
     end if;
-    perform bugle.record_change(p_verb, v_id, v_job.state, coalesce(v_to, 'removed'), p_note);
-    return next (v_id, true, coalesce(v_to, 'removed'), null)::bugle.operated;
+    perform bugle.record_change(p_verb, v_id, v_job.state, v_to, p_note);
+    return next (v_id, true, v_to, null)::bugle.operated;
   end loop;
   perform bugle.end_jobs(v_endings);
   if v_removed <> '{}' then
-    perform bugle.follow(v_removed, bugle.is_heard());
+    perform bugle.after_end(v_removed, bugle.is_heard());
   end if;
   perform bugle.ring(q.queue) from (select distinct unnest(v_queues) as queue) q;
 end
@@ -227,7 +225,7 @@ begin
   if v_answer.state is null then
     perform bugle.refuse_unknown_job(p_id);
   end if;
-  perform bugle.refuse('JB031', format('job %s: %s', p_id, v_answer.why),
+  perform bugle.refuse('JB031', v_answer.why,
     format('%s is allowed from: %s.', p_verb, array_to_string(bugle.allowed_from(p_verb), ', ')));
 end
 $$;
@@ -244,11 +242,11 @@ as $$
 begin
   perform bugle.check_verb(p_verb, p_run_at, p_priority, p_state);
   if num_nonnulls(p_queue, p_command, p_state_is, p_older_than, p_error_like) = 0 then
-    perform bugle.refuse('JB001', format('%s without a filter would touch every job', p_verb),
+    perform bugle.refuse('JB001', format('%s without a filter would apply to every job', p_verb),
       'Give at least one of p_queue, p_command, p_state_is, p_older_than, p_error_like.');
   elsif p_limit < 0 then
     perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit),
-      'Null touches all that match.');
+      'Null means all that match.');
   elsif p_older_than not between interval '-1000 years' and interval '1000 years' then
     perform bugle.refuse('JB001', format('"p_older_than" is beyond any calendar: %s', p_older_than),
       'For example interval ''1 hour''.');

@@ -1,208 +1,69 @@
--- verbs: what operators call. Each exists for one id, for an array of ids and for a filter, and hands over to
--- 85_operate.sql with the owner's rights. At the end: setting a step.
-
-create or replace function bugle.cancel(p_id bigint, p_note text default null) returns text
+-- verbs: what operators call. At the end: setting a step.
+--
+-- Each verb exists for one id (bugle.cancel(17)), for an array of ids (bugle.cancel(array[17, 18])) and for a filter
+-- (bugle.cancel_where(p_queue => 'mail')), and hands over to 85_operate.sql with the owner's rights. They differ in
+-- nothing but the verb and its own argument, so they are created from a table: cancel, pause, resume, restart, remove,
+-- reschedule, set_priority, set_state.
+do $do$
+declare
+  v_verb record;
+  v_function record;
+begin
+  for v_verb in
+    select v.name, v.comment, v.argument || ', ' as first, ', ' || v.option as last,
+      regexp_replace(coalesce(v.argument, v.option), '^([a-z_]+).*', E', \\1 => \\1') as pass
+    from (values
+      ('cancel', null, null, 'Cancel a job. If it is running, its executor is stopped at once; a late completion is '
+        'rejected.'),
+      ('pause', null, null, 'Hold a job until it is resumed.'),
+      ('resume', null, null, 'Let a paused job continue from where it was.'),
+      ('restart', null, 'p_from_failed_step boolean default false', 'Run a failed or cancelled job again: same id, '
+        'history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again.'),
+      ('remove', null, null, 'Delete a job that is not running, wherever it is.'),
+      ('reschedule', 'p_run_at timestamptz', null, 'Change the time at which a job is due.'),
+      ('set_priority', 'p_priority integer', null, 'Change a job''s priority: smaller runs sooner.'),
+      ('set_state', 'p_state text', null, 'Overrule: put a job that is not running or completed into a state. '
+        'Recorded as such.')) v (name, argument, option, comment)
+  loop
+    execute format($create$
+create or replace function bugle.%1$s(p_id bigint, %2$s p_note text default null %3$s) returns text
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('cancel', p_id, p_note); end $$;
-comment on function bugle.cancel(bigint, text) is
-  'Cancel a job. If it runs, its worker is told at once and its executor stopped; a late completion is rejected. '
-  'Returns its state now.';
+as $$ begin return bugle.operate_one('%1$s', p_id, p_note %4$s); end $$;
 
-create or replace function bugle.cancel(p_ids bigint[], p_note text default null) returns setof bugle.operated
+create or replace function bugle.%1$s(p_ids bigint[], %2$s p_note text default null %3$s) returns setof bugle.operated
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return query select o.* from bugle.operate('cancel', p_ids, p_note) o; end $$;
-comment on function bugle.cancel(bigint[], text) is 'bugle.cancel for many jobs at once. Returns a row for each.';
+as $$ begin return query select o.* from bugle.operate('%1$s', p_ids, p_note %4$s) o; end $$;
 
-create or replace function bugle.cancel_where(
-  p_queue text default null, p_command text default null, p_state_is text default null,
+create or replace function bugle.%1$s_where(
+  %2$s p_queue text default null, p_command text default null, p_state_is text default null,
   p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
+  p_note text default null %3$s)
 returns bigint
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$ begin
-  return bugle.operate_matching('cancel', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note);
+  return bugle.operate_matching('%1$s', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note
+    %4$s);
 end $$;
-comment on function bugle.cancel_where is 'bugle.cancel for the jobs that match a filter. Returns how many.';
+$create$, v_verb.name, v_verb.first, v_verb.last, v_verb.pass);
+    for v_function in
+      select p.oid::regprocedure as signature, case p.prorettype
+          when 'text'::regtype then v_verb.comment || ' Returns its state now.'
+          when 'bigint'::regtype
+            then format('bugle.%s for the jobs that match a filter. Returns how many.', v_verb.name)
+          else format('bugle.%s for many jobs at once. Returns a row for each.', v_verb.name) end as comment
+      from pg_proc p
+      where p.pronamespace = 'bugle'::regnamespace
+        and p.proname in (v_verb.name, v_verb.name || '_where')
+    loop
+      execute format('comment on function %s is %L', v_function.signature, v_function.comment);
+    end loop;
+  end loop;
+end
+$do$;
 
-create or replace function bugle.pause(p_id bigint, p_note text default null) returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('pause', p_id, p_note); end $$;
-comment on function bugle.pause(bigint, text) is 'Hold a job back until it is resumed. Returns its state now.';
-
-create or replace function bugle.pause(p_ids bigint[], p_note text default null) returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return query select o.* from bugle.operate('pause', p_ids, p_note) o; end $$;
-comment on function bugle.pause(bigint[], text) is 'bugle.pause for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.pause_where(
-  p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching('pause', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note);
-end $$;
-comment on function bugle.pause_where is 'bugle.pause for the jobs that match a filter. Returns how many.';
-
-create or replace function bugle.resume(p_id bigint, p_note text default null) returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('resume', p_id, p_note); end $$;
-comment on function bugle.resume(bigint, text) is 'Let a paused job continue from where it was. Returns its state now.';
-
-create or replace function bugle.resume(p_ids bigint[], p_note text default null) returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return query select o.* from bugle.operate('resume', p_ids, p_note) o; end $$;
-comment on function bugle.resume(bigint[], text) is 'bugle.resume for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.resume_where(
-  p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching('resume', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note);
-end $$;
-comment on function bugle.resume_where is 'bugle.resume for the jobs that match a filter. Returns how many.';
-
-create or replace function bugle.restart(
-  p_id bigint, p_note text default null, p_from_failed_step boolean default false)
-returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('restart', p_id, p_note, p_from_failed_step => p_from_failed_step); end $$;
-comment on function bugle.restart(bigint, text, boolean) is
-  'Run a failed or cancelled job again: same id, history kept, attempt from 0, from its first step or the one that '
-  'failed. Completed work is never run again. Returns its state now.';
-
-create or replace function bugle.restart(
-  p_ids bigint[], p_note text default null, p_from_failed_step boolean default false)
-returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return query select o.* from bugle.operate('restart', p_ids, p_note, p_from_failed_step => p_from_failed_step) o;
-end $$;
-comment on function bugle.restart(bigint[], text, boolean) is
-  'bugle.restart for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.restart_where(
-  p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null, p_from_failed_step boolean default false)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching('restart', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note,
-    p_from_failed_step => p_from_failed_step);
-end $$;
-comment on function bugle.restart_where is 'bugle.restart for the jobs that match a filter. Returns how many.';
-
-create or replace function bugle.remove(p_id bigint, p_note text default null) returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('remove', p_id, p_note); end $$;
-comment on function bugle.remove(bigint, text) is
-  'Delete a job that is not running, wherever it is. Returns "removed".';
-
-create or replace function bugle.remove(p_ids bigint[], p_note text default null) returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return query select o.* from bugle.operate('remove', p_ids, p_note) o; end $$;
-comment on function bugle.remove(bigint[], text) is 'bugle.remove for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.remove_where(
-  p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching('remove', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note);
-end $$;
-comment on function bugle.remove_where is 'bugle.remove for the jobs that match a filter. Returns how many.';
-
-create or replace function bugle.reschedule(p_id bigint, p_run_at timestamptz, p_note text default null) returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('reschedule', p_id, p_note, p_run_at => p_run_at); end $$;
-comment on function bugle.reschedule(bigint, timestamptz, text) is
-  'Change the time at which a job is due. Returns its state now.';
-
-create or replace function bugle.reschedule(p_ids bigint[], p_run_at timestamptz, p_note text default null)
-returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return query select o.* from bugle.operate('reschedule', p_ids, p_note, p_run_at => p_run_at) o; end $$;
-comment on function bugle.reschedule(bigint[], timestamptz, text) is
-  'bugle.reschedule for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.reschedule_where(
-  p_run_at timestamptz, p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching(
-    'reschedule', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note,
-    p_run_at => p_run_at);
-end $$;
-comment on function bugle.reschedule_where is 'bugle.reschedule for the jobs that match a filter. Returns how many.';
-
-create or replace function bugle.set_priority(p_id bigint, p_priority integer, p_note text default null) returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('set_priority', p_id, p_note, p_priority => p_priority); end $$;
-comment on function bugle.set_priority(bigint, integer, text) is
-  'Change a job''s priority: smaller runs sooner. Returns its state now.';
-
-create or replace function bugle.set_priority(p_ids bigint[], p_priority integer, p_note text default null)
-returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return query select o.* from bugle.operate('set_priority', p_ids, p_note, p_priority => p_priority) o;
-end $$;
-comment on function bugle.set_priority(bigint[], integer, text) is
-  'bugle.set_priority for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.set_priority_where(
-  p_priority integer, p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching(
-    'set_priority', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note,
-    p_priority => p_priority);
-end $$;
-comment on function bugle.set_priority_where is
-  'bugle.set_priority for the jobs that match a filter. Returns how many.';
-
-create or replace function bugle.set_state(p_id bigint, p_state text, p_note text default null) returns text
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('set_state', p_id, p_note, p_state => p_state); end $$;
-comment on function bugle.set_state(bigint, text, text) is
-  'Overrule: put a job that is not running or completed into a state. Recorded as such. Returns its state now.';
-
-create or replace function bugle.set_state(p_ids bigint[], p_state text, p_note text default null)
-returns setof bugle.operated
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return query select o.* from bugle.operate('set_state', p_ids, p_note, p_state => p_state) o; end $$;
-comment on function bugle.set_state(bigint[], text, text) is
-  'bugle.set_state for many jobs at once. Returns a row for each.';
-
-create or replace function bugle.set_state_where(
-  p_state text, p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null)
-returns bigint
-language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin
-  return bugle.operate_matching(
-    'set_state', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note,
-    p_state => p_state);
-end $$;
-comment on function bugle.set_state_where is 'bugle.set_state for the jobs that match a filter. Returns how many.';
-
--- set_step: a chain goes on with its first step that is neither done nor skipped, and passes over those behind it that
--- are. So each step can be set by itself: a later one that is done already is not run; an earlier one that is pending
--- again is run once more, and the others are not.
+-- set_step: a chain continues with its first step that is neither done nor skipped, and skips later ones that are. So
+-- each step can be set by itself: a later one that is done is not run; an earlier one that is set to pending is run
+-- again, and the others are not.
 
 create or replace function bugle.step_position(p_job bugle.jobs, p_name text) returns integer
 language plpgsql stable
@@ -241,10 +102,10 @@ begin
   if coalesce(p_state, '') not in ('done', 'skipped', 'pending') then
     perform bugle.refuse('JB001',
       format('"p_state" must be done, skipped or pending, not %s', coalesce(bugle.quoted(p_state), 'null')),
-      'done and skipped steps are passed over, a pending one is run.');
+      'Steps that are done or skipped are not run; pending ones are.');
   elsif p_output is not null and p_state <> 'done' then
     perform bugle.refuse('JB001', format('"p_output" is given for a step that is %s', p_state),
-      'Only a step that is done has put something out.');
+      'Only a step that is done has an output.');
   elsif p_job.state in ('running', 'completed') then
     perform bugle.refuse('JB031',
       format('job %s: the steps of a job that is %s cannot be set', p_job.id, p_job.state),

@@ -22,7 +22,7 @@ begin
     perform bugle.refuse('JB001', '"p_queue" must have 1 to 100 characters', 'Name the queue to pause.');
   elsif not bugle.is_known_queue(p_queue) then
     perform bugle.refuse('JB030', format('there is no queue %s', bugle.quoted(p_queue)),
-      format('Workers and settings name: %s. A queue is also known by its jobs, or by a row in bugle.queues.', (
+      format('Queues of workers and settings: %s. Any queue with jobs, or with a row in bugle.queues, can be paused.', (
         select string_agg(n.name, ', ' order by n.name)
         from (
           select 'default' as name
@@ -93,7 +93,7 @@ language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$ begin perform bugle.tell_worker('drain_worker', p_worker, p_note); end $$;
 comment on function bugle.drain_worker is 'A worker finishes its jobs and stops, as after SIGTERM.';
 
--- Called by a worker once it listens: it did not hear what was announced before.
+-- Called by a worker once it listens: it missed earlier notifications.
 create or replace function bugle.should_drain(p_worker bigint, p_nonce uuid) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$

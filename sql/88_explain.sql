@@ -1,10 +1,10 @@
 -- explain: why is this job not running, or what became of it? Called by viewers and operators.
 --
 -- One row for each reason, the most important first: a short name, a sentence, what would change it, and the facts as
--- JSON. Nothing is counted without a bound.
+-- JSON. All counts are bounded.
 
 create or replace function bugle.explain(p_id bigint)
-returns table (reason text, words text, cure text, facts jsonb)
+returns table (reason text, message text, fix text, facts jsonb)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
@@ -25,7 +25,7 @@ begin
 end
 $$;
 comment on function bugle.explain is
-  'Why a job is not running, or what became of it: in words, with what would change it, and as JSON.';
+  'Why a job is not running, or what became of it: a message, what would change it, and the facts as JSON.';
 
 create or replace function bugle.describe_interval(p_span interval) returns text
 language sql immutable parallel safe
@@ -36,12 +36,12 @@ return case
   when p_span < interval '2 days' then format('%s h', round(extract(epoch from p_span) / 3600))
   else format('%s days', round(extract(epoch from p_span) / 86400))
 end;
-comment on function bugle.describe_interval is 'A span of time in words: 3 min, 12 h.';
+comment on function bugle.describe_interval is 'A span of time for people: 3 min, 12 h.';
 
 create or replace function bugle.describe_wait(p_until timestamptz) returns text
 language sql stable strict
 return bugle.describe_interval(greatest(p_until - now(), '0'));
-comment on function bugle.describe_wait is 'How long it is until a time, in words.';
+comment on function bugle.describe_wait is 'How long it is until a time, for people.';
 
 create or replace function bugle.describe_step(p_job bugle.jobs) returns text
 language sql immutable parallel safe
@@ -50,7 +50,7 @@ return case when p_job.steps is not null and p_job.attempt > 0 then
     p_job.steps[coalesce(p_job.step, 0) + 1])
 end;
 comment on function bugle.describe_step is
-  'The step a chain is in: step 2 of 3 (resize). Null if it is no chain, or was not begun.';
+  'The step a chain is in: step 2 of 3 (resize). Null if it is not a chain, or has not started.';
 
 create or replace function bugle.describe_count(p_count bigint, p_most bigint) returns text
 language sql immutable parallel safe
@@ -58,7 +58,7 @@ return p_count || case when p_count >= p_most then ' or more' else '' end;
 comment on function bugle.describe_count is 'A number that was counted up to a bound: 10000 or more.';
 
 create or replace function bugle.explain_ended(p_job bugle.jobs)
-returns table (reason text, words text, cure text, facts jsonb)
+returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   select
@@ -75,21 +75,22 @@ as $$
       else format('It failed %s ago after %s attempts: %s%s.', e.ago, p_job.attempt,
         case p_job.reason
           when 'attempts_exhausted' then 'no attempt is left'
-          when 'not_retryable' then 'its executor said not to try again'
+          when 'not_retryable' then 'its executor reported that a retry would not help'
           when 'deadline' then 'it was not started before its deadline'
           when 'timeout' then 'its last attempt took too long'
-          when 'crash_loop' then 'its workers were lost again and again while they ran it'
+          when 'crash_loop' then 'its workers were lost repeatedly while running it'
           when 'answer_overdue' then 'no answer came in time'
+          when 'no_executor' then 'no worker served it in time'
           when 'rejected' then 'it was answered with an error'
           when 'dependency_failed' then 'a job it needed did not complete'
-          when 'step_failed' then 'a step failed, and the tries of the step are used up'
+          when 'step_failed' then 'a step failed and has no tries left'
           else p_job.reason end,
         concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || left(p_job.last_error, 200)))
     end,
     case
       when p_job.state = 'completed' then 'Nothing: completed work is never run again. Enqueue a new job.'
       when p_job.state = 'failed' and p_job.steps is not null then
-        format('select bugle.restart(%s, p_from_failed_step => true); goes on with that step; '
+        format('select bugle.restart(%s, p_from_failed_step => true); continues with that step; '
           'without it, from the first.', p_job.id)
       else format('select bugle.restart(%s); runs it again, from attempt 0.', p_job.id)
     end,
@@ -101,13 +102,13 @@ $$;
 comment on function bugle.explain_ended is 'What became of a job that has ended.';
 
 create or replace function bugle.explain_live(p_job bugle.jobs)
-returns table (reason text, words text, cure text, facts jsonb)
+returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   select
     p_job.state,
     case p_job.state
-      when 'running' then format('It runs since %s on worker %s%s, attempt %s%s%s.',
+      when 'running' then format('It has been running for %s on worker %s%s, attempt %s%s%s.',
         bugle.describe_interval(now() - p_job.started_at), p_job.worker,
         (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker),
         bugle.describe_attempt(p_job), ', in ' || bugle.describe_step(p_job),
@@ -118,13 +119,13 @@ as $$
         ' in ' || bugle.describe_step(p_job), left(coalesce(p_job.last_error, p_job.last_error_code), 200),
         bugle.describe_wait(p_job.run_at))
       when 'paused' then format('It is paused%s.', (
-        select format(' by %s since %s', c.who, bugle.describe_interval(now() - c.changed_at))
+        select format(' by %s, for %s', c.who, bugle.describe_interval(now() - c.changed_at))
         from bugle.changes c
         where c.job = p_job.id
           and c.verb in ('pause', 'set_state')
         order by c.id desc
         limit 1))
-      when 'waiting' then format('It waits for an answer from outside%s%s.', ', in ' || bugle.describe_step(p_job),
+      when 'waiting' then format('It waits for an external answer%s%s.', ', in ' || bugle.describe_step(p_job),
         ', at most for another ' || bugle.describe_wait(p_job.answer_by))
     end,
     case p_job.state
@@ -142,7 +143,7 @@ $$;
 comment on function bugle.explain_live is 'What a job that is live and not ready is doing.';
 
 create or replace function bugle.explain_waiting(p_job bugle.jobs)
-returns table (reason text, words text, cure text, facts jsonb)
+returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   with children as (
@@ -170,7 +171,7 @@ as $$
         when p_job.outstanding = 1 then 'It waits for '
         else format('It waits for %s jobs; the first is ', p_job.outstanding)
       end || 'job %s (%s), which is %s.', n.id, bugle.quoted(n.command), n.state),
-    format('It goes on when they have ended: select * from bugle.explain(%s); set_state overrules.', n.id),
+    format('It continues when they have ended: select * from bugle.explain(%s); set_state overrides.', n.id),
     jsonb_build_object('state', p_job.state, 'outstanding', p_job.outstanding, 'children', c.all_of_them,
       'jobs', (select jsonb_agg(a.id order by a.id) from needed a))
   from children c
@@ -179,7 +180,7 @@ $$;
 comment on function bugle.explain_waiting is 'Which jobs a waiting job waits for, and their state.';
 
 create or replace function bugle.explain_ready(p_job bugle.jobs)
-returns table (reason text, words text, cure text, facts jsonb)
+returns table (reason text, message text, fix text, facts jsonb)
 language plpgsql stable
 as $$
 declare
@@ -196,14 +197,14 @@ declare
 begin
   if p_job.deadline <= now() then
     return query
-    select 'deadline', format('Its deadline passed %s ago: it will not be started any more.',
+    select 'deadline', format('Its deadline passed %s ago: it will not be started.',
         bugle.describe_interval(now() - p_job.deadline)),
       'Nothing: it fails within a second if a worker is alive.', jsonb_build_object('deadline', p_job.deadline);
     return;
   end if;
   return query
   select 'queue_paused',
-    format('Its queue %s is paused since %s.', v_queue, bugle.describe_interval(now() - q.paused_at)),
+    format('Its queue %s has been paused for %s.', v_queue, bugle.describe_interval(now() - q.paused_at)),
     format('select bugle.resume_queue(%L);', q.name), jsonb_build_object('queue', q.name, 'paused_at', q.paused_at)
   from bugle.queues q
   where q.name = p_job.queue
@@ -222,7 +223,7 @@ begin
     return query
     select 'worker_paused',
       case cardinality(v_workers.paused)
-        when 1 then format('The only live worker that can run it, %s (%s on %s), is paused since %s.', r.id, r.name,
+        when 1 then format('The only live worker that can run it, %s (%s on %s), has been paused for %s.', r.id, r.name,
           r.host, bugle.describe_interval(now() - r.paused_at))
         else format('All %s live workers that can run it are paused: %s.', cardinality(v_workers.paused),
           array_to_string(v_workers.paused, ', '))
@@ -250,7 +251,7 @@ begin
     return;
   end if;
 
-  return query select h.* from bugle.explain_held(p_job) h;
+  return query select h.* from bugle.explain_restrictions(p_job) h;
   if found then
     return;
   end if;
@@ -259,17 +260,13 @@ begin
     select count(*)
     from (
       select
-      from bugle.jobs_live j
-      where j.state = 'ready'
-        and j.fair_key is null
-        and j.order_key is null
-        and j.limit_key is null
-        and j.queue = p_job.queue
+      from bugle.plain_ready j
+      where j.queue = p_job.queue
         and (j.priority, j.id) < (p_job.priority, p_job.id)
       limit v_most) ahead);
   v_running := (select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.queue = p_job.queue);
   return query
-  select e.reason, e.words, e.cure,
+  select e.reason, e.message, e.fix,
     jsonb_build_object('slots', v_workers.slots, 'running', v_running, 'ahead', v_ahead)
   from (
     select 'busy', format('All %s slots of queue %s are busy, and %s jobs are ahead of it.', v_workers.slots, v_queue,
@@ -279,14 +276,14 @@ begin
     union all
     select 'next', format('It is about to start: %s jobs are ahead of it, %s of %s slots are free.',
         bugle.describe_count(v_ahead, v_most), v_workers.slots - v_running, v_workers.slots),
-      'Nothing: look again.'
-    where v_running < v_workers.slots) e (reason, words, cure);
+      'Nothing: it starts at once.'
+    where v_running < v_workers.slots) e (reason, message, fix);
 end
 $$;
 comment on function bugle.explain_ready is 'Why a ready job has not been started yet.';
 
--- The one that runs, else the first before this one that blocks it.
-create or replace function bugle.order_holder(p_job bugle.jobs) returns bigint
+-- The running one, otherwise the first one before this job that blocks it.
+create or replace function bugle.order_predecessor(p_job bugle.jobs) returns bigint
 language plpgsql stable
 as $$
 declare
@@ -295,21 +292,20 @@ declare
 begin
   return (
     select h.id
-    from bugle.jobs_live h
-    where hashtextextended(h.queue, 0) = hashtextextended(p_job.queue, 0)
-      and hashtextextended(h.order_key, 0) = hashtextextended(p_job.order_key, 0)
+    from bugle.order_line h
+    where h.queue_hash = hashtextextended(p_job.queue, 0)
+      and h.order_hash = hashtextextended(p_job.order_key, 0)
       and h.queue = p_job.queue
       and h.order_key = p_job.order_key
-      and (h.state not in ('scheduled', 'waiting') or h.first_started_at is not null)
-      and (h.state = 'running' or (h.id < p_job.id and (v_blocks or h.state = 'ready')))
-    order by (h.state = 'running') desc, h.id
+      and (h.rank = 0 or (h.id < p_job.id and (v_blocks or h.rank = 2)))
+    order by h.rank = 0 desc, h.id
     limit 1);
 end
 $$;
-comment on function bugle.order_holder is 'The job of the same order key that comes before this one.';
+comment on function bugle.order_predecessor is 'The job of the same order key that comes before this one.';
 
 create or replace function bugle.explain_order(p_job bugle.jobs)
-returns table (reason text, words text, cure text, facts jsonb)
+returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   select 'order_key',
@@ -317,13 +313,13 @@ as $$
       case h.state
         when 'running' then 'is running'
         when 'ready' then 'comes first'
-        when 'retrying' then format('is tried again in %s', bugle.describe_wait(h.run_at))
-        when 'scheduled' then format('goes on in %s', bugle.describe_wait(h.run_at))
+        when 'retrying' then format('is retried in %s', bugle.describe_wait(h.run_at))
+        when 'scheduled' then format('continues in %s', bugle.describe_wait(h.run_at))
         when 'paused' then 'is paused'
         else 'waits for an answer' end),
     case h.state
-      when 'running' then format('Its end; select bugle.cancel(%s); stops it.', h.id)
-      when 'ready' then format('Its end; see select * from bugle.explain(%s);', h.id)
+      when 'running' then format('Its completion; select bugle.cancel(%s); stops it.', h.id)
+      when 'ready' then format('Its completion; see select * from bugle.explain(%s);', h.id)
       when 'paused' then format('select bugle.resume(%s);', h.id)
       when 'waiting' then format('select bugle.resolve(%s, ''{}''); or bugle.cancel.', h.id)
       else format('select bugle.reschedule(%s, now()); runs it now; '
@@ -331,46 +327,44 @@ as $$
     end,
     jsonb_build_object('order_key', p_job.order_key, 'held_by', h.id, 'state', h.state)
   from bugle.jobs_live h
-  where h.id = bugle.order_holder(p_job)
+  where h.id = bugle.order_predecessor(p_job)
 $$;
 comment on function bugle.explain_order is 'Which job of its order key a ready job waits for.';
 
 create or replace function bugle.explain_running(
-  p_reason text, p_what text, p_limit integer, p_cure text, p_ids bigint[])
-returns table (reason text, words text, cure text, facts jsonb)
+  p_reason text, p_what text, p_limit integer, p_fix text, p_ids bigint[])
+returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   select p_reason,
-    format('The limit of %s is reached: %s of %s run (jobs %s%s).', p_what, cardinality(p_ids), p_limit,
+    format('The limit of %s is reached: %s of %s are running (jobs %s%s).', p_what, cardinality(p_ids), p_limit,
       array_to_string(p_ids[1:5], ', '), case when cardinality(p_ids) > 5 then ' …' end),
-    format('The end of one of them; or %s', format(p_cure, p_limit::bigint + 1)),
+    format('The completion of one of them; or %s', format(p_fix, p_limit::bigint + 1)),
     jsonb_build_object('limit', p_limit, 'running', cardinality(p_ids), 'jobs', to_jsonb(p_ids[1:100]))
   where cardinality(p_ids) >= p_limit
 $$;
 comment on function bugle.explain_running is
-  'That a limit of running jobs is reached, and by which. %s in the cure stands for a higher limit.';
+  'Explains that a limit of running jobs is reached, and by which. %s in the fix stands for a higher limit.';
 
 create or replace function bugle.explain_starts(
-  p_queue text, p_key text, p_reason text, p_what text, p_limit integer, p_period interval, p_cure text)
-returns table (reason text, words text, cure text, facts jsonb)
+  p_queue text, p_key text, p_reason text, p_what text, p_limit integer, p_period interval, p_fix text)
+returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   select p_reason,
-    format('%s of %s starts of %s were in the last %s; the next may be in %s.', p_limit - s.room, p_limit, p_what,
-      bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
-    format('Time; or %s', format(p_cure, p_limit::bigint * 2)),
+    format('%s of %s starts of %s were in the last %s; the next one is possible in %s.', p_limit - s.room, p_limit,
+      p_what, bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
+    format('Time; or %s', format(p_fix, p_limit::bigint * 2)),
     jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
   from bugle.starts_left(p_queue, array[p_key], p_limit, p_period) s
   where s.room <= 0
 $$;
 comment on function bugle.explain_starts is
-  'That a limit of starts in a period is reached, and until when. %s in the cure stands for a higher limit.';
+  'Explains that a limit of starts in a period is reached, and until when. %s in the fix stands for a higher limit.';
 
-create or replace function bugle.explain_held(p_job bugle.jobs)
-returns table (reason text, words text, cure text, facts jsonb)
-language plpgsql stable
-set enable_seqscan = off
-set jit = off
+create or replace function bugle.explain_restrictions(p_job bugle.jobs)
+returns table (reason text, message text, fix text, facts jsonb)
+language plpgsql stable set enable_seqscan = off set jit = off
 as $$
 declare
   v_limits bugle.queues;
@@ -384,79 +378,56 @@ begin
   if p_job.order_key is not null then
     return query select e.* from bugle.explain_order(p_job) e;
   end if;
-  if v_limits.max_running is not null then
-    return query
-    select e.*
-    from bugle.explain_running('queue_limit', v_queue, v_limits.max_running,
-      v_set_limits || 'p_max_running => %s);', array(
+  select c.max_running into v_command_limit from bugle.commands c where c.name = p_job.command;
+  return query
+  select e.*
+  from (values
+    ('queue_limit', v_queue, v_limits.max_running, v_set_limits || 'p_max_running => %s);', p_job.queue, null, null),
+    ('key_limit', v_key, v_limits.max_running_per_key, v_set_limits || 'p_max_running_per_key => %s);', p_job.queue,
+      p_job.limit_key, null),
+    ('command_limit', format('its command %s', bugle.quoted(p_job.command)), v_command_limit,
+      replace(format('select bugle.set_command_limit(%L, ', p_job.command), '%', '%%') || '%s);', null, null,
+      p_job.command)) l (reason, what, most, fix, queue, limit_key, command)
+    cross join lateral bugle.explain_running(l.reason, l.what, l.most, l.fix, array(
       select j.id
       from bugle.jobs_live j
       where bugle.is_running(j)
         and j.worker is not null
-        and j.queue = p_job.queue
-      order by j.id)) e;
-  end if;
-  if v_limits.max_running_per_key is not null and p_job.limit_key is not null then
-    return query
-    select e.*
-    from bugle.explain_running('key_limit', v_key, v_limits.max_running_per_key,
-      v_set_limits || 'p_max_running_per_key => %s);', array(
-      select j.id
-      from bugle.jobs_live j
-      where bugle.is_running(j)
-        and j.worker is not null
-        and j.queue = p_job.queue
-        and j.limit_key = p_job.limit_key
-      order by j.id)) e;
-  end if;
-  select t.max_running into v_command_limit from bugle.commands t where t.name = p_job.command;
-  if v_command_limit is not null then
-    return query
-    select e.*
-    from bugle.explain_running('command_limit', format('its command %s', bugle.quoted(p_job.command)), v_command_limit,
-      replace(format('select bugle.set_command_limit(%L, ', p_job.command), '%', '%%') || '%s);', array(
-      select j.id
-      from bugle.jobs_live j
-      where bugle.is_running(j)
-        and j.worker is not null
-        and j.command = p_job.command
-      order by j.id)) e;
-  end if;
-  if v_limits.max_starts is not null then
-    return query
-    select e.*
-    from bugle.explain_starts(p_job.queue, '', 'queue_rate', v_queue, v_limits.max_starts, v_limits.starts_period,
-      v_set_limits || 'p_max_starts => %s);') e;
-  end if;
-  if v_limits.max_starts_per_key is not null and p_job.limit_key is not null then
-    return query
-    select e.*
-    from bugle.explain_starts(p_job.queue, p_job.limit_key, 'key_rate', v_key, v_limits.max_starts_per_key,
-      v_limits.starts_per_key_period, v_set_limits || 'p_max_starts_per_key => %s);') e;
-  end if;
+        and j.queue = coalesce(l.queue, j.queue)
+        and (l.limit_key is null or j.limit_key = l.limit_key)
+        and j.command = coalesce(l.command, j.command)
+      order by j.id)) e
+  where l.most is not null
+    and (l.reason <> 'key_limit' or l.limit_key is not null);
+  return query
+  select e.*
+  from (values
+    ('queue_rate', '', v_queue, v_limits.max_starts, v_limits.starts_period, v_set_limits || 'p_max_starts => %s);'),
+    ('key_rate', p_job.limit_key, v_key, v_limits.max_starts_per_key, v_limits.starts_per_key_period,
+      v_set_limits || 'p_max_starts_per_key => %s);')) l (reason, key, what, most, period, fix)
+    cross join lateral bugle.explain_starts(p_job.queue, l.key, l.reason, l.what, l.most, l.period, l.fix) e
+  where l.most is not null
+    and l.key is not null;
   if p_job.fair_key is not null then
     return query
     select 'fair_turn',
       format('The keys of its queue take turns, one start each: %s jobs of its own key %s are ahead of it.',
         bugle.describe_count(a.ahead, v_most), bugle.quoted(p_job.fair_key)),
-      'Its turn; within its key a smaller priority: select bugle.set_priority(…).',
+      'Its turn; a smaller priority within its key: select bugle.set_priority(…).',
       jsonb_build_object('fair_key', p_job.fair_key, 'ahead', a.ahead)
     from (
       select count(*) as ahead
       from (
         select
-        from bugle.jobs_live j
-        where j.state = 'ready'
-          and j.fair_key is not null
-          and hashtextextended(j.queue, 0) = hashtextextended(p_job.queue, 0)
-          and hashtextextended(j.command, 0) = hashtextextended(p_job.command, 0)
-          and hashtextextended(j.fair_key, 0) = hashtextextended(p_job.fair_key, 0)
+        from bugle.fair_ready j
+        where j.queue_hash = hashtextextended(p_job.queue, 0)
+          and j.route = bugle.route(p_job.command, p_job.steps, p_job.step)
+          and j.fair_hash = hashtextextended(p_job.fair_key, 0)
           and j.queue = p_job.queue
           and j.fair_key = p_job.fair_key
-          and j.command = p_job.command
           and (j.priority, j.id) < (p_job.priority, p_job.id)
         limit v_most) mine) a;
   end if;
 end
 $$;
-comment on function bugle.explain_held is 'Which limits, order and turns hold a ready job back.';
+comment on function bugle.explain_restrictions is 'Which limits, order and turns hold a ready job back.';

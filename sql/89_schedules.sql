@@ -1,12 +1,5 @@
 -- schedules, for operators: pause one, resume it, run it now. Rows are added and changed by plain SQL.
 
-create or replace function bugle.settable_schedule_columns() returns text[]
-language sql immutable parallel safe
-return '{name,cron,every,timezone,command,payload,queue,priority,timeout,max_attempts,retry_policy,headers,steps,'
-  'misfire,catch_up_limit,overlap,starts_at,ends_at,paused_at}'::text[];
-comment on function bugle.settable_schedule_columns is
-  'The columns of bugle.schedules that an operator may set. The others are written when it fires.';
-
 create or replace function bugle.unknown_schedule(p_name text) returns void
 language plpgsql
 as $$
@@ -17,14 +10,14 @@ end
 $$;
 comment on function bugle.unknown_schedule is 'Raise the error for a schedule that does not exist.';
 
--- A change by plain SQL is recorded like one by a function. The functions name themselves by a setting; if a session
--- sets it itself, only the name in the record is another.
+-- A change by plain SQL is recorded like one by a function. The functions name themselves in a setting; a session that
+-- sets it itself only changes the verb in its own record.
 create or replace function bugle.set_verb(p_verb text, p_note text) returns void
 language sql
 as $$
   select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
 $$;
-comment on function bugle.set_verb is 'Say which function changes a schedule now, and why, for the record.';
+comment on function bugle.set_verb is 'Set the verb and the note that record_schedule stores.';
 
 create or replace function bugle.record_schedule() returns trigger
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -68,7 +61,8 @@ $$;
 comment on function bugle.pause_schedule is
   'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already are not affected.';
 
--- Slots that passed meanwhile were meant not to fire: they are no misfires. bugle.check_schedule finds the next one.
+-- Slots that passed in the meantime are not misfires: they were not to fire. bugle.check_schedule computes the next
+-- one.
 create or replace function bugle.resume_schedule(p_name text, p_note text default null) returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$

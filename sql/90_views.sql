@@ -1,9 +1,8 @@
--- Reading: what people look at. bugle.jobs itself shows every job in every state.
+-- views: what people read. bugle.jobs itself shows every job in every state.
 
--- One job by its id, without opening every day of history for a job that is still alive.
+-- Does not open the partitions of history for a live job.
 create or replace function bugle.job(p_id bigint) returns setof bugle.jobs
-language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
-rows 1
+language plpgsql stable rows 1 security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   return query select j.* from bugle.jobs_live j where j.id = p_id;
@@ -14,7 +13,7 @@ end
 $$;
 comment on function bugle.job is 'One job, wherever it is now. Faster than a query of bugle.jobs by id.';
 
--- Those of these jobs that have ended, or are gone. What callers who await a result ask, for all they wait for at once.
+-- For callers that await results, for all their jobs at once.
 create or replace function bugle.endings(p_ids bigint[])
 returns table (id bigint, state text, reason text, result jsonb, last_error text)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -31,12 +30,13 @@ begin
   return query
   select i.id, coalesce(j.state, 'gone'), j.reason, j.result, j.last_error
   from unnest(v_ids) i (id)
-    left join bugle.jobs j on j.id = i.id and j.state in ('completed', 'failed', 'cancelled');
+    left join bugle.jobs j on j.id = i.id and bugle.is_final(j.state);
 end
 $$;
-comment on function bugle.endings is 'How jobs ended: only those that have. A job that is nowhere any more is gone.';
+comment on function bugle.endings is
+  'How jobs ended; only those that have. The state of a job that no longer exists is gone.';
 
--- Also after a view was replaced: what its own comments say comes behind.
+-- Called before the comments of a view's own columns.
 create or replace function bugle.copy_comments(p_view regclass, p_from regclass) returns void
 language plpgsql
 as $$
@@ -77,9 +77,9 @@ comment on column bugle.workers.id is 'The worker''s number: bugle.jobs.worker.'
 comment on column bugle.workers.state is
   'alive, paused, lost (its connection or its heartbeat is gone) or stopped (it signed off).';
 comment on column bugle.workers.running is 'How many jobs it ran when it was last seen.';
-comment on column bugle.workers.is_keeper is 'Whether it runs maintenance: rescuing, promoting, looking after history.';
+comment on column bugle.workers.is_keeper is 'Whether it runs maintenance: rescues, promotions, history.';
 
--- Which ready jobs no worker would claim now. Computed when asked, from the fleet and the heads of the queues.
+-- Computed on demand, from the registered workers and the first jobs of each queue.
 create or replace view bugle.unserved as
 select h.queue, h.command, h.id as first_job, h.updated_at as since, h.steps, w.paused_workers
 from bugle.ready_heads() h

@@ -1,16 +1,12 @@
 -- How each queue is doing now. Costs as much as there are queues and commands, with ten jobs waiting or ten million.
 
--- Counted by index, up to 10,000 for each queue and command; what is more is estimated from what ANALYZE last saw. The
--- oldest is looked for among the first hundred of the first twenty priorities, and of the last: who starves is there.
--- Jobs without a key, with one, and with a fair one are in three indexes, as claims find them.
+-- Counted by index, up to 10,000 for each queue and route; beyond that estimated from the statistics of ANALYZE.
 create or replace function bugle.live_counts()
 returns table (
   queue text, ready bigint, running bigint, scheduled bigint, retrying bigint, waiting bigint, paused bigint,
   oldest_ready_age interval, due_next timestamptz, is_estimate boolean)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_cap constant bigint := 10000;
@@ -18,100 +14,48 @@ declare
     select greatest(c.reltuples, 0) from pg_class c where c.oid = 'bugle.jobs_live'::regclass);
 begin
   return query
-  with pairs as materialized (
-    select h.queue, h.route from bugle.ready_heads() h
-  ), ready as (
-    select
-      p.queue, sum(c.counted)::bigint as counted, bool_or(c.capped) as capped, min(o.since) as since
-    from pairs p
+  -- at: since when the oldest is ready, or when the first is due
+  with counts (queue, state, jobs, at) as (
+    select h.queue, 'ready', c.jobs, bugle.oldest_ready(h.queue, h.route)
+    from bugle.ready_heads() h
       cross join lateral (
-        select sum(k.counted) as counted, bool_or(k.counted = v_cap) as capped
-        from (
-          select count(*) as counted
-          from (
-            select
-            from bugle.plain_ready j
-            where j.queue = p.queue
-              and j.route = p.route
-            order by j.priority, j.id
-            limit v_cap) r
-          union all
-          select count(*) as counted
-          from (
-            select
-            from bugle.keyed_ready j
-            where j.queue = p.queue
-              and j.route = p.route
-            order by j.priority, j.id
-            limit v_cap) r
-          union all
-          select count(*) as counted
-          from (
-            select
-            from bugle.fair_ready j
-            where j.queue_hash = hashtextextended(p.queue, 0)
-              and j.route = p.route
-              and j.queue = p.queue
-            order by j.fair_hash, j.has_other_key, j.priority, j.id
-            limit v_cap) r) k) c
-      cross join lateral (
-        select min(greatest(f.run_at, f.created_at)) as since
-        from (
-          select f.run_at, f.created_at
-          from bugle.first_priorities(p.queue, p.route) s (priority)
-            cross join lateral (
-              select j.run_at, j.created_at
-              from bugle.plain_ready j
-              where j.queue = p.queue
-                and j.route = p.route
-                and j.priority = s.priority
-              order by j.id
-              limit 100) f
-          union all
-          (
-            select j.run_at, j.created_at
-            from bugle.keyed_ready j
-            where j.queue = p.queue
-              and j.route = p.route
-            order by j.priority, j.id
-            limit 100)
-          union all
-          (
-            select j.run_at, j.created_at
-            from bugle.fair_ready j
-            where j.queue_hash = hashtextextended(p.queue, 0)
-              and j.route = p.route
-              and j.queue = p.queue
-            order by j.fair_hash, j.has_other_key, j.priority, j.id
-            limit 100)) f) o
-    group by p.queue
-  ), running as (
-    select j.queue, count(*) as counted
+        select count(*) as jobs from (select from bugle.ready_of(h.queue, h.route) limit v_cap) r) c
+    union all
+    select j.queue, 'running', count(*), null
     from bugle.jobs_live j
     where bugle.is_running(j)
     group by j.queue
-  ), due as (
-    select
-      d.queue, count(*) filter (where d.state = 'scheduled') as scheduled,
-      count(*) filter (where d.state = 'retrying') as retrying,
-      min(d.run_at) as due_next
+    union all
+    select d.queue, d.state, count(*), min(d.run_at)
     from (
       select j.queue, j.state, j.run_at
       from bugle.jobs_live j
       where j.state in ('scheduled', 'retrying')
       order by j.run_at
       limit 5 * v_cap) d
-    group by d.queue
-  ), waiting as (
-    select w.queue, count(*) as counted
-    from (
-      select j.queue from bugle.jobs_live j where j.state = 'waiting' order by j.answer_by limit 5 * v_cap) w
+    group by d.queue, d.state
+    union all
+    select w.queue, 'waiting', count(*), null
+    from (select j.queue from bugle.jobs_live j where j.state = 'waiting' order by j.answer_by limit 5 * v_cap) w
     group by w.queue
-  ), paused as (
-    select p.queue, count(*) as counted
-    from (
-      select j.queue from bugle.jobs_live j where j.state = 'paused' order by j.queue limit 5 * v_cap) p
+    union all
+    select p.queue, 'paused', count(*), null
+    from (select j.queue from bugle.jobs_live j where j.state = 'paused' order by j.queue limit 5 * v_cap) p
     group by p.queue
+  ), queues as materialized (
+    select
+      c.queue,
+      coalesce(sum(c.jobs) filter (where c.state = 'ready'), 0)::bigint as ready,
+      coalesce(sum(c.jobs) filter (where c.state = 'running'), 0)::bigint as running,
+      coalesce(sum(c.jobs) filter (where c.state = 'scheduled'), 0)::bigint as scheduled,
+      coalesce(sum(c.jobs) filter (where c.state = 'retrying'), 0)::bigint as retrying,
+      coalesce(sum(c.jobs) filter (where c.state = 'waiting'), 0)::bigint as waiting,
+      coalesce(sum(c.jobs) filter (where c.state = 'paused'), 0)::bigint as paused,
+      now() - min(c.at) filter (where c.state = 'ready') as oldest_ready_age,
+      min(c.at) filter (where c.state <> 'ready') as due_next,
+      bool_or(c.state = 'ready' and c.jobs = v_cap) as is_capped
+    from counts c
+    group by c.queue
   ), shares as (
     select u.queue, u.share
     from pg_stats s
@@ -120,42 +64,63 @@ begin
       and s.tablename = 'jobs_live'
       and s.attname = 'queue'
       and not s.inherited
-  ), counted as (
-    select
-      q.queue, coalesce(r.counted, 0) as ready, coalesce(n.counted, 0) as running,
-      coalesce(d.scheduled, 0) as scheduled, coalesce(d.retrying, 0) as retrying,
-      coalesce(w.counted, 0) as waiting, coalesce(p.counted, 0) as paused,
-      now() - r.since as oldest_ready_age, d.due_next, coalesce(r.capped, false) as capped
-    from (
-      select r.queue from ready r
-      union select n.queue from running n
-      union select d.queue from due d
-      union select w.queue from waiting w
-      union select p.queue from paused p) q
-      left join ready r on r.queue = q.queue
-      left join running n on n.queue = q.queue
-      left join due d on d.queue = q.queue
-      left join waiting w on w.queue = q.queue
-      left join paused p on p.queue = q.queue
-  ), caps as (
-    select greatest(sum(c.scheduled + c.retrying), sum(c.waiting), sum(c.paused)) >= 5 * v_cap as reached
-    from counted c
   )
   select
-    c.queue,
+    q.queue,
     case
-      when c.capped then greatest(c.ready,
-        round(v_live * coalesce(s.share, 0))::bigint - c.running - c.scheduled - c.retrying - c.waiting - c.paused)
-      else c.ready
+      when q.is_capped then greatest(q.ready,
+        round(v_live * coalesce(s.share, 0))::bigint - q.running - q.scheduled - q.retrying - q.waiting - q.paused)
+      else q.ready
     end,
-    c.running, c.scheduled, c.retrying, c.waiting, c.paused, c.oldest_ready_age, c.due_next,
-    c.capped or (select a.reached from caps a)
-  from counted c
-    left join shares s on s.queue = c.queue;
+    q.running, q.scheduled, q.retrying, q.waiting, q.paused, q.oldest_ready_age, q.due_next,
+    q.is_capped or (
+      select greatest(sum(a.scheduled + a.retrying), sum(a.waiting), sum(a.paused)) >= 5 * v_cap from queues a)
+  from queues q
+    left join shares s on s.queue = q.queue;
 end
 $$;
 comment on function bugle.live_counts is
   'Live jobs of each queue by state, counted up to a cap and estimated beyond it.';
+
+-- Of the jobs without keys, among the first hundred of the first twenty priorities and of the last one, where jobs
+-- starve; of the others among the first hundred.
+create or replace function bugle.oldest_ready(p_queue text, p_route bigint) returns timestamptz
+language plpgsql stable
+as $$
+begin
+  return (
+    select min(greatest(f.run_at, f.created_at))
+    from (
+      select n.run_at, n.created_at
+      from bugle.first_priorities(p_queue, p_route) s (priority)
+        cross join lateral (
+          select j.run_at, j.created_at
+          from bugle.plain_ready j
+          where j.queue = p_queue
+            and j.route = p_route
+            and j.priority = s.priority
+          order by j.id
+          limit 100) n
+      union all
+      (
+        select j.run_at, j.created_at
+        from bugle.keyed_ready j
+        where j.queue = p_queue
+          and j.route = p_route
+        order by j.priority, j.id
+        limit 100)
+      union all
+      (
+        select j.run_at, j.created_at
+        from bugle.fair_ready j
+        where j.queue_hash = hashtextextended(p_queue, 0)
+          and j.route = p_route
+          and j.queue = p_queue
+        order by j.fair_hash, j.has_other_key, j.priority, j.id
+        limit 100)) f);
+end
+$$;
+comment on function bugle.oldest_ready is 'Since when the oldest ready job of a queue and route has been ready.';
 
 create or replace function bugle.first_priorities(p_queue text, p_route bigint) returns setof integer
 language sql stable
@@ -194,12 +159,11 @@ $$;
 comment on function bugle.first_priorities is
   'The first twenty priorities of the ready jobs of a queue and route that have no key, and the last.';
 
--- What workers report is exact and costs nothing to read. For queues whose workers do not report, as workers in another
--- language may, history is counted, up to a cap. Jobs that failed for good are few.
+-- What workers report is exact and cheap to read. For queues whose workers do not report, for example workers in
+-- another language, history is counted, up to a cap. Jobs that failed for good are few.
 create or replace function bugle.ended_lately() returns table (queue text, completed bigint, failed bigint)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 begin
   return query
@@ -243,7 +207,7 @@ $$;
 comment on function bugle.ended_lately is
   'How many jobs of each queue completed, and how many failed for good, in the last minute.';
 
-create or replace function bugle.held_queues() returns table (queue text, paused_at timestamptz, limits text)
+create or replace function bugle.restricted_queues() returns table (queue text, paused_at timestamptz, limits text)
 language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
   select q.name, q.paused_at, bugle.describe_limits(q)
@@ -251,7 +215,7 @@ as $$
   where q.is_limited
     or q.paused_at is not null
 $$;
-comment on function bugle.held_queues is 'Queues that are paused or have limits, and the limits in one line.';
+comment on function bugle.restricted_queues is 'Queues that are paused or have limits, and the limits in one line.';
 
 create or replace view bugle.queue_stats as
 with served as (
@@ -275,7 +239,7 @@ select
 from bugle.live_counts() l
   full join bugle.ended_lately() e using (queue)
   full join served s using (queue)
-  full join bugle.held_queues() h using (queue)
+  full join bugle.restricted_queues() h using (queue)
   left join unserved u using (queue);
 comment on view bugle.queue_stats is
   'Each queue: live jobs by state, the oldest ready one, what is due next, what finished in the last minute, who '

@@ -1,9 +1,8 @@
--- Stats: how much, how fast, how well. For people, dashboards and the keeper's metrics.
+-- stats: throughput, waits, run times and errors by minute. For people and dashboards.
 --
--- Nothing here costs more when there is more history. What ended is not counted in the tables of jobs, but reported by
--- the workers who know it anyway, a few times a minute, and summed up by minute (bugle.minutes); the path of a
--- completion does not know of it. What lives is counted by indexes up to a cap, and estimated beyond it. Failures are
--- grouped among the newest.
+-- The cost does not grow with history. Outcomes are not counted in the tables of jobs: workers report them a few times
+-- a minute, and they are summed by minute (bugle.minutes), so completions pay nothing. Errors are grouped among the
+-- newest failed attempts.
 
 create or replace function bugle.bounds() returns double precision[]
 language sql immutable parallel safe
@@ -12,8 +11,7 @@ comment on function bugle.bounds is
   'The upper ends, in seconds, of the spans that times are counted in: the last span is open.';
 
 create or replace function bugle.add_counts(p_some bigint[], p_more bigint[]) returns bigint[]
-language plpgsql immutable parallel safe strict
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql immutable parallel safe strict set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   for i in 1 .. cardinality(p_more) loop
@@ -23,12 +21,11 @@ begin
   return p_some;
 end
 $$;
-comment on function bugle.add_counts is 'Two rows of counts as one.';
+comment on function bugle.add_counts is 'The sum of two arrays of counts.';
 
--- A function of array_agg, and no aggregate of its own: those cannot be replaced.
+-- A function of array_agg rather than an aggregate, which could not be replaced.
 create or replace function bugle.sum_counts(p_rows bigint[]) returns bigint[]
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql immutable parallel safe set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_sum bigint[];
@@ -43,12 +40,11 @@ begin
   return v_sum;
 end
 $$;
-comment on function bugle.sum_counts is 'Rows of counts, as array_agg makes them, as one.';
+comment on function bugle.sum_counts is 'The sum of arrays of counts, as array_agg returns them.';
 
--- As Prometheus reads its histograms: evenly spread within a span. Beyond the last bound it can only say that.
+-- As Prometheus does for histograms: evenly spread within a span. Beyond the last bound the last bound is returned.
 create or replace function bugle.quantile(p_counts bigint[], p_share double precision) returns double precision
-language plpgsql immutable parallel safe
-set search_path = pg_catalog, bugle, pg_temp
+language plpgsql immutable parallel safe set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_bounds constant double precision[] := bugle.bounds();
@@ -69,7 +65,7 @@ begin
   return v_low;
 end
 $$;
-comment on function bugle.quantile is 'The time below which this share of the counted ones lies: 0.5 for the median.';
+comment on function bugle.quantile is 'The time below which this share of the counts lies: 0.5 for the median.';
 
 create or replace function bugle.add_minute(p_minute bugle.minutes) returns void
 language sql
@@ -87,7 +83,7 @@ as $$
 $$;
 comment on function bugle.add_minute is 'Add counts to a minute.';
 
--- Under the minute of the database's clock at which it is reported. A report that is lost is missing only here.
+-- Counted in the minute of the report, by the database's clock. A lost report is missing only here.
 create or replace function bugle.report_minutes(p_worker bigint, p_nonce uuid, p_reports bugle.minute_report[])
 returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -115,7 +111,7 @@ $$;
 comment on function bugle.report_minutes is
   'Add what a worker did since its last report, by queue and command. Returns the database''s time.';
 
--- Late reports are counted under the minute in which they come, so a minute that is over stays as it is.
+-- Late reports are counted in the minute in which they arrive, so a past minute does not change.
 create or replace function bugle.fold_minutes(p_limit integer default 5000) returns integer
 language plpgsql
 as $$
@@ -186,6 +182,51 @@ comment on column bugle.minute_stats.wait_p95_seconds is '95 of 100 waited less.
 comment on column bugle.minute_stats.run_p50_seconds is 'Half of them ran for less.';
 comment on column bugle.minute_stats.run_p95_seconds is '95 of 100 ran for less.';
 
+-- Charts. The counts are summed element by element: unnesting the arrays of a thousand commands took ten times as long.
+create or replace function bugle.throughput(
+  p_since interval default '1 hour', p_bucket interval default '1 minute', p_queue text default null,
+  p_command text default null)
+returns table (
+  at timestamptz, completed bigint, failed bigint, others bigint, wait_p50_seconds double precision,
+  wait_p95_seconds double precision, wait_p99_seconds double precision, run_p50_seconds double precision,
+  run_p95_seconds double precision, run_p99_seconds double precision)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+set jit = off
+as $$
+  select t.at, coalesce(t.completed, 0), coalesce(t.failed, 0), coalesce(t.others, 0),
+    bugle.quantile(t.wait, 0.5), bugle.quantile(t.wait, 0.95), bugle.quantile(t.wait, 0.99),
+    bugle.quantile(t.run, 0.5), bugle.quantile(t.run, 0.95), bugle.quantile(t.run, 0.99)
+  from (
+    select b.at, sum(m.completed)::bigint as completed, sum(m.failed)::bigint as failed,
+      sum(m.others)::bigint as others,
+      array[
+        sum(m.wait[1]), sum(m.wait[2]), sum(m.wait[3]), sum(m.wait[4]), sum(m.wait[5]),
+        sum(m.wait[6]), sum(m.wait[7]), sum(m.wait[8]), sum(m.wait[9]), sum(m.wait[10]),
+        sum(m.wait[11]), sum(m.wait[12]), sum(m.wait[13]), sum(m.wait[14]), sum(m.wait[15]),
+        sum(m.wait[16]), sum(m.wait[17]), sum(m.wait[18]), sum(m.wait[19]), sum(m.wait[20]),
+        sum(m.wait[21])]::bigint[] as wait,
+      array[
+        sum(m.run[1]), sum(m.run[2]), sum(m.run[3]), sum(m.run[4]), sum(m.run[5]),
+        sum(m.run[6]), sum(m.run[7]), sum(m.run[8]), sum(m.run[9]), sum(m.run[10]),
+        sum(m.run[11]), sum(m.run[12]), sum(m.run[13]), sum(m.run[14]), sum(m.run[15]),
+        sum(m.run[16]), sum(m.run[17]), sum(m.run[18]), sum(m.run[19]), sum(m.run[20]),
+        sum(m.run[21])]::bigint[] as run
+    from bugle.minutes m
+      -- months have no fixed length, and a bucket is a minute at least
+      cross join lateral date_bin(make_interval(secs => least(greatest(extract(epoch from p_bucket), 60), 315360000)),
+        m.minute, '2000-01-01') b (at)
+    where m.minute > now() - least(greatest(p_since, interval '0'), interval '10 years')
+      and (p_queue is null or m.queue = p_queue)
+      and (p_command is null or m.command = p_command)
+    group by grouping sets ((b.at), ())) t
+  order by t.at nulls first
+$$;
+comment on function bugle.throughput is
+  'Attempts and their wait and run times in each bucket of a period, optionally of one queue or command. The first '
+  'row, without a time, is the total. Buckets without attempts are left out.';
+
 create or replace view bugle.command_stats as
 select
   m.queue, m.command, m.completed, m.failed,
@@ -211,47 +252,59 @@ select bugle.copy_comments('bugle.command_stats', 'bugle.minute_stats');
 comment on column bugle.command_stats.completed_per_minute is 'Completed attempts in a minute, on average.';
 comment on column bugle.command_stats.run_mean_seconds is 'How long one ran, on average.';
 
--- The parts of a message that differ from one failure to the next are what it is about, not what it is.
+-- Tracebacks indent the frames, in every language, and end with what went wrong. "the program exited with code 1" comes
+-- first, and says nothing if the program said something itself.
+create or replace function bugle.error_line(p_error text) returns text
+language sql immutable parallel safe
+return left(coalesce((
+  select rtrim(l.line)
+  from string_to_table(translate(p_error, E'\r', ''), E'\n') with ordinality l (line, number)
+  where l.line !~ '^([[:space:]]|[{}]|$|Node[.]js v)'
+  order by l.number desc
+  limit 1), btrim(p_error, E' \t\r\n')), 300);
+comment on function bugle.error_line is
+  'The line of an error that says what went wrong: the last one that is not indented.';
+
+-- The parts of a message that differ from one failure to the next do not tell what kind of error it is.
 create or replace function bugle.fingerprint(p_error text) returns text
 language sql immutable parallel safe
 return regexp_replace(regexp_replace(regexp_replace(
-  left(split_part(ltrim(p_error, E' \n\t'), E'\n', 1), 300),
+  bugle.error_line(p_error),
   E'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|\\m[0-9a-fA-F]{16,}\\M', '#', 'g'),
   '"[^"]*"|''[^'']*''', '"…"', 'g'),
   '[0-9]+([.,:][0-9]+)*', '#', 'g');
 comment on function bugle.fingerprint is
-  'What two errors of the same kind have in common: the first line, without numbers, ids and quoted texts.';
+  'What two errors of the same kind have in common: bugle.error_line without numbers, ids and quoted texts.';
 
 create or replace function bugle.group_errors(p_since interval default '1 hour', p_most integer default 10000)
 returns table (
   command text, code text, fingerprint text, attempts bigint, jobs bigint, first_at timestamptz, last_at timestamptz,
   last_job bigint, last_error text, is_complete boolean)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
-set enable_seqscan = off
-set jit = off
+set enable_seqscan = off set jit = off
 as $$
 begin
   return query
   with newest as materialized (
-    select a.job, a.code, a.error, a.ended_at
+    select a.job, a.command, a.code, a.error, a.ended_at
     from bugle.attempts a
-    where a.ended_at > now() - least(greatest(p_since, interval '0'), interval '10 years')
+    where a.outcome in ('failed', 'timed_out', 'rescued')
+      and a.ended_at > now() - least(greatest(p_since, interval '0'), interval '10 years')
     order by a.ended_at desc
     limit greatest(p_most, 0)
   ), groups as (
     select
-      n.code, bugle.fingerprint(n.error) as fingerprint, count(*) as attempts, count(distinct n.job) as jobs,
+      n.command, n.code, bugle.fingerprint(n.error) as fingerprint, count(*) as attempts, count(distinct n.job) as jobs,
       min(n.ended_at) as first_at, max(n.ended_at) as last_at,
       (array_agg(n.job order by n.ended_at desc))[1] as last_job,
       (array_agg(n.error order by n.ended_at desc))[1] as last_error
     from newest n
-    group by n.code, bugle.fingerprint(n.error)
+    group by n.command, n.code, bugle.fingerprint(n.error)
   )
   select
-    j.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, left(g.last_error, 1000),
+    g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, left(g.last_error, 1000),
     (select count(*) < p_most from newest)
   from groups g
-    left join lateral bugle.job(g.last_job) j on true
   order by g.attempts desc, g.last_at desc;
 end
 $$;
@@ -262,14 +315,14 @@ create or replace view bugle.error_groups as
 select g.* from bugle.group_errors() g;
 comment on view bugle.error_groups is
   'The failed attempts of the last hour, at most the newest 10,000, grouped by what their errors have in common.';
-comment on column bugle.error_groups.command is 'The command of the latest.';
-comment on column bugle.error_groups.code is 'What kind of failure the executors called it.';
+comment on column bugle.error_groups.command is 'The command of these jobs.';
+comment on column bugle.error_groups.code is 'The error code given by the executors.';
 comment on column bugle.error_groups.fingerprint is 'What the errors have in common.';
 comment on column bugle.error_groups.attempts is 'How many attempts failed like this.';
 comment on column bugle.error_groups.jobs is 'Of how many jobs.';
 comment on column bugle.error_groups.first_at is 'The first of them.';
 comment on column bugle.error_groups.last_at is 'The latest of them.';
 comment on column bugle.error_groups.last_job is 'The job of the latest.';
-comment on column bugle.error_groups.last_error is 'What the latest said.';
+comment on column bugle.error_groups.last_error is 'The latest error.';
 comment on column bugle.error_groups.is_complete is
-  'False if there were more than are looked at: the counts are those of the newest.';
+  'False if there were more failures than were read: the counts cover the newest.';

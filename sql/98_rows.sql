@@ -1,5 +1,5 @@
--- rows: those without which the engine cannot work. Put in here rather than by the migrations, because a dump without
--- data brings the tables alone (src/schema.rs). Where there are rows, they stay as they are.
+-- rows: rows that the engine needs. Inserted here rather than by migrations, because a dump without data restores only
+-- the tables (src/schema.rs). Existing rows are not changed.
 
 insert into bugle.settings default values on conflict do nothing;
 insert into bugle.keeping default values on conflict do nothing;
@@ -17,7 +17,7 @@ from (values
     ('step', 'exponential', 3, '1 second', 2, '1 minute', 0.1, null, null)) p
 where not exists (select from bugle.retry_policies);
 
--- the days whose tables came with the dump
+-- the days whose tables were restored from a dump
 insert into bugle.history_days (kind, day, leaf)
 select case i.inhparent when 'bugle.jobs_ended'::regclass then 'ended' else 'failed' end, d.day::date, c.relname
 from pg_inherits i

@@ -1,5 +1,5 @@
--- grants: what each role may do. Nobody but the owner has a right on a table beyond these; functions do the rest with
--- the owner's rights.
+-- grants: what each role may do. Only the owner has further rights on tables; functions do the rest with the owner's
+-- rights.
 
 do $$
 declare
@@ -32,12 +32,12 @@ begin
     execute format('grant insert (%s) on bugle.jobs to bugle_enqueuer',
       array_to_string(bugle.settable_columns(), ', '));
     grant select (id) on bugle.jobs to bugle_enqueuer;
-    -- for currval and lastval, by which some drivers learn the id
+    -- for currval and lastval, which some drivers use to get the id
     grant select on sequence bugle.job_ids to bugle_enqueuer;
     grant execute on function
       bugle.enqueue, bugle.enqueue_once, bugle.add_missing, bugle.enqueue_job, bugle.enqueue_after,
       bugle.enqueue_workflow, bugle.answer to bugle_enqueuer;
-    -- used by the trigger of an INSERT, with the rights of the login that inserts
+    -- used by the trigger of an INSERT, with the rights of the inserting role
     grant select on sequence bugle.templates to bugle_enqueuer;
     grant execute on function
       bugle.validate_job, bugle.ring, bugle.announce, bugle.bell_key, bugle.bell_channel, bugle.bell_is_free
@@ -72,19 +72,20 @@ begin
       bugle.queue_stats, bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups
       to bugle_viewer;
     grant execute on function
-      bugle.job, bugle.explain, bugle.workflow, bugle.results_of, bugle.endings, bugle.backoff, bugle.attempts_allowed,
-      bugle.retries_of,
+      bugle.job, bugle.timeline, bugle.explain, bugle.workflow, bugle.results_of, bugle.endings, bugle.backoff,
+      bugle.attempts_allowed, bugle.retries_of,
       bugle.next_slot, bugle.schedule_preview, bugle.subscribe, bugle.unsubscribe, bugle.attend,
       bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.foreign_locks, bugle.gauges,
       -- used by the views
       bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,
-      bugle.held_queues, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.sum_counts, bugle.fingerprint,
-      bugle.group_errors
+      bugle.restricted_queues, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.sum_counts, bugle.fingerprint,
+      bugle.error_line, bugle.group_errors, bugle.throughput
       to bugle_viewer;
   end if;
 
   if to_regrole('bugle_operator') is not null then
     grant select, delete on bugle.schedules to bugle_operator;
+    grant select, insert, update, delete on bugle.retry_policies to bugle_operator;
     execute format('grant insert (%1$s), update (%1$s) on bugle.schedules to bugle_operator',
       array_to_string(bugle.settable_schedule_columns(), ', '));
     grant execute on function

@@ -164,7 +164,7 @@ as $$
   returning retry_policies
 $$;
 
--- The delays after the first so many failed attempts.
+-- The delays after the first p_count failed attempts.
 create function test.delays(p_policy bugle.retry_policies, p_attempts integer, p_random double precision default 0.5)
 returns interval[]
 language sql

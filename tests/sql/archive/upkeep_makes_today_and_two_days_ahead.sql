@@ -11,8 +11,8 @@ update bugle.history_days d set retired_at = now() where d.day > (now() at time 
 select bugle.drop_day(d.kind, d.day) from bugle.history_days d where d.retired_at is not null;
 
 select test.equal(array(select bugle.upkeep() from generate_series(1, 5)), array[
-    format('made ended %s', t + 1), format('made failed %s', t + 1), format('made ended %s', t + 2),
-      format('made failed %s', t + 2), null],
+    format('added ended %s', t + 1), format('added failed %s', t + 1), format('added ended %s', t + 2),
+      format('added failed %s', t + 2), null],
   'one step at a time')
 from (select (now() at time zone 'utc')::date as t) today;
 select test.equal((select count(*) from pg_inherits i where i.inhparent = 'bugle.jobs_ended'::regclass), 4::bigint,

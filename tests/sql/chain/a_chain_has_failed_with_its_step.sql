@@ -22,7 +22,7 @@ begin
     perform test.equal((select concat_ws(' ', d.failed_step, d.worker_name, d.host) from bugle.dead_letters d
       where d.id = v_held.id), 'b tester host-1',
       'the dead letter names the step and the node');
-    assert (select e.words like '%; in step 2 of 3 (b); the last error: boom.' from bugle.explain(v_held.id) e),
+    assert (select e.message like '%; in step 2 of 3 (b); the last error: boom.' from bugle.explain(v_held.id) e),
       'explained';
   end loop;
 end

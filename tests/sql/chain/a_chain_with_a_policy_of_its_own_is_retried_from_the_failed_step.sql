@@ -20,7 +20,7 @@ begin
     v_job := test.job(v_id);
     perform test.equal(v_job.state, 'retrying', 'the job');
     perform test.equal(v_job.step, 1, 'its place');
-    assert (select e.words like 'Attempt 1 of % failed in step 2 of 3 (b) (boom);%' from bugle.explain(v_id) e),
+    assert (select e.message like 'Attempt 1 of % failed in step 2 of 3 (b) (boom);%' from bugle.explain(v_id) e),
       'explained';
 
     perform bugle.reschedule(v_id, now());

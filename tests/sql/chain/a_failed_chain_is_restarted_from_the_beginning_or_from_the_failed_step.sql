@@ -23,7 +23,7 @@ begin
   v_held := test.running(v_worker, v_ids[1]);
   perform test.equal(test.start_step(v_worker, v_held), 1, 'the first step');
 
-  perform bugle.restart(v_ids[2], 'mended', true);
+  perform bugle.restart(v_ids[2], 'fixed', true);
   perform test.equal(concat_ws(' ', (test.job(v_ids[2])).state, (test.job(v_ids[2])).step,
     (test.job(v_ids[2])).context), 'ready 1 {"x": 1}', 'from the failed step');
   v_held := test.running(v_worker, v_ids[2]);

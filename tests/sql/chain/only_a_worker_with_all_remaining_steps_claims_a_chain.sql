@@ -13,7 +13,7 @@ begin
   perform test.equal((select count(*) from bugle.queues_with_work(v_lacking, '{default}')), 0::bigint,
     'nor is it seen');
   perform test.equal((select u.steps from bugle.unserved u), '{a,b,c}'::text[], 'nobody serves it');
-  assert (select e.reason = 'unserved' and e.words like '%does not have executors for all remaining steps: a, b, c.'
+  assert (select e.reason = 'unserved' and e.message like '%does not have executors for all remaining steps: a, b, c.'
     from bugle.explain(v_id) e), 'explained';
 
   v_all := test.register('{a,b,c}');

@@ -12,7 +12,7 @@ begin
   perform test.refused(format('select test.finish_step(%s, (%s, %s), 0)', v_worker, v_held.id, v_held.claim), 'JB031');
   v_plain := test.running(v_worker, bugle.enqueue('noop'));
   perform test.refused(format('select test.start_step(%s, (%s, %s))', v_worker, v_plain.id, v_plain.claim), 'JB031',
-    'job % is no chain');
+    'job % is not a chain');
   perform test.refused(format('select test.finish_step(%s, (%s, %s), 1)', v_worker, v_plain.id, v_plain.claim),
     'JB031');
 end

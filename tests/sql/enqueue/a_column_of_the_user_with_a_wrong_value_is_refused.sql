@@ -25,7 +25,7 @@ begin
       ('timeout', $v$'11 years'$v$, 'JB001', 'column "timeout" % at most 10 years, not ''11 years'''),
       ('max_attempts', '0', 'JB001', 'column "max_attempts" must be at least 1, not 0'),
       ('max_attempts', '-3', 'JB001', 'column "max_attempts" must be at least 1, not -3'),
-      ('retry_policy', $v$'nonsense'$v$, 'JB004', 'column "retry_policy" names no policy: ''nonsense'''),
+      ('retry_policy', $v$'nonsense'$v$, 'JB004', 'column "retry_policy" is not the name of a policy: ''nonsense'''),
       ('headers', $v$'[1]'$v$, 'JB001', 'column "headers" must be a JSON object, not array'),
       ('headers', $v$'null'$v$, 'JB001', 'column "headers" must be a JSON object or SQL NULL, not the JSON value null'),
       ('headers', $v$jsonb_build_object('h', repeat('x', 65537 - 9))$v$, 'JB003',

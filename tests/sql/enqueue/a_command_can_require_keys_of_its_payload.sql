@@ -6,7 +6,7 @@ insert into bugle.jobs (command, payload) values ('strict', '{"to": "a", "subjec
 select test.refused(s.sql, 'JB001', s.message)
 from (values
   ($$insert into bugle.jobs (command, payload) values ('strict', '{"to": "a"}')$$,
-    'column "payload" lacks what the command ''strict'' requires: ''subject'''),
+    'column "payload" lacks keys that the command ''strict'' requires: ''subject'''),
   ($$insert into bugle.jobs (command) values ('strict')$$, 'column "payload" lacks %: ''to'', ''subject'''),
   ($$insert into bugle.jobs (command, payload) values ('strict', '["to", "subject"]')$$,
     'column "payload" must be a JSON object for the command ''strict'', not array'),

@@ -1,6 +1,6 @@
 begin;
 
-create function pg_temp.told(p_id bigint) returns text language sql as $$ select concat(e.reason, ': ', e.words)
+create function pg_temp.told(p_id bigint) returns text language sql as $$ select concat(e.reason, ': ', e.message)
   from bugle.explain(p_id) e limit 1 $$;
 
 do $$
@@ -22,7 +22,7 @@ begin
   v_held := test.running(v_worker);
   perform test.wait(v_worker, v_held, null, '1 hour');
   perform test.equal(pg_temp.told(v_held.id),
-    'waiting: It waits for an answer from outside, at most for another 60 min.', 'an answer');
+    'waiting: It waits for an external answer, at most for another 60 min.', 'an answer');
   perform test.equal((select e.facts ->> 'outstanding' from bugle.explain((v_workflow ->> 'z')::bigint) e), '2',
     'as facts too');
 end

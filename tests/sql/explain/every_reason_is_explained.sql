@@ -1,11 +1,11 @@
 begin;
 
 -- the first reason of a job, and a part of its sentence
-create function pg_temp.told(p_id bigint) returns text language sql as $$ select concat(e.reason, ': ', e.words)
+create function pg_temp.told(p_id bigint) returns text language sql as $$ select concat(e.reason, ': ', e.message)
   from bugle.explain(p_id) e limit 1 $$;
 create function pg_temp.expect(p_id bigint, p_like text) returns void language plpgsql as $$
 begin
-  if pg_temp.told(p_id) not like p_like or exists (select from bugle.explain(p_id) e where e.cure is null
+  if pg_temp.told(p_id) not like p_like or exists (select from bugle.explain(p_id) e where e.fix is null
     or e.facts is null) then
     raise exception 'expected %, got %', p_like, pg_temp.told(p_id);
   end if;
@@ -30,21 +30,22 @@ begin
   perform pg_temp.expect(test.job_in('scheduled', v_worker), 'scheduled: It is scheduled to run in 60 min.');
   perform pg_temp.expect(test.job_in('retrying', v_worker),
     'retrying: Attempt 1 of 16 failed (boom); the next one is due in % s.');
-  perform pg_temp.expect(test.job_in('paused', v_worker), 'paused: It is paused by % since %.');
-  perform pg_temp.expect(test.job_in('waiting', v_worker), 'waiting: It waits for an answer from outside.');
+  perform pg_temp.expect(test.job_in('paused', v_worker), 'paused: It is paused by %, for %.');
+  perform pg_temp.expect(test.job_in('waiting', v_worker), 'waiting: It waits for an external answer.');
   perform pg_temp.expect(test.job_in('completed', v_worker), 'completed: It was completed % ago, in attempt 1.');
   perform pg_temp.expect(test.job_in('cancelled', v_worker), 'cancelled: It was cancelled % ago (operator) by %.');
   perform pg_temp.expect(test.job_in('failed', v_worker),
-    'not_retryable: It failed % ago after 1 attempts: its executor said not to try again; the last error: boom.');
+    'not_retryable: It failed % ago after 1 attempts: its executor reported that a retry would not help; the '
+    'last error: boom.');
 
   v_id := bugle.enqueue('noop');
   perform pg_temp.expect(v_id, 'next: It is about to start: 1 jobs are ahead of it, 1 of 1 slots are free.');
   perform bugle.pause_queue('default');
-  perform pg_temp.expect(v_id, 'queue_paused: Its queue ''default'' is paused since %.');
+  perform pg_temp.expect(v_id, 'queue_paused: Its queue ''default'' has been paused for %.');
   perform bugle.resume_queue('default');
   perform bugle.pause_worker(v_worker);
   perform pg_temp.expect(v_id,
-    format('worker_paused: The only live worker that can run it, %s (tester on host-1), is paused since %%.',
+    format('worker_paused: The only live worker that can run it, %s (tester on host-1), has been paused for %%.',
     v_worker));
   perform pg_temp.expect(v_unknown,
     'unserved: One live worker serves its queue ''default'', but it does not have an executor for its command '
@@ -54,11 +55,11 @@ begin
   delete from bugle.registrations r where r.id > v_worker;
   perform bugle.resume_worker(v_worker);
   v_held := test.running(v_worker, v_id);
-  perform pg_temp.expect(v_id, 'running: It runs since % on worker % (tester on host-1), attempt 1 of 16.');
+  perform pg_temp.expect(v_id, 'running: It has been running for % on worker % (tester on host-1), attempt 1 of 16.');
   v_id := bugle.enqueue('noop');
   perform pg_temp.expect(v_id, 'busy: All 1 slots of queue ''default'' are busy, and 1 jobs are ahead of it.');
   update bugle.jobs_live set deadline = now() where id = v_id;
-  perform pg_temp.expect(v_id, 'deadline: Its deadline passed % ago: it will not be started any more.');
+  perform pg_temp.expect(v_id, 'deadline: Its deadline passed % ago: it will not be started.');
   perform test.refused('select bugle.explain(999999999)', 'JB030');
 end
 $$;

@@ -1,13 +1,13 @@
 begin;
 
--- the reasons of a job with their sentences, and all of them have a cure and facts
-create function pg_temp.expect(p_id bigint, p_reason text, p_like text, p_cure text) returns void language plpgsql as $$
+-- the reasons of a job with their sentences, and all of them have a fix and facts
+create function pg_temp.expect(p_id bigint, p_reason text, p_like text, p_fix text) returns void language plpgsql as $$
 declare
   v_told record;
 begin
   select e.* into v_told from bugle.explain(p_id) e where e.reason = p_reason;
-  if v_told.words is null or v_told.words not like p_like or v_told.cure not like p_cure or v_told.facts is null then
-    raise exception 'expected % "%" "%", got %', p_reason, p_like, p_cure,
+  if v_told.message is null or v_told.message not like p_like or v_told.fix not like p_fix or v_told.facts is null then
+    raise exception 'expected % "%" "%", got %', p_reason, p_like, p_fix,
       (select jsonb_agg(to_jsonb(e)) from bugle.explain(p_id) e);
   end if;
 end
@@ -26,15 +26,15 @@ begin
   v_second := bugle.enqueue('noop', p_queue => 'one');
   perform test.claim(v_worker, 5, 'one');
   perform pg_temp.expect(v_second, 'queue_limit',
-    format('The limit of its queue ''one'' is reached: 1 of 1 run (jobs %s).', v_first),
-    'The end of one of them; or select bugle.set_limits(''one'', p_max_running => 2);');
+    format('The limit of its queue ''one'' is reached: 1 of 1 are running (jobs %s).', v_first),
+    'The completion of one of them; or select bugle.set_limits(''one'', p_max_running => 2);');
 
   perform bugle.set_limits('told_keys', p_max_running_per_key => 1);
   v_first := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'told_keys');
   perform pg_temp.expect(v_second, 'key_limit',
-    format('The limit of its limit key ''k'' is reached: 1 of 1 run (jobs %s).', v_first),
+    format('The limit of its limit key ''k'' is reached: 1 of 1 are running (jobs %s).', v_first),
     '%p_max_running_per_key => 2);');
 
   perform bugle.set_limits('rate', p_max_starts => 1, p_starts_period => '10 minutes');
@@ -42,7 +42,7 @@ begin
   v_second := bugle.enqueue('noop', p_queue => 'rate');
   perform test.claim(v_worker, 5, 'rate');
   perform pg_temp.expect(v_second, 'queue_rate',
-    '1 of 1 starts of its queue ''rate'' were in the last 10 min; the next may be in 10 min.',
+    '1 of 1 starts of its queue ''rate'' were in the last 10 min; the next one is possible in 10 min.',
     'Time; or %p_max_starts => 2);');
 
   perform bugle.set_limits('key_rate', p_max_starts_per_key => 1, p_starts_per_key_period => '10 minutes');
@@ -50,7 +50,7 @@ begin
   v_second := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'key_rate');
   perform pg_temp.expect(v_second, 'key_rate',
-    '1 of 1 starts of its limit key ''k'' were in the last 10 min; the next may be in 10 min.',
+    '1 of 1 starts of its limit key ''k'' were in the last 10 min; the next one is possible in 10 min.',
     'Time; or %p_max_starts_per_key => 2);');
 
   perform bugle.set_command_limit('heavy', 1);
@@ -58,7 +58,7 @@ begin
   v_second := bugle.enqueue('heavy', p_queue => 'heavy');
   perform test.claim(v_worker, 5, 'heavy');
   perform pg_temp.expect(v_second, 'command_limit',
-    format('The limit of its command ''heavy'' is reached: 1 of 1 run (jobs %s).', v_first),
+    format('The limit of its command ''heavy'' is reached: 1 of 1 are running (jobs %s).', v_first),
     '%bugle.set_command_limit(''heavy'', 2);');
 
   perform bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a') from generate_series(1, 3);
@@ -69,14 +69,14 @@ begin
   v_first := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');
   perform pg_temp.expect(v_second, 'order_key',
-    format('Its order key ''k'' is held by job %s, which comes first.', v_first), 'Its end; see%');
+    format('Its order key ''k'' is held by job %s, which comes first.', v_first), 'Its completion; see%');
   select c.id, c.claim into v_held from test.claim(v_worker, 5, 'order') c;
   perform pg_temp.expect(v_second, 'order_key',
     format('Its order key ''k'' is held by job %s, which is running.', v_first),
-    format('Its end; select bugle.cancel(%s);%%', v_first));
+    format('Its completion; select bugle.cancel(%s);%%', v_first));
   perform test.fail(v_worker, v_held);
   perform pg_temp.expect(v_second, 'order_key',
-    format('Its order key ''k'' is held by job %s, which is tried again in %% s.', v_first),
+    format('Its order key ''k'' is held by job %s, which is retried in %% s.', v_first),
     '%bugle.reschedule(%pass%');
   perform bugle.pause(v_first);
   perform pg_temp.expect(v_second, 'order_key',

@@ -14,7 +14,7 @@ begin
   perform test.equal((select count(*) from bugle.jobs_live j where j.command = 'thank'), 1::bigint,
     'others are followed');
   perform test.equal((select c.note from bugle.changes c where c.job = v_held.id and c.verb = 'follow_up'),
-    'column "payload" lacks what the command ''picky'' requires: ''something''', 'and the refusal is noted');
+    'column "payload" lacks keys that the command ''picky'' requires: ''something''', 'and the refusal is noted');
 
   update bugle.settings set max_payload_bytes = 8192;
   v_held := test.running(v_worker, bugle.enqueue('noop', p_on_success => 'big'));

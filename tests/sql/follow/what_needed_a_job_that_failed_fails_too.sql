@@ -15,7 +15,7 @@ begin
     format('dependency_failed; dependency_failed; it needed job %s, which did not complete', v_workflow ->> 'b'),
       'it says why');
   perform test.equal((select concat_ws(' ', r.state, r.reason) from bugle.results_of((v_workflow ->> 'd')::bigint) r),
-    'failed dependency_failed', 'whoever runs all the same can see it');
+    'failed dependency_failed', 'a job that runs anyway can see it');
   perform test.equal((select e.reason from bugle.explain(v_c.id) e), 'dependency_failed', 'explained');
 end
 $$;

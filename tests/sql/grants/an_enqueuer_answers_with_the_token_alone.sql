@@ -20,7 +20,7 @@ begin
   perform test.refused(format('select bugle.answer(%s, ''guess'')', v_ids[1]), 'JB032');
   perform test.refused(format('select bugle.answer(%s, null)', v_ids[1]), 'JB032');
   perform test.refused(format('select bugle.answer(%s, ''any'')', v_held.id), 'JB032',
-    '%takes no answer without a token');
+    '%cannot be answered without a token');
   perform test.refused(format('select bugle.answer(%s, ''secret'', ''1'', ''both'')', v_ids[1]), 'JB001');
   perform bugle.answer(v_ids[1], 'secret', '"yes"');
   perform bugle.answer(v_ids[2], 'secret', p_error => 'no');

@@ -15,7 +15,7 @@ insert into bugle.jobs (command) values ('noop');
 select test.equal(lastval(), max(j.id), 'a driver may ask for the last one') from bugle.jobs j;
 reset role;
 
--- what Drizzle and Sequelize need: docs/rights.md
+-- what Drizzle and Sequelize need: docs/reference/rights.md
 grant insert (id) on bugle.jobs to bugle_enqueuer;
 set local role bugle_enqueuer;
 insert into bugle.jobs (id, command) values (default, 'noop');

@@ -2,7 +2,7 @@ begin;
 
 -- Helpers are not: they inherit the rights of the functions that call them, and nobody else may. But for what the
 -- trigger of an
--- INSERT calls as whoever inserts.
+-- INSERT calls as the inserting role.
 select test.equal(array_agg(distinct p.proname::text order by p.proname::text),
   '{announce,bell_is_free,enqueue,ring}'::text[], 'what else a role may call')
 from pg_proc p

@@ -12,7 +12,7 @@ begin
   for v_kind in select * from (values ('narrow', true), ('ordered', true), ('wide', false)) k (queue, rings) loop
     select c.* into v_job from test.claim(v_worker, 1, v_kind.queue) c;
     perform test.equal(v_job.address is not null, true, v_kind.queue || ': it has an address');
-    -- whoever rings asks for the bell first, and remembers it
+    -- the session that rings tries the bell first, and remembers it
     perform set_config('bugle.bell', '', true);
     perform bugle.complete_at(v_worker, test.nonce(v_worker), array[v_job.id], array[v_job.claim], array[null::jsonb],
       array[v_job.address]);

@@ -17,7 +17,7 @@ begin
   perform pg_temp.chain('chains_narrow', null, null, null) from generate_series(1, 3);
   perform bugle.enqueue('one', p_queue => 'chains_narrow');
   perform test.equal(array(select c.command from test.claim(v_other, 9, 'chains_narrow') c), '{one}'::text[],
-    'whoever lacks a step takes what it serves');
+    'a worker that lacks a step takes what it serves');
   perform test.equal(array(select c.command from test.claim(v_worker, 9, 'chains_narrow') c), '{story}'::text[],
     'chains count for the limit');
   perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{chains_narrow}')), 0::bigint,

@@ -22,7 +22,7 @@ begin
     'those without a key are not limited');
   perform test.equal((select count(*) from test.claim(v_worker, 20, 'tenants')), 0::bigint, 'the rest waits');
   perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{tenants}')), 0::bigint,
-    'and is not there for whoever looks');
+    'and a poll does not find it');
 end
 $$;
 

@@ -25,7 +25,7 @@ begin
   perform test.equal((select t.recheck_at from bugle.claim_positions t where t.queue = 'paced'), null::timestamptz,
     'the keeper rang');
   perform test.equal((select count(*) from bugle.queues_with_work(v_worker, '{paced}')), 1::bigint,
-    'whoever looks now must claim, or nobody notes when to look again');
+    'a worker that polls now must claim, or the next poll time is not recorded');
 
   perform bugle.set_limits('keyed', p_max_starts_per_key => 2, p_starts_per_key_period => '1 hour');
   insert into bugle.jobs (command, queue, limit_key)

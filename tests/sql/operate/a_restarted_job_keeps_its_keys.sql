@@ -20,7 +20,7 @@ begin
   perform bugle.cancel(v_id);
   v_other := bugle.enqueue('noop', p_unique_key => 'k');
   perform test.refused(format('select bugle.restart(%s)', v_id), 'JB031',
-    format('job %s: job %s with the same unique_key is live', v_id, v_other));
+    format('cannot restart job %s: job %s with the same unique_key is live', v_id, v_other));
 end
 $$;
 

@@ -18,7 +18,7 @@ begin
   perform test.equal(bugle.ask_again_seconds(), 10::double precision, 'a large fleet, each');
 
   perform bugle.detach(w.id, test.nonce(w.id)) from unnest(v_fleet) w (id);
-  perform test.equal(bugle.ask_again_seconds(), 1::double precision, 'whoever has signed off does not count');
+  perform test.equal(bugle.ask_again_seconds(), 1::double precision, 'a worker that has signed off does not count');
 end
 $$;
 

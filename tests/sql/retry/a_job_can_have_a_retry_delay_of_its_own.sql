@@ -8,7 +8,8 @@ declare
 begin
   insert into bugle.jobs (command, retry_delay) values ('noop', '1 minute');
   select c.id, c.claim into v_held from test.claim(v_worker) c;
-  assert (select e.words like 'It runs since %, attempt 1 of 16.' from bugle.explain(v_held.id) e), 'explained';
+  assert (select e.message like 'It has been running for %, attempt 1 of 16.' from bugle.explain(v_held.id) e),
+    'explained';
   perform test.equal((select e.facts ->> 'retry_delay' from bugle.explain(v_held.id) e), '00:01:00', 'with its delay');
   perform test.equal((select e.facts ->> 'retry_policy' from bugle.explain(v_held.id) e), 'default', 'and its policy');
 

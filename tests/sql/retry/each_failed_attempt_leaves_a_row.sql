@@ -14,8 +14,8 @@ begin
   perform test.equal((select count(*) from bugle.attempts a where a.job = v_held.id), 2::bigint, 'rows');
   perform test.equal((select to_jsonb(a) - 'started_at' from bugle.attempts a where a.job = v_held.id and a.claim = 2),
     jsonb_build_object(
-    'job', v_held.id, 'claim', 2, 'attempt', 2, 'worker', v_worker, 'ended_at', now(), 'code', 'e1', 'error', 'boom'),
-      'the second');
+    'job', v_held.id, 'claim', 2, 'attempt', 2, 'worker', v_worker, 'ended_at', now(), 'outcome', 'failed', 'times', 1,
+    'command', 'noop', 'code', 'e1', 'error', 'boom'), 'the second');
   assert (select bool_and(a.started_at >= now()) from bugle.attempts a where a.job = v_held.id),
     'they say when they began';
   perform test.equal((select array[length(a.error), length(a.code)] from bugle.attempts a where a.job = v_held.id

@@ -22,11 +22,6 @@ begin
   v_held := test.running(v_worker, bugle.enqueue('noop', p_retry_policy => 'default'));
   perform test.fail(v_worker, v_held);
   perform test.equal((test.job(v_held.id)).run_at - now(), '3 seconds', 'the default, if the job names it');
-
-  v_held := test.running(v_worker, bugle.enqueue('noop', p_retry_policy => v_own));
-  delete from bugle.retry_policies p where p.name = v_own;
-  perform test.fail(v_worker, v_held);
-  perform test.equal((test.job(v_held.id)).run_at - now(), '2 seconds', 'its command''s, if its own is gone');
 end
 $$;
 

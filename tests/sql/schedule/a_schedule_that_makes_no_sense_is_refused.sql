@@ -15,7 +15,7 @@ from (values
   ('* * * * 8', '%field "day of week" (''8'')%'),
   ('60 * * * * *', '%field "second" (''60'')%'),
   ('*/0 * * * *', '%field "minute" (''*/0''): a step%'),
-  ('30-10 * * * *', '%field "minute" (''30-10''): a range rises%'),
+  ('30-10 * * * *', '%field "minute" (''30-10''): a range must rise%'),
   ('1,,2 * * * *', '%field "minute"%'),
   ('-1 * * * *', '%field "minute"%'),
   ('1.5 * * * *', '%field "minute"%'),
@@ -23,7 +23,7 @@ from (values
   ('* * * *', '%there must be 5 fields, or 6, not 4'),
   ('* * * * * * *', '%not 7'),
   ('', '%not 0'),
-  ('@sometimes', '%not a name that stands for an expression'),
+  ('@sometimes', '%not a known name'),
   ('0 0 30 2 *', 'column "cron"%never fire')) e (cron, message);
 
 select test.refused(pg_temp.insert_with(e.columns, e.cells), 'JB005', format('column "%s"%%', e.named))

@@ -28,6 +28,6 @@ select test.refused(format('insert into bugle.schedules (name, cron, command, pa
 from (values
   ('{}', '{}', 'column "steps" must be a list of 1 to 100 commands, not 0'),
   ('{}', '{fetch,null}', 'column "steps" must have commands of 1 to 200 characters, not null'),
-  ('[1]', '{fetch}', 'column "payload" (''[1]''): of a chain must be a JSON object')) e (payload, steps, message);
+  ('[1]', '{fetch}', 'column "payload" of a chain must be a JSON object, not array')) e (payload, steps, message);
 
 rollback;

@@ -14,7 +14,7 @@ begin
     from bugle.changes c where c.schedule = 'often'),
     'insert_schedule; update_schedule changed: every, next_at, queue; pause_schedule paused too often; resume_schedule '
       'paused; delete_schedule removed',
-    'whoever does it, in whatever way');
+    'regardless of who makes them and how');
 end
 $$;
 

@@ -8,7 +8,7 @@ declare
   v_held bugle.held_job;
 begin
   perform test.equal((select count(*) from bugle.dependency_results(v_zombie, test.nonce(v_zombie), v_stale)),
-    0::bigint, 'it has none yet');
+    0::bigint, 'it has no children');
   perform test.give_back(v_zombie, v_stale);
   v_worker := test.register();
   v_held := test.running(v_worker, v_stale.id);

@@ -14,7 +14,7 @@ begin
     'states');
   perform test.equal((select concat_ws(' ', w.name, w.host, w.process_id, w.version, w.queues, w.slots, w.commands)
     from bugle.workers w where w.id = v_alive),
-    'tester host-1 42 0.1.0 {default} {100} {noop}', 'what it said of itself');
+    'tester host-1 42 0.1.0 {default} {100} {noop}', 'what it registered');
 end
 $$;
 

@@ -29,7 +29,7 @@ begin
 end
 $$;
 
--- the two hot paths repeat the numbers
+-- and they are those that are taken
 do $$
 begin
   insert into bugle.jobs (command, queue) values ('noop', 'literal');

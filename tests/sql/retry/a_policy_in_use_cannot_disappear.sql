@@ -1,0 +1,18 @@
+begin;
+
+insert into bugle.retry_policies (name, delay) values ('used', '1 minute'), ('idle', '1 minute'), ('of_command', '1 s');
+insert into bugle.commands (name, retry_policy) values ('noop', 'of_command');
+select bugle.enqueue('noop', p_retry_policy => 'used');
+
+select test.refused('delete from bugle.retry_policies where name = ''used''', 'JB031', '%''used'' is used by job%');
+select test.refused('update bugle.retry_policies set name = ''x'' where name = ''used''', 'JB031', '%is used by job%');
+select test.refused('delete from bugle.retry_policies where name = ''default''', 'JB031', '%''default'' cannot%');
+select test.refused('delete from bugle.retry_policies where name = ''of_command''', '23503');
+update bugle.retry_policies set delay = '2 minutes' where name = 'used';
+delete from bugle.retry_policies where name = 'idle';
+select bugle.cancel(j.id) from bugle.jobs_live j;
+delete from bugle.retry_policies where name = 'used';
+
+select test.equal(count(*), 0::bigint, 'gone') from bugle.retry_policies p where p.name in ('used', 'idle');
+
+rollback;
