@@ -94,7 +94,7 @@ def drain(lines, into):
 
 def enqueue(lines, into):
     """Groups of bars: clients; in each the four ways."""
-    ways = ["no trigger", "nobody drains", "keeping up", "always rings"]
+    ways = ["no triggers", "no worker", "with worker", "NOTIFY per job"]
     rates = {}
     for line in lines:
         named = re.fullmatch(r"(\d+) clients, (.+)", line.get("what", ""))
