@@ -1,0 +1,168 @@
+//! Many jobs at once: a selection, or everything that matches a query. First it is rehearsed, in a transaction that is
+//! rolled back, and the result is shown; then it is applied.
+
+use askama::Template;
+use axum::Form;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use super::api;
+use super::site::{Fields, Frame, Problem, Shared, Site, asked, encoded, html, redirect};
+use crate::admin::operations::allowed_from;
+use crate::operate::{self, Operated, Verb};
+use crate::read::{self, Search};
+
+/// How many jobs one step takes.
+const STEP: i64 = 1000;
+
+/// The verbs that need no value.
+const VERBS: [(&str, Verb); 5] = [
+    ("cancel", Verb::Cancel),
+    ("pause", Verb::Pause),
+    ("resume", Verb::Resume),
+    ("restart", Verb::Restart),
+    ("remove", Verb::Remove),
+];
+
+#[derive(Template)]
+#[template(path = "bulk.html")]
+struct Preview {
+    frame: Frame,
+    verb: &'static str,
+    ids: Vec<i64>,
+    query: String,
+    is_all: bool,
+    done: usize,
+    /// How many were refused, for each reason.
+    refused: Vec<(String, usize)>,
+    may_be_more: bool,
+    step: i64,
+}
+
+/// What a form means.
+struct Chosen {
+    verb: &'static str,
+    action: Verb,
+    ids: Vec<i64>,
+    query: String,
+    is_all: bool,
+    note: Option<String>,
+}
+
+pub async fn preview(
+    State(site): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<Vec<(String, String)>>,
+) -> Response {
+    let mut frame = frame(&site, headers).await;
+    let made = async {
+        let chosen = choose(&site, &form).await?;
+        let operated = operate(&site, &chosen, false).await?;
+        Ok::<_, Problem>((chosen, operated))
+    };
+    match made.await {
+        Ok((chosen, operated)) => {
+            let mut refused: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+            for job in operated.iter().filter(|job| !job.done) {
+                *refused.entry(job.why.clone().unwrap_or_default()).or_default() += 1;
+            }
+            frame.here = format!("{}/jobs?q={}", frame.base, encoded(&chosen.query));
+            html(&Preview {
+                verb: chosen.verb,
+                may_be_more: chosen.is_all && chosen.ids.len() as i64 == STEP,
+                query: chosen.query,
+                is_all: chosen.is_all,
+                done: operated.iter().filter(|job| job.done).count(),
+                refused: refused.into_iter().take(20).collect(),
+                ids: if chosen.is_all { Vec::new() } else { chosen.ids },
+                step: STEP,
+                frame,
+            })
+        }
+        Err(problem) => problem.page(frame),
+    }
+}
+
+pub async fn apply(
+    State(site): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<Vec<(String, String)>>,
+) -> Response {
+    let frame = frame(&site, headers).await;
+    let made = async {
+        let chosen = choose(&site, &form).await?;
+        let operated = operate(&site, &chosen, true).await?;
+        Ok::<_, Problem>((chosen, operated))
+    };
+    match made.await {
+        Ok((chosen, operated)) => {
+            let done = operated.iter().filter(|job| job.done).count();
+            let more = if chosen.is_all && operated.len() as i64 == STEP {
+                "; more may match"
+            } else {
+                ""
+            };
+            let notice = format!("{}: {done} jobs{more}", chosen.verb);
+            redirect(&format!("{}/jobs?q={}", frame.base, encoded(&chosen.query)), &notice)
+        }
+        Err(problem) => problem.page(frame),
+    }
+}
+
+async fn frame(site: &Site, headers: HeaderMap) -> Frame {
+    site.frame(&asked(headers), "jobs").await
+}
+
+async fn choose(site: &Site, form: &[(String, String)]) -> Result<Chosen, Problem> {
+    let single: Fields = form.iter().cloned().collect();
+    site.check(&single).await?;
+    let wrong = |message: &str| Problem::new(axum::http::StatusCode::BAD_REQUEST, message);
+    let verb = single.get("verb").map(String::as_str).unwrap_or_default();
+    let (verb, action) = VERBS
+        .into_iter()
+        .find(|(name, _)| *name == verb)
+        .ok_or_else(|| wrong("Choose what to do with the jobs."))?;
+    let query = single.get("q").cloned().unwrap_or_default();
+    let is_all = single.get("all").is_some_and(|all| all == "true");
+    let mut ids: Vec<i64> = (form.iter())
+        .filter(|(name, _)| name == "id")
+        .filter_map(|(_, id)| id.parse().ok())
+        .take(usize::try_from(STEP).unwrap_or_default())
+        .collect();
+    if is_all {
+        let states: Vec<&str> = allowed_from(verb).iter().map(|state| state.as_str()).collect();
+        // only jobs that the verb can change: the others would be found repeatedly
+        let search = Search::parse(&format!("{query} state:{}", states.join(",")))?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = super::site::reading(&mut client).await?;
+        let found = read::search(&transaction, &search, None, STEP).await?;
+        ids = found.jobs.iter().map(|job| job.id).collect();
+    }
+    if ids.is_empty() {
+        return Err(wrong("No job is selected, or none that this can change.")
+            .hint("Tick the boxes before the jobs, or choose everything that matches."));
+    }
+    Ok(Chosen {
+        verb,
+        action,
+        ids,
+        query,
+        is_all,
+        note: single.get("note").filter(|note| !note.trim().is_empty()).cloned(),
+    })
+}
+
+async fn operate(site: &Site, chosen: &Chosen, is_meant: bool) -> Result<Vec<Operated>, Problem> {
+    let mut client = site.pool.get_or_explain().await?;
+    let transaction = client.transaction().await?;
+    api::limit(&transaction).await?;
+    let operated = operate::apply(&transaction, &chosen.action, &chosen.ids, chosen.note.as_deref()).await?;
+    if is_meant {
+        transaction.commit().await?;
+        site.live.forget().await;
+    } else {
+        transaction.rollback().await?;
+    }
+    Ok(operated)
+}

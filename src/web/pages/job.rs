@@ -1,0 +1,456 @@
+//! One job: why it is not running, what happened to it, what it carries, and what can be done. And a new one.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{answer, between, job_link, jobs_path, link, quoted, text};
+use crate::admin::operations::allowed_from;
+use crate::operate::{self, Explanation};
+use crate::read::{self, Job, Relative};
+use crate::state::State as JobState;
+use crate::web::actions::Action;
+use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
+use crate::web::text::{Html, badge, clock, escape, json, seconds, span, state, when};
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    frame: Frame,
+    id: i64,
+    command: String,
+    state: Html,
+    about: Html,
+    is_live: bool,
+    actions: Vec<Action>,
+    more: Vec<Action>,
+    reasons: Vec<Reason>,
+    timeline: Vec<Moment>,
+    documents: Vec<Document>,
+    facts: Vec<(&'static str, Html)>,
+    steps: Vec<StepRow>,
+    relatives: Vec<(&'static str, Vec<Html>)>,
+    progress: Option<String>,
+}
+
+struct Reason {
+    message: String,
+    fix: String,
+    links: Vec<Html>,
+    actions: Vec<Action>,
+}
+
+struct Moment {
+    at: Html,
+    class: &'static str,
+    what: Html,
+    detail: String,
+    error: Option<String>,
+    lines: usize,
+}
+
+struct Document {
+    name: &'static str,
+    shown: Html,
+    is_open: bool,
+}
+
+struct StepRow {
+    position: i32,
+    name: String,
+    state: Html,
+    attempts: i32,
+    took: String,
+    error: String,
+    actions: Vec<Action>,
+}
+
+fn unknown(id: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("There is no job {id}."))
+        .hint("It may have been removed, or dropped with its day of history.")
+}
+
+pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: Asked) -> Response {
+    answer(&site, request, "jobs", async |frame, _| {
+        let number: i64 = id.parse().map_err(|_| unknown(&id))?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let now = read::now(&transaction).await?;
+        let job = read::job(&transaction, number).await?.ok_or_else(|| unknown(&id))?;
+        let reasons = operate::explain(&transaction, number).await?;
+        let line = &job.line;
+        let (actions, more) = actions(&job);
+        let queue = link(frame, &format!("/queues/{}", encoded(&line.queue)), &line.queue);
+        Ok(JobPage {
+            id: number,
+            command: line.command.clone(),
+            state: state(line.state),
+            about: Html(format!(
+                "queue {queue} · priority {} · attempt {} · policy {}",
+                line.priority,
+                escape(&job.attempt_in_words),
+                escape(&job.policy_in_force)
+            )),
+            is_live: !line.state.is_final(),
+            actions: allowed(frame, actions),
+            more: allowed(frame, more),
+            reasons: reasons.iter().map(|reason| explain(frame, &job, reason)).collect(),
+            timeline: timeline(&job),
+            documents: documents(&job),
+            facts: facts(frame, &job, now),
+            steps: steps(frame, &job),
+            relatives: relatives(frame, &job),
+            progress: job
+                .progress
+                .map(|progress| format!("{progress:.0} % {}", job.progress_note.as_deref().unwrap_or_default())),
+            frame: frame.clone(),
+        })
+    })
+    .await
+}
+
+/// What the state allows: the first few as buttons, the rest behind one.
+fn actions(job: &Job) -> (Vec<Action>, Vec<Action>) {
+    let id = || vec![("id", job.line.id.to_string())];
+    let may = |verb: &str| allowed_from(verb).contains(&job.line.state);
+    let mut first = Vec::new();
+    let mut rest = Vec::new();
+    if job.line.state == JobState::Waiting && job.outstanding.is_none() {
+        first.push(Action::new("resolve", "Resolve", &id()).main().preset("result", "{}"));
+        first.push(Action::new("reject", "Reject", &id()).danger());
+        rest.push(Action::new("resume_with", "Continue with an answer", &id()).preset("answer", "{}"));
+    }
+    if may("restart") {
+        first.push(Action::new("restart", "Restart", &id()).main());
+    }
+    if may("resume") {
+        first.push(Action::new("resume", "Resume", &id()).main());
+    }
+    if matches!(job.line.state, JobState::Scheduled | JobState::Retrying) {
+        first.push(Action::new("reschedule", "Run now", &id()).preset("run_at", "now"));
+    } else if may("reschedule") {
+        rest.push(Action::new("reschedule", "Reschedule", &id()).preset("run_at", "now"));
+    }
+    if may("pause") {
+        first.push(Action::new("pause", "Pause", &id()));
+    }
+    if may("cancel") {
+        first.push(Action::new("cancel", "Cancel", &id()).danger());
+    }
+    if may("set_priority") {
+        rest.push(Action::new("set_priority", "Priority", &id()).preset("priority", job.line.priority.to_string()));
+    }
+    if may("set_state") {
+        rest.push(Action::new("set_state", "Set state", &id()));
+    }
+    if may("remove") {
+        rest.push(Action::new("remove", "Remove", &id()).danger());
+    }
+    (first, rest)
+}
+
+/// A reason with its fix as a button, where an operation fixes it.
+fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
+    let fact = |name: &str| reason.facts.get(name);
+    let text = |name: &str| fact(name).and_then(Value::as_str).map(str::to_owned);
+    let number = |name: &str| fact(name).and_then(Value::as_i64);
+    let id = || vec![("id", job.line.id.to_string())];
+    let queue = || vec![("queue", job.line.queue.clone())];
+    let mut actions = Vec::new();
+    let mut links = Vec::new();
+    let limit = number("limit").unwrap_or_default();
+    let raised =
+        |name: &str, value: i64| Action::new("set_limits", "Raise the limit", &queue()).preset(name, value.to_string());
+    match reason.reason.as_str() {
+        "queue_paused" => {
+            let queue = text("queue").unwrap_or_default();
+            actions.push(
+                Action::new("resume_queue", format!("Resume queue {queue}"), &[("queue", queue)])
+                    .plain()
+                    .main(),
+            );
+        }
+        "worker_paused" => {
+            let workers = fact("paused_workers")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            for worker in workers.iter().filter_map(Value::as_i64).take(3) {
+                let resume = [("worker", worker.to_string())];
+                actions.push(
+                    Action::new("resume_worker", format!("Resume worker {worker}"), &resume)
+                        .plain()
+                        .main(),
+                );
+            }
+        }
+        "unserved" => links.push(link(frame, "/workers", "Workers")),
+        "busy" | "fair_turn" => {
+            actions.push(Action::new("set_priority", "Raise its priority", &id()).preset("priority", "-10"))
+        }
+        "queue_limit" => actions.push(raised("max_running", limit + 1)),
+        "key_limit" => actions.push(raised("max_running_per_key", limit + 1)),
+        "queue_rate" => actions.push(raised("max_starts", limit * 2)),
+        "key_rate" => actions.push(raised("max_starts_per_key", limit * 2)),
+        "command_limit" => {
+            let command = [("command", job.line.command.clone())];
+            let raise = Action::new("set_command_limit", "Raise the limit", &command);
+            actions.push(raise.preset("max_running", (limit + 1).to_string()));
+        }
+        _ => {}
+    }
+    if let Some(holder) = number("held_by") {
+        links.push(job_link(frame, holder));
+    }
+    let others = fact("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
+    links.extend(
+        others
+            .iter()
+            .filter_map(Value::as_i64)
+            .take(5)
+            .map(|id| job_link(frame, id)),
+    );
+    Reason {
+        message: reason.message.clone(),
+        fix: reason.fix.clone(),
+        links,
+        actions: allowed(frame, actions),
+    }
+}
+
+fn timeline(job: &Job) -> Vec<Moment> {
+    let mut started = None;
+    let mut moments = Vec::new();
+    for (place, event) in job.timeline.iter().enumerate() {
+        let is_end = job.line.state.is_final() && place + 1 == job.timeline.len();
+        let mut detail = Vec::new();
+        if event.event == "started" {
+            started = Some(event.at);
+        } else if event.attempt.is_some()
+            && let Some(took) = started.and_then(|from| between(from, event.at))
+        {
+            detail.push(format!("after {}", seconds(Some(took))));
+        }
+        let words = event.event.replace('_', " ");
+        let mut what = match event.attempt {
+            _ if is_end && event.event == "failed" => "failed for good".to_owned(),
+            Some(attempt) if event.event == "started" => format!("Attempt {attempt} started"),
+            Some(attempt) if !["completed", "cancelled"].contains(&event.event.as_str()) => {
+                format!("Attempt {attempt}: {}", escape(&words))
+            }
+            _ => escape(&words),
+        };
+        if let Some(first) = what.chars().next() {
+            what = first.to_uppercase().chain(what.chars().skip(1)).collect();
+        }
+        if let Some(step) = &event.step {
+            what = format!("{what} <b>{}</b>", escape(step));
+        }
+        if let Some(worker) = &event.worker_name {
+            what = format!("{what} on <b>{}</b>", escape(worker));
+        }
+        if let Some(who) = &event.who {
+            what = format!("{what} by <b>{}</b>", escape(who));
+        }
+        detail.extend(event.code.iter().map(|code| format!("code {code}")));
+        detail.extend(event.application.clone());
+        let message = event.message.clone().filter(|message| !message.is_empty());
+        let is_short = message
+            .as_ref()
+            .is_some_and(|message| message.len() < 120 && !message.contains('\n'));
+        if is_short {
+            detail.extend(message.clone());
+        }
+        let is_bad = ["failed", "lost", "crash", "timeout", "rejected", "rescued"];
+        let class = match event.event.as_str() {
+            "completed" | "step_done" => "ok",
+            bad if is_bad.iter().any(|word| bad.contains(word)) => "bad",
+            _ => "",
+        };
+        moments.push(Moment {
+            at: clock(event.at),
+            class,
+            what: Html(what),
+            detail: detail.join(" · "),
+            lines: message.as_ref().map_or(0, |message| message.lines().count()),
+            error: message.filter(|_| !is_short),
+        });
+    }
+    moments
+}
+
+fn documents(job: &Job) -> Vec<Document> {
+    let mut documents = vec![Document {
+        name: "Payload",
+        shown: json(job.payload.get()),
+        is_open: true,
+    }];
+    let mut add = |name, value: &Option<Box<RawValue>>, is_open| {
+        if let Some(value) = value {
+            documents.push(Document {
+                name,
+                shown: json(value.get()),
+                is_open,
+            });
+        }
+    };
+    add("Result", &job.result, true);
+    add("Answer", &job.answer, true);
+    add("Context", &job.context, false);
+    add("Headers", &job.headers, false);
+    documents
+}
+
+fn facts(frame: &Frame, job: &Job, now: std::time::SystemTime) -> Vec<(&'static str, Html)> {
+    let line = &job.line;
+    let mut facts = vec![
+        ("Enqueued", when(now, line.created_at)),
+        ("Due", when(now, line.run_at)),
+    ];
+    let mut add = |name, value: Option<Html>| facts.extend(value.map(|value| (name, value)));
+    add("First started", job.first_started_at.map(|at| when(now, at)));
+    add("Finished", line.finished_at.map(|at| when(now, at)));
+    let ran = line
+        .started_at
+        .zip(line.finished_at)
+        .and_then(|(from, to)| between(from, to));
+    add("Ran for", ran.map(|ran| text(seconds(Some(ran)))));
+    add("Reason", line.reason.as_ref().map(text));
+    let worker = job.worker.map(|id| {
+        let name = job.worker_name.clone().unwrap_or_else(|| id.to_string());
+        let host = job
+            .worker_host
+            .as_ref()
+            .map(|host| format!(" on {host}"))
+            .unwrap_or_default();
+        Html(format!(
+            "{}{}",
+            link(frame, &jobs_path(&format!("worker:{id}")), &name),
+            escape(&host)
+        ))
+    });
+    add("Worker", worker);
+    add("Crashes", (job.crashes > 0).then(|| text(job.crashes.to_string())));
+    add(
+        "Timeout",
+        job.timeout_seconds.map(|timeout| text(seconds(Some(timeout)))),
+    );
+    add("Deadline", job.deadline.map(|at| when(now, at)));
+    add("Answer by", job.answer_by.map(|at| when(now, at)));
+    let key = |key: &String| Html(format!("<span class=\"mono\">{}</span>", escape(key)));
+    add("Unique key", job.unique_key.as_ref().map(key));
+    add("Idempotency key", job.idempotency_key.as_ref().map(key));
+    add("Parent", job.parent.map(|id| job_link(frame, id)));
+    add("On success", job.on_success.as_ref().map(text));
+    add("On failure", job.on_failure.as_ref().map(text));
+    let alike = jobs_path(&format!("command:{}", quoted(&line.command)));
+    add("Command", Some(link(frame, &alike, &line.command)));
+    facts
+}
+
+fn steps(frame: &Frame, job: &Job) -> Vec<StepRow> {
+    let may_set = !matches!(job.line.state, JobState::Running | JobState::Completed);
+    let row = |step: &read::Step| {
+        let took = step.last_started_at.zip(step.last_ended_at);
+        let took = took.and_then(|(from, to)| to.duration_since(from).ok());
+        let known = [("id", job.line.id.to_string()), ("step", step.position.to_string())];
+        let set = Action::new("set_step", "Set", &known).preset("state", "done");
+        StepRow {
+            position: step.position,
+            name: step.name.clone(),
+            state: badge(step.state.as_str()),
+            attempts: step.attempts,
+            took: took.map(span).unwrap_or_default(),
+            error: step.error.clone().unwrap_or_default(),
+            actions: if may_set { allowed(frame, vec![set]) } else { Vec::new() },
+        }
+    };
+    job.steps.iter().map(row).collect()
+}
+
+fn relatives(frame: &Frame, job: &Job) -> Vec<(&'static str, Vec<Html>)> {
+    let shown = |relative: &Relative| {
+        let name = relative
+            .name
+            .as_ref()
+            .map(|name| format!(" {}", escape(name)))
+            .unwrap_or_default();
+        let state = relative.state.map_or_else(|| badge("gone"), state);
+        Html(format!("{}{name} {state}", job_link(frame, relative.id)))
+    };
+    let dependants = job.relatives.dependants.iter().map(|id| job_link(frame, *id));
+    [
+        (
+            "Depends on",
+            job.relatives
+                .dependencies
+                .iter()
+                .take(50)
+                .map(shown)
+                .collect::<Vec<_>>(),
+        ),
+        ("Children", job.relatives.children.iter().take(50).map(shown).collect()),
+        ("Needed by", dependants.take(50).collect()),
+    ]
+    .into_iter()
+    .filter(|(_, all)| !all.is_empty())
+    .collect()
+}
+
+#[derive(Template)]
+#[template(path = "enqueue.html")]
+struct Enqueue {
+    frame: Frame,
+    command: String,
+    queue: String,
+    priority: String,
+    payload: String,
+    from: Option<i64>,
+    /// Whether the payload is too large for a form.
+    is_large: bool,
+    commands: Vec<String>,
+}
+
+/// How much JSON a form shows.
+const MOST_IN_A_FORM: usize = 40_000;
+
+pub async fn enqueue(State(site): State<Shared>, request: Asked) -> Response {
+    answer(&site, request, "jobs", async |frame, request| {
+        let asked = query_of(request);
+        let from: Option<i64> = asked.get("from").and_then(|id| id.parse().ok());
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let job = match from {
+            Some(id) => Some(
+                read::job(&transaction, id)
+                    .await?
+                    .ok_or_else(|| unknown(&id.to_string()))?,
+            ),
+            None => None,
+        };
+        let commands = read::commands(&transaction).await?;
+        let given = |name: &str, default: &str| asked.get(name).unwrap_or(default).to_owned();
+        Ok(Enqueue {
+            command: job
+                .as_ref()
+                .map_or_else(|| given("command", ""), |job| job.line.command.clone()),
+            queue: job
+                .as_ref()
+                .map_or_else(|| given("queue", ""), |job| job.line.queue.clone()),
+            priority: job
+                .as_ref()
+                .map_or_else(String::new, |job| job.line.priority.to_string()),
+            payload: job
+                .as_ref()
+                .map_or_else(|| "{}".to_owned(), |job| job.payload.get().to_owned()),
+            from,
+            is_large: job.as_ref().is_some_and(|job| job.payload.get().len() > MOST_IN_A_FORM),
+            commands: commands.into_iter().map(|command| command.name).take(500).collect(),
+            frame: frame.clone(),
+        })
+    })
+    .await
+}

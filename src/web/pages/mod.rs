@@ -1,0 +1,79 @@
+//! The pages. Each gathers what it shows with functions of `read`, and renders a template.
+
+mod job;
+mod jobs;
+mod lists;
+mod overview;
+
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::Router;
+use axum::response::Response;
+use axum::routing::get;
+
+use super::site::{Asked, Frame, Problem, Shared, html};
+use super::text::{Html, escape};
+
+pub fn router() -> Router<Shared> {
+    Router::new()
+        .route("/", get(overview::show))
+        .route("/jobs", get(jobs::show))
+        .route("/jobs/{id}", get(job::show))
+        .route("/enqueue", get(job::enqueue))
+        .route("/queues", get(lists::queues))
+        .route("/queues/{name}", get(lists::queue))
+        .route("/commands", get(lists::commands))
+        .route("/schedules", get(lists::schedules))
+        .route("/schedules/{name}", get(lists::schedule))
+        .route("/workers", get(lists::workers))
+        .route("/errors", get(lists::errors))
+        .route("/dead-letters", get(lists::dead_letters))
+        .route("/changes", get(lists::changes))
+        .route("/database", get(lists::database))
+}
+
+/// A page, or what went wrong.
+async fn answer<T: Template>(
+    site: &Shared,
+    request: Asked,
+    page: &'static str,
+    make: impl AsyncFnOnce(&Frame, &Asked) -> Result<T, Problem>,
+) -> Response {
+    let frame = site.frame(&request, page).await;
+    match make(&frame, &request).await {
+        Ok(page) => html(&page),
+        Err(problem) => problem.page(frame),
+    }
+}
+
+/// A link inside the site.
+fn link(frame: &Frame, path: &str, text: &str) -> Html {
+    Html(format!("<a href=\"{}{path}\">{}</a>", frame.base, escape(text)))
+}
+
+fn text(text: impl AsRef<str>) -> Html {
+    Html(escape(text.as_ref()))
+}
+
+fn job_link(frame: &Frame, id: i64) -> Html {
+    Html(format!("<a class=\"mono\" href=\"{}/jobs/{id}\">{id}</a>", frame.base))
+}
+
+/// Seconds between two times, or none if the second comes first.
+fn between(from: SystemTime, to: SystemTime) -> Option<f64> {
+    to.duration_since(from).ok().map(|length| length.as_secs_f64())
+}
+
+/// A page of jobs for a query.
+fn jobs_path(query: &str) -> String {
+    format!("/jobs?q={}", super::site::encoded(query))
+}
+
+/// A value of a query, quoted if it has to be.
+fn quoted(value: &str) -> String {
+    match value.contains([' ', ',', '"']) {
+        true => format!("\"{}\"", value.replace('"', "")),
+        false => value.to_owned(),
+    }
+}

@@ -1,0 +1,562 @@
+//! `bugle web`: the site, who may reach it, and what every page has.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use askama::Template;
+use axum::extract::{Path, Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HeaderName, LOCATION, ORIGIN, REFERRER_POLICY,
+    SET_COOKIE,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Form, Router};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio_postgres::Transaction;
+use tower_http::compression::CompressionLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
+
+use super::actions::Action;
+use super::api::{self, Access, Query};
+use super::live::Live;
+use super::server::{self, Limits};
+use super::{bulk, pages};
+use crate::admin::operations::{Answer, Operation, Values, perform};
+use crate::db::connect::{Pool, Target};
+use crate::error::Result;
+use crate::read::{self, Rights};
+
+/// How `bugle web` is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The name of the instance, in the header and the title.
+    pub name: Option<String>,
+    /// Its colour: one of [`COLOURS`].
+    pub colour: Option<String>,
+    /// The path the site is below, for example `/bugle`.
+    pub base_path: String,
+    /// Whether nothing can be changed.
+    pub read_only: bool,
+    /// Further names it is reached by.
+    pub hosts: Vec<String>,
+    /// The token with which the JSON API accepts changes.
+    pub token: Option<String>,
+}
+
+/// The colours an instance can have.
+pub const COLOURS: [&str; 6] = ["blue", "green", "orange", "red", "purple", "grey"];
+
+const LIMITS: Limits = Limits {
+    connections: 256,
+    request: Duration::from_secs(10),
+    connection: Duration::from_secs(3600),
+    keep_alive: true,
+};
+/// How many connections pages share.
+const CONNECTIONS: usize = 4;
+/// What the login may do is asked for at most this often.
+const RIGHTS_EVERY: Duration = Duration::from_secs(30);
+/// No code or style but our own files, no frames, no forms to elsewhere.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+    connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// A file that is part of the program. Its name has a hash, so that browsers may keep it for ever.
+pub struct Asset {
+    pub url: String,
+    content_type: &'static str,
+    text: &'static str,
+}
+
+impl Asset {
+    fn new(name: &str, content_type: &'static str, text: &'static str) -> Asset {
+        let hash = Sha256::digest(text);
+        let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let (stem, ending) = name.split_once('.').expect("a name with an ending");
+        Asset {
+            url: format!("/assets/{stem}.{hash}.{ending}"),
+            content_type,
+            text,
+        }
+    }
+}
+
+pub static STYLE: LazyLock<Asset> =
+    LazyLock::new(|| Asset::new("style.css", "text/css; charset=utf-8", include_str!("assets/style.css")));
+pub static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new(
+        "app.js",
+        "text/javascript; charset=utf-8",
+        include_str!("assets/app.js"),
+    )
+});
+pub static ICON: LazyLock<Asset> =
+    LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")));
+
+/// The site.
+pub struct Site {
+    pub options: Options,
+    pub pool: Pool,
+    pub live: Live,
+    /// In every form: a page of another site cannot read it. It changes when the process is started again.
+    csrf: String,
+    rights: tokio::sync::Mutex<Option<(Instant, Rights)>>,
+}
+
+pub type Shared = Arc<Site>;
+
+/// A request without its body.
+pub type Asked = axum::http::request::Parts;
+
+/// A request with these headers, for the page that answers a form.
+pub fn asked(headers: HeaderMap) -> Asked {
+    let mut request = axum::http::Request::new(());
+    *request.headers_mut() = headers;
+    request.into_parts().0
+}
+
+/// Serve the site until the future is dropped.
+///
+/// # Errors
+/// If the database cannot be reached, or has no schema.
+pub async fn serve(listener: TcpListener, target: &Target, options: Options) -> Result<()> {
+    let pool = Pool::for_client(target, "web", CONNECTIONS)?;
+    let site = Arc::new(Site {
+        live: Live::default(),
+        csrf: uuid::Uuid::new_v4().simple().to_string(),
+        rights: tokio::sync::Mutex::default(),
+        pool,
+        options,
+    });
+    site.rights().await?;
+    server::serve(listener, router(site), LIMITS).await;
+    Ok(())
+}
+
+fn router(site: Shared) -> Router {
+    let access = Access {
+        token: site.options.token.clone(),
+        is_local: true,
+        hosts: site.options.hosts.clone(),
+    };
+    let api = api::router(site.pool.clone()).layer(middleware::from_fn_with_state(Arc::new(access), api::guard_api));
+    let pages = pages::router()
+        .route("/act/{operation}", post(act))
+        .route("/jobs/bulk", post(bulk::preview))
+        .route("/jobs/bulk/apply", post(bulk::apply))
+        .route("/live", get(super::live::stream))
+        .route("/assets/{name}", get(asset))
+        .fallback(async |State(site): State<Shared>, request: Asked| {
+            let frame = site.frame(&request, "").await;
+            Problem::new(StatusCode::NOT_FOUND, "There is no such page.").page(frame)
+        })
+        .layer(middleware::from_fn_with_state(site.clone(), guard))
+        .layer(CompressionLayer::new())
+        .with_state(site.clone());
+    let header =
+        |name: HeaderName, value| SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value));
+    let pages = pages
+        .layer(header(CONTENT_SECURITY_POLICY, POLICY))
+        .layer(header(REFERRER_POLICY, "same-origin"))
+        .layer(header(
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ));
+    let router = Router::new().nest(api::BASE, api).merge(pages);
+    let router = match site.options.base_path.as_str() {
+        "" => router,
+        base => Router::new().nest(base, router),
+    };
+    server::with_common_headers(router)
+}
+
+/// Requests to another name, and changes that do not come from a page of this site.
+async fn guard(State(site): State<Shared>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if !server::is_addressed_to(headers, &site.options.hosts) {
+        let text = "unknown host name\nhint: Use localhost or 127.0.0.1, or name it with --allow-host.\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
+    if is_change && !is_from_here(headers) {
+        let text = "this request comes from another site\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a browser says that one of our own pages sent it. What no browser sent has neither header.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site == "same-origin" || site == "none";
+    }
+    let Some(origin) = headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default()) else {
+        return true;
+    };
+    let host = headers
+        .get("host")
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    origin
+        .split_once("://")
+        .is_some_and(|(_, name)| !host.is_empty() && name == host)
+}
+
+async fn asset(Path(name): Path<String>) -> Response {
+    let assets = [&*STYLE, &*SCRIPT, &*ICON];
+    match assets.iter().find(|asset| asset.url.ends_with(&format!("/{name}"))) {
+        Some(asset) => (
+            [
+                (CONTENT_TYPE, asset.content_type),
+                (CACHE_CONTROL, "public, max-age=31536000, immutable"),
+            ],
+            asset.text,
+        )
+            .into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// What every page has.
+#[derive(Debug, Clone, Default)]
+pub struct Frame {
+    pub base: String,
+    pub page: &'static str,
+    pub name: String,
+    pub colour: String,
+    pub rights: Rights,
+    /// Whether this login may change something here.
+    pub can_change: bool,
+    pub can_enqueue: bool,
+    pub csrf: String,
+    pub style: String,
+    pub script: String,
+    pub icon: String,
+    /// What was just done.
+    pub notice: Option<String>,
+    /// The path and query of this page, to come back to.
+    pub here: String,
+}
+
+/// The pages in the navigation.
+pub const PAGES: [(&str, &str); 10] = [
+    ("", "Overview"),
+    ("jobs", "Jobs"),
+    ("queues", "Queues"),
+    ("commands", "Commands"),
+    ("schedules", "Schedules"),
+    ("workers", "Workers"),
+    ("errors", "Errors"),
+    ("dead-letters", "Dead letters"),
+    ("changes", "Changes"),
+    ("database", "Database"),
+];
+
+impl Frame {
+    /// For templates.
+    pub fn pages(&self) -> &'static [(&'static str, &'static str)] {
+        &PAGES
+    }
+}
+
+impl Site {
+    /// What the login may do. If the database cannot be asked, nothing.
+    pub async fn rights(&self) -> Result<Rights> {
+        let mut known = self.rights.lock().await;
+        if let Some((_, rights)) = known.as_ref().filter(|(at, _)| at.elapsed() < RIGHTS_EVERY) {
+            return Ok(rights.clone());
+        }
+        let client = self.pool.get_or_explain().await?;
+        let rights = read::rights(&*client).await?;
+        *known = Some((Instant::now(), rights.clone()));
+        Ok(rights)
+    }
+
+    pub async fn frame(&self, request: &Asked, page: &'static str) -> Frame {
+        let rights = self.rights().await.unwrap_or_default();
+        let can_write = !self.options.read_only && !rights.is_read_only;
+        let base = self.base(&request.headers);
+        Frame {
+            style: format!("{base}{}", STYLE.url),
+            script: format!("{base}{}", SCRIPT.url),
+            icon: format!("{base}{}", ICON.url),
+            page,
+            name: self.options.name.clone().unwrap_or_default(),
+            colour: self.options.colour.clone().unwrap_or_else(|| "blue".to_owned()),
+            can_change: can_write && rights.can_operate,
+            can_enqueue: can_write && rights.can_enqueue,
+            rights,
+            csrf: self.csrf.clone(),
+            notice: cookie(&request.headers, NOTICE).filter(|notice| !notice.is_empty()),
+            here: request
+                .uri
+                .path_and_query()
+                .map_or("/", |path| path.as_str())
+                .to_owned(),
+            base,
+        }
+    }
+
+    /// The path before ours: of the options, or what a proxy says it removed.
+    fn base(&self, headers: &HeaderMap) -> String {
+        if !self.options.base_path.is_empty() {
+            return self.options.base_path.clone();
+        }
+        let prefix = headers
+            .get("x-forwarded-prefix")
+            .and_then(|prefix| prefix.to_str().ok());
+        let is_path = |path: &&str| {
+            path.starts_with('/')
+                && !path.starts_with("//")
+                && path.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c))
+        };
+        prefix
+            .filter(is_path)
+            .unwrap_or_default()
+            .trim_end_matches('/')
+            .to_owned()
+    }
+
+    /// Whether a form may be applied.
+    pub async fn check(&self, form: &BTreeMap<String, String>) -> Result<(), Problem> {
+        if form.get("csrf") != Some(&self.csrf) {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "This form is from an older page.")
+                .hint("bugle web was started again since, or the form is not one of its own. Reload the page."));
+        }
+        let rights = self.rights().await?;
+        if self.options.read_only || rights.is_read_only {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "This site is read-only.")
+                .hint("It was started with --read-only, or the database is a standby."));
+        }
+        Ok(())
+    }
+}
+
+/// Something went wrong, for a person.
+#[derive(Debug)]
+pub struct Problem {
+    pub status: StatusCode,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Problem {
+        Problem {
+            status,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn page(self, frame: Frame) -> Response {
+        let status = self.status;
+        let page = ErrorPage { frame, problem: self };
+        (status, html(&page)).into_response()
+    }
+}
+
+impl From<crate::Error> for Problem {
+    fn from(error: crate::Error) -> Problem {
+        let refusal = api::Refusal::from(error);
+        let mut problem = Problem::new(refusal.status, refusal.message);
+        problem.hint = refusal.hint;
+        if problem.status == StatusCode::GATEWAY_TIMEOUT {
+            problem.message = "The database took longer than 5 seconds for this, so it was cancelled.".to_owned();
+            problem.hint = Some("Narrow the search: a state, a queue or a command makes it cheaper.".to_owned());
+        }
+        problem
+    }
+}
+
+impl From<tokio_postgres::Error> for Problem {
+    fn from(error: tokio_postgres::Error) -> Problem {
+        crate::Error::from(error).into()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct ErrorPage {
+    frame: Frame,
+    problem: Problem,
+}
+
+/// A page.
+pub fn html(page: &impl Template) -> Response {
+    match page.render() {
+        Ok(text) => {
+            let mut response = ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response();
+            // a notice is shown once
+            let gone = HeaderValue::from_static("bugle_notice=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+            response.headers_mut().insert(SET_COOKIE, gone);
+            response
+        }
+        Err(error) => {
+            tracing::error!(event = "page", %error);
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+const NOTICE: &str = "bugle_notice";
+
+fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+    let cookies = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|cookies| cookies.split("; "))
+        .filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(given, _)| *given == name)?;
+    Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+/// Go to a page of this site, which shows the notice.
+pub fn redirect(to: &str, notice: &str) -> Response {
+    // only paths of our own
+    let to = if to.starts_with('/') && !to.starts_with("//") {
+        to
+    } else {
+        "/"
+    };
+    let notice: String = notice.chars().take(500).collect();
+    let notice = utf8_percent_encode(&notice, NON_ALPHANUMERIC);
+    let cookie = format!("{NOTICE}={notice}; Path=/; Max-Age=30; HttpOnly; SameSite=Strict");
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let headers = response.headers_mut();
+    let place = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
+    headers.insert(LOCATION, place);
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        headers.insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+pub type Fields = BTreeMap<String, String>;
+
+/// Apply an operation that a form names.
+async fn act(
+    State(site): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Fields>,
+) -> Response {
+    match act_once(&site, &name, &form).await {
+        Ok((notice, job)) => {
+            let back = form.get("back").map_or("/", String::as_str);
+            match job {
+                Some(job) => redirect(&format!("{}/jobs/{job}", site.base(&headers)), &notice),
+                None => redirect(back, &notice),
+            }
+        }
+        Err(problem) => {
+            let mut frame = site.frame(&asked(headers), "").await;
+            frame.here = form.get("back").cloned().unwrap_or_default();
+            problem.page(frame)
+        }
+    }
+}
+
+/// What was done, in words, and the job it enqueued.
+async fn act_once(site: &Site, name: &str, form: &Fields) -> Result<(String, Option<i64>), Problem> {
+    site.check(form).await?;
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("There is no operation {name:?}."));
+    let operation = Operation::named(name).ok_or_else(unknown)?;
+    let mut values = Values::new();
+    for parameter in operation.parameters {
+        if let Some(text) = form.get(parameter.name) {
+            // a field that was left empty is left out
+            let is_given = !text.trim().is_empty() || form.contains_key(&format!("{}_is_null", parameter.name));
+            if is_given {
+                values = values.with(operation, parameter.name, text);
+            }
+        }
+    }
+    if name == "enqueue_job" {
+        values = values.with(operation, "job", &new_job(form)?);
+    }
+    let mut client = site.pool.get_or_explain().await?;
+    let transaction = client.transaction().await?;
+    api::limit(&transaction).await?;
+    let answer = perform(&transaction, operation, &values).await?;
+    let Some(answer) = answer else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "There is no such schedule."));
+    };
+    transaction.commit().await?;
+    site.live.forget().await;
+    let whom = ["id", "queue", "worker", "name", "command"]
+        .iter()
+        .find_map(|name| values.get(name));
+    let whom = whom.map(|whom| format!(" {whom}")).unwrap_or_default();
+    let said = operation.name.replace('_', " ");
+    let (notice, job) = match operation.answer {
+        Answer::Value("id", _) => {
+            let job = answer["id"].as_i64();
+            (format!("{said}: job {}", answer["id"]), job)
+        }
+        Answer::Value(name, _) => (format!("{said}{whom}: {name} {}", plain(&answer[name])), None),
+        _ => (format!("{said}{whom}: done"), None),
+    };
+    Ok((notice, job))
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The job of the form, as JSON. The payload stays as it was written, with all its digits.
+fn new_job(form: &Fields) -> Result<String, Problem> {
+    let field = |name: &str| form.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+    let payload = field("payload").unwrap_or("{}");
+    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(payload) {
+        return Err(
+            Problem::new(StatusCode::BAD_REQUEST, format!("The payload is not JSON: {error}."))
+                .hint("Go back, and correct it: nothing was enqueued."),
+        );
+    }
+    let mut parts = vec![format!("\"payload\": {payload}")];
+    for name in ["command", "queue", "run_at", "unique_key"] {
+        if let Some(text) = field(name) {
+            parts.push(format!("\"{name}\": {}", serde_json::Value::from(text)));
+        }
+    }
+    if let Some(priority) = field("priority") {
+        let wrong = |_| Problem::new(StatusCode::BAD_REQUEST, "The priority is not a number.");
+        parts.push(format!("\"priority\": {}", priority.parse::<i32>().map_err(wrong)?));
+    }
+    Ok(format!("{{{}}}", parts.join(", ")))
+}
+
+/// A transaction for a page: it can only read, and not for long.
+pub async fn reading(client: &mut tokio_postgres::Client) -> Result<Transaction<'_>> {
+    let transaction = client.build_transaction().read_only(true).start().await?;
+    api::limit(&transaction).await?;
+    Ok(transaction)
+}
+
+/// The query of a request.
+pub fn query_of(request: &Asked) -> Query {
+    Query::read(request.uri.query().unwrap_or_default())
+}
+
+/// A part of a URL.
+pub fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Buttons, if this login may press them.
+pub fn allowed(frame: &Frame, actions: Vec<Action>) -> Vec<Action> {
+    if frame.can_change { actions } else { Vec::new() }
+}

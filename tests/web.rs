@@ -1,0 +1,474 @@
+//! `bugle web`: the pages, what their buttons do, and who may not press them.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+
+use bugle::operations::allowed_from;
+use common::cli::{command, run};
+use common::http::{Replied, ask};
+use common::{DEADLINE, Database, enqueue, execute, query_value};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The process, ended when dropped.
+struct Web {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Web {
+    fn start(database: &Database, role: &str, more: &[&str]) -> Web {
+        let arguments = [&["web", "--listen", "127.0.0.1:0"], more].concat();
+        let mut process = command(&arguments)
+            .env("BUGLE_DATABASE_URL", database.url(role))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut line = String::new();
+        let mut out = BufReader::new(process.stdout.take().expect("its output"));
+        out.read_line(&mut line).expect("a line");
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+        let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+        Web {
+            address: address.parse().expect("an address"),
+            process,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Replied {
+        ask(self.address, "GET", path, "", "").await
+    }
+
+    async fn post(&self, path: &str, more: &str, body: &str) -> Replied {
+        let more = format!("Content-Type: application/x-www-form-urlencoded\r\n{more}");
+        ask(self.address, "POST", path, &more, body).await
+    }
+
+    /// The token that is in every form.
+    async fn csrf(&self) -> String {
+        let page = self.get("/enqueue").await.body;
+        let token = page
+            .split("name=\"csrf\" value=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        token.unwrap_or_else(|| panic!("no token in {page}")).to_owned()
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A login that may do everything a person does here.
+async fn operator(database: &Database) -> Web {
+    let owner = database.owner().await;
+    let rights = format!("grant bugle_viewer, bugle_enqueuer to {}_operator", database.name);
+    execute(&owner, &rights).await;
+    Web::start(database, "operator", &["--name", "test & <b>"])
+}
+
+async fn state(database: &Database, job: i64) -> String {
+    let sql = format!("select state from bugle.jobs where id = {job}");
+    query_value(&database.owner().await, &sql).await
+}
+
+const HOSTILE: &str = "<script>alert(1)</script>";
+
+#[tokio::test]
+async fn every_page_opens_and_shows_hostile_text_as_text() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let hostile = format!(
+        "insert into bugle.jobs (command, queue, payload, headers, unique_key) values \
+           ('{HOSTILE}', '{HOSTILE}/ \"', jsonb_build_object('{HOSTILE}', repeat('{HOSTILE}', 20000)), \
+            '{{\"{HOSTILE}\": \"\\u001b[31m\"}}', '{HOSTILE}'); \
+         insert into bugle.schedules (name, every, command) values ('{HOSTILE}', '1 hour', '{HOSTILE}'); \
+         select bugle.pause_queue('{HOSTILE}/ \"', '{HOSTILE}'); \
+         select bugle.set_state(1, 'failed', '{HOSTILE}'); \
+         insert into bugle.attempts (job, claim, attempt, code, error) values (1, 1, 1, '{HOSTILE}', '{HOSTILE}'); \
+         insert into bugle.jobs (command, steps) values ('chain', '{{\"{HOSTILE}\"}}')"
+    );
+    execute(&owner, &hostile).await;
+    let web = operator(&database).await;
+
+    let name: String = HOSTILE.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    for path in [
+        "/",
+        "/?range=7d",
+        "/jobs",
+        "/jobs?q=state:failed",
+        "/jobs/1",
+        "/jobs/2",
+        "/queues",
+        "/commands",
+        "/schedules",
+        "/workers",
+        "/errors",
+        "/dead-letters",
+        "/changes",
+        "/database",
+        "/enqueue?from=1",
+        "/jobs?q=colour:red",
+        &format!("/queues/{name}%2F%20%22"),
+        &format!("/schedules/{name}"),
+        &format!("/jobs?q={name}"),
+    ] {
+        let page = web.get(path).await;
+
+        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        assert!(!page.body.contains(HOSTILE) && !page.body.contains('\u{1b}'), "{path}");
+        assert!(page.body.len() < 100_000, "{path} has {} bytes", page.body.len());
+        let policy = "content-security-policy: default-src 'none'; script-src 'self'";
+        assert!(
+            page.head.contains(policy) && page.head.contains("frame-ancestors 'none'"),
+            "{}",
+            page.head
+        );
+        assert!(
+            !page.body.contains(" style=") && !page.body.contains(" onclick="),
+            "{path} has inline code"
+        );
+        assert!(
+            page.body.contains("test &#38; &#60;b&#62;") || page.body.contains("test &amp; &lt;b&gt;"),
+            "{path}"
+        );
+    }
+    let page = web.get("/jobs").await.body;
+    assert!(
+        page.contains("&#60;script&#62;alert(1)") || page.contains("&lt;script&gt;alert(1)"),
+        "{page}"
+    );
+    assert_eq!(web.get("/nowhere").await.status, 404);
+    assert_eq!(web.get("/jobs/999999").await.status, 404);
+}
+
+#[tokio::test]
+async fn assets_have_a_hash_and_may_be_kept_for_ever() {
+    let database = Database::new().await;
+    let web = operator(&database).await;
+    let page = web.get("/jobs").await.body;
+
+    for attribute in ["href=\"/assets/style.", "src=\"/assets/app."] {
+        let begin = page.find(attribute).expect("an asset") + attribute.find('"').unwrap() + 1;
+        let url = page[begin..].split('"').next().unwrap();
+        let asset = web.get(url).await;
+        assert_eq!(asset.status, 200, "{url}");
+        assert!(asset.head.contains("immutable"), "{}", asset.head);
+    }
+}
+
+#[tokio::test]
+async fn a_button_does_what_it_says_and_leaves_a_record() {
+    let database = Database::new().await;
+    let job = enqueue(&database.owner().await, "nobody").await;
+    let web = operator(&database).await;
+    let csrf = web.csrf().await;
+    let page = web.get(&format!("/jobs/{job}")).await.body;
+    assert!(page.contains("action=\"/act/cancel\""), "{page}");
+    assert!(
+        page.contains(&format!("select bugle.cancel({job});")),
+        "the SQL of the button: {page}"
+    );
+
+    let form = format!("csrf={csrf}&id={job}&note=by+the+test&back=%2Fjobs%2F{job}");
+    let done = web.post("/act/cancel", "", &form).await;
+
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert!(done.head.contains(&format!("location: /jobs/{job}")), "{}", done.head);
+    assert_eq!(state(&database, job).await, "cancelled");
+    let owner = database.owner().await;
+    let who: String = query_value(&owner, "select who from bugle.changes where note = 'by the test'").await;
+    assert_eq!(who, format!("{}_operator", database.name));
+    let again = web.post("/act/cancel", "", &form).await;
+    assert_eq!(again.status, 409);
+    assert!(again.body.contains("cancelled"), "{}", again.body);
+    let elsewhere = web
+        .post("/act/restart", "", &form.replace("%2Fjobs", "%2F%2Fevil.example"))
+        .await;
+    assert!(
+        elsewhere.head.contains("location: /\r\n"),
+        "only back to this site: {}",
+        elsewhere.head
+    );
+}
+
+#[tokio::test]
+async fn a_form_that_is_not_of_this_site_changes_nothing() {
+    let database = Database::new().await;
+    let job = enqueue(&database.owner().await, "nobody").await;
+    let web = operator(&database).await;
+    let csrf = web.csrf().await;
+    let right = format!("csrf={csrf}&id={job}&verb=cancel");
+
+    for (more, body) in [
+        ("", format!("id={job}&verb=cancel")),
+        ("", format!("csrf=wrong&id={job}&verb=cancel")),
+        ("Sec-Fetch-Site: cross-site\r\n", right.clone()),
+        ("Sec-Fetch-Site: same-site\r\n", right.clone()),
+        ("Origin: http://evil.example\r\n", right.clone()),
+        ("Origin: null\r\n", right.clone()),
+        ("Host: evil.example\r\n", right.clone()),
+    ] {
+        for path in ["/act/cancel", "/jobs/bulk/apply", "/jobs/bulk"] {
+            let refused = web.post(path, more, &body).await;
+            assert_eq!(refused.status, 403, "{path} {more:?} {body}: {}", refused.body);
+        }
+    }
+    let api = web.post(&format!("/api/v1/jobs/{job}/cancel"), "", "").await;
+    assert_eq!(api.status, 403, "without a token the API can only be read");
+    assert_eq!(state(&database, job).await, "ready");
+    assert_eq!(
+        web.post("/act/cancel", "Sec-Fetch-Site: same-origin\r\n", &right)
+            .await
+            .status,
+        303
+    );
+}
+
+#[tokio::test]
+async fn a_viewer_sees_no_buttons_and_the_database_rejects_what_is_posted_anyway() {
+    let database = Database::new().await;
+    let job = enqueue(&database.owner().await, "nobody").await;
+    let viewer = Web::start(&database, "viewer", &[]);
+    let operator = operator(&database).await;
+    let read_only = Web::start(&database, "operator", &["--read-only"]);
+    let csrf = |page: &str| {
+        page.split("name=\"csrf\" value=\"")
+            .nth(1)
+            .and_then(|s| s.split('"').next())
+            .map(str::to_owned)
+    };
+
+    for web in [&viewer, &read_only] {
+        for path in ["/", "/jobs", &format!("/jobs/{job}"), "/queues"] {
+            let page = web.get(path).await;
+            assert_eq!(page.status, 200, "{path}: {}", page.body);
+            assert!(
+                !page.body.contains("/act/") && page.body.contains("read-only"),
+                "{path}"
+            );
+        }
+        let csrf = csrf(&web.get("/queues").await.body).expect("a token");
+        let posted = web.post("/act/cancel", "", &format!("csrf={csrf}&id={job}")).await;
+        assert_eq!(posted.status, 403, "{}", posted.body);
+    }
+    assert_eq!(state(&database, job).await, "ready");
+    assert!(operator.get(&format!("/jobs/{job}")).await.body.contains("/act/cancel"));
+}
+
+#[tokio::test]
+async fn many_jobs_are_rehearsed_before_they_are_changed() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, queue) select 'nobody', 'mail' from generate_series(1, 12); \
+         select bugle.cancel(1)",
+    )
+    .await;
+    let web = operator(&database).await;
+    let csrf = web.csrf().await;
+    let count = "select count(*) from bugle.jobs where state = 'cancelled'";
+
+    let selected = format!("csrf={csrf}&verb=cancel&id=1&id=2&id=3");
+    let preview = web.post("/jobs/bulk", "", &selected).await;
+    assert!(
+        preview.body.contains("<b>2 jobs</b> would be changed"),
+        "{}",
+        preview.body
+    );
+    assert!(preview.body.contains("rolled back"), "{}", preview.body);
+    assert_eq!(query_value::<i64>(&owner, count).await, 1);
+    assert_eq!(web.post("/jobs/bulk/apply", "", &selected).await.status, 303);
+    assert_eq!(query_value::<i64>(&owner, count).await, 3);
+
+    let matching = format!("csrf={csrf}&verb=cancel&all=true&q=queue%3Amail&note=all");
+    let preview = web.post("/jobs/bulk", "", &matching).await;
+    assert!(
+        preview.body.contains("<b>9 jobs</b> would be changed"),
+        "{}",
+        preview.body
+    );
+    assert_eq!(query_value::<i64>(&owner, count).await, 3);
+    assert_eq!(web.post("/jobs/bulk/apply", "", &matching).await.status, 303);
+    assert_eq!(query_value::<i64>(&owner, count).await, 12);
+    assert_eq!(
+        web.post("/jobs/bulk/apply", "", &matching).await.status,
+        400,
+        "nothing is left"
+    );
+}
+
+#[tokio::test]
+async fn a_job_is_run_again_with_an_edited_payload_that_keeps_its_digits() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, queue, payload) values ('nobody', 'mail', '{\"n\": 9007199254740993}')",
+    )
+    .await;
+    let web = operator(&database).await;
+    let csrf = web.csrf().await;
+    let form = web.get("/enqueue?from=1").await.body;
+    assert!(
+        form.contains("9007199254740993") && form.contains("value=\"nobody\""),
+        "{form}"
+    );
+
+    let body = format!("csrf={csrf}&command=nobody&queue=mail&payload=%7B%22n%22%3A+9007199254740995%7D");
+    let done = web.post("/act/enqueue_job", "", &body).await;
+    let wrong = web
+        .post(
+            "/act/enqueue_job",
+            "",
+            &format!("csrf={csrf}&command=x&payload=%7Bnot+json"),
+        )
+        .await;
+
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert!(done.head.contains("location: /jobs/2"), "{}", done.head);
+    assert_eq!(
+        query_value::<String>(&owner, "select payload ->> 'n' from bugle.jobs where id = 2").await,
+        "9007199254740995"
+    );
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    let found = web.get("/jobs?q=payload.n:9007199254740993").await.body;
+    assert!(found.contains("/jobs/1\"") && !found.contains("/jobs/2\""), "{found}");
+    let shown = web.get("/jobs/1").await.body;
+    assert!(shown.contains("9007199254740993"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_reason_has_its_fix_as_a_button() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let job = enqueue(&owner, "nobody").await;
+    execute(&owner, "select bugle.pause_queue('default')").await;
+    let web = operator(&database).await;
+
+    for path in [format!("/jobs/{job}"), "/".to_owned()] {
+        let page = web.get(&path).await.body;
+        assert!(
+            page.contains("/act/resume_queue") && page.contains("Resume queue default"),
+            "{page}"
+        );
+    }
+    let csrf = web.csrf().await;
+    let done = web
+        .post("/act/resume_queue", "", &format!("csrf={csrf}&queue=default&back=/"))
+        .await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    let is_paused = "select count(*) from bugle.queues where paused_at is not null";
+    assert_eq!(query_value::<i64>(&owner, is_paused).await, 0);
+    assert!(!web.get("/").await.body.contains("/act/resume_queue"));
+}
+
+#[tokio::test]
+async fn a_browser_is_told_when_there_is_something_new() {
+    let database = Database::new().await;
+    enqueue(&database.owner().await, "nobody").await;
+    let web = operator(&database).await;
+    let stream = TcpStream::connect(web.address).await.unwrap();
+    let (reading, mut writing) = stream.into_split();
+    writing
+        .write_all(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    let mut lines = tokio::io::BufReader::new(reading).lines();
+
+    let ticks = async {
+        let mut ticks = Vec::new();
+        while ticks.len() < 2 {
+            let line = lines.next_line().await.unwrap().expect("it goes on");
+            ticks.extend(line.strip_prefix("data: ").map(str::to_owned));
+        }
+        ticks
+    };
+    let ticks = tokio::time::timeout(DEADLINE, ticks).await.expect("two ticks");
+    assert!(ticks.iter().all(|tick| tick.contains("\"ready\":1")), "{ticks:?}");
+}
+
+#[tokio::test]
+async fn the_pages_can_be_below_a_path_and_have_other_names() {
+    let database = Database::new().await;
+    enqueue(&database.owner().await, "nobody").await;
+    let arguments = [
+        "--base-path",
+        "/bugle/",
+        "--allow-host",
+        "jobs.example.org",
+        "--colour",
+        "red",
+    ];
+    let web = Web::start(&database, "viewer", &arguments);
+
+    let page = ask(web.address, "GET", "/bugle/jobs", "Host: jobs.example.org\r\n", "").await;
+    assert_eq!(page.status, 200, "{}", page.body);
+    assert!(
+        page.body.contains("href=\"/bugle/jobs/1\"") && page.body.contains("c-red"),
+        "{}",
+        page.body
+    );
+    assert_eq!(
+        ask(web.address, "GET", "/bugle/jobs", "Host: evil.example\r\n", "")
+            .await
+            .status,
+        403
+    );
+    let web = Web::start(&database, "viewer", &[]);
+    let page = ask(web.address, "GET", "/jobs", "X-Forwarded-Prefix: /ops\r\n", "").await;
+    assert!(page.body.contains("href=\"/ops/jobs/1\""), "{}", page.body);
+    let page = ask(
+        web.address,
+        "GET",
+        "/jobs",
+        "X-Forwarded-Prefix: //evil.example\r\n",
+        "",
+    )
+    .await;
+    assert!(!page.body.contains("evil.example"), "{}", page.body);
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_rejected() {
+    let refused = run(
+        &mut command(&["web", "--listen", "0.0.0.0:0", "--database-url", "host=/nowhere"]),
+        "",
+    )
+    .await;
+
+    assert_ne!(refused.code, 0);
+    assert!(
+        refused.err.contains("reachable from other machines") && refused.err.contains("ssh -L"),
+        "{}",
+        refused.err
+    );
+}
+
+#[tokio::test]
+async fn the_verbs_a_state_allows_are_those_of_the_schema() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    for verb in [
+        "cancel",
+        "pause",
+        "resume",
+        "restart",
+        "remove",
+        "reschedule",
+        "set_priority",
+        "set_state",
+    ] {
+        let allowed: Vec<String> = query_value(&owner, &format!("select bugle.allowed_from('{verb}')")).await;
+        let known: Vec<&str> = allowed_from(verb).iter().map(|state| state.as_str()).collect();
+        assert_eq!(known, allowed, "{verb}");
+    }
+}
