@@ -7,14 +7,16 @@ fn main() {
     println!("cargo::rerun-if-changed=sql");
     println!("cargo::rerun-if-changed=migrations");
     let mut files: Vec<PathBuf> = fs::read_dir("sql")
-        .expect("sql/ is there")
+        .expect("sql/ exists")
         .map(|entry| entry.expect("sql/ can be read").path())
         .filter(|path| path.extension().is_some_and(|ending| ending == "sql"))
         .collect();
     files.sort();
 
     let mut checksum = FNV_OFFSET;
-    let mut source = String::from("/// `sql/`, in order: file names and texts.\nstatic SQL: &[(&str, &str)] = &[\n");
+    let mut source = String::from(
+        "/// `sql/`, in order: file names and texts.\n#[cfg(feature = \"migrate\")]\nstatic SQL: &[(&str, &str)] = &[\n",
+    );
     for file in &files {
         let text = fs::read_to_string(file).expect("a file of sql/ can be read");
         let name = file
@@ -34,8 +36,8 @@ fn main() {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Std's hasher may change with the toolchain; this must not, or two builds of one version would re-apply each other's
-/// SQL.
+/// A stable hash: the hasher of std may change with the toolchain, and then two builds of the same version would keep
+/// re-applying each other's SQL.
 fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

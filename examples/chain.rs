@@ -6,7 +6,7 @@
 //! ```
 
 use anyhow::{Context as _, Result, ensure};
-use bugle::{Bugle, Context, Failure, NewJob, Registry, Settings, Shutdown, Worker};
+use bugle::{Bugle, Context, Failure, NewJob, Registry, Shutdown, Worker};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -64,12 +64,8 @@ fn steps() -> Registry {
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = std::env::var("DATABASE_URL").context("set DATABASE_URL: \"bugle dev\" prints one")?;
-    let settings = Settings {
-        database_url: url.clone(),
-        ..Settings::default()
-    };
     let shutdown = Shutdown::on_signals()?;
-    let worker = Worker::new(settings, steps()).run(shutdown.clone());
+    let worker = Worker::builder(&url).registry(steps()).run(shutdown.clone());
     let story = async {
         import(&url).await?;
         shutdown.request();

@@ -29,13 +29,11 @@ async fn main() -> Result<()> {
     ensure!(found.is_empty(), "job {undone} was not rolled back");
     println!("order {order} was rolled back, and job {undone} with it");
 
-    // Told of the end, not asking for it; a job that failed is an error here.
-    let bugle = Bugle::connect(&url)?;
-    let ended = tokio::time::timeout(Duration::from_secs(30), bugle.ended(kept)).await;
-    let ended = ended.context("it has not ended after 30 seconds: does a worker serve the command hello?")??;
-    let state = ended.state.clone();
-    let result: Value = ended.into_result()?;
-    println!("job {kept} is {state}: {result}");
+    // A job that did not complete is an error here.
+    let job = Bugle::connect(&url)?.job(kept);
+    let result = tokio::time::timeout(Duration::from_secs(30), job.result::<Value>()).await;
+    let result = result.context("it has not ended after 30 seconds: does a worker serve the command hello?")??;
+    println!("job {kept} is completed: {result}");
     Ok(())
 }
 

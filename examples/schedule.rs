@@ -1,4 +1,4 @@
-//! A schedule: a row of `bugle.schedules` has a job enqueued again and again, by an interval or a cron expression.
+//! A schedule: a row of `bugle.schedules` enqueues a job at an interval or by a cron expression.
 //!
 //! ```sh
 //! bugle dev                        # in another terminal: a database; prints DATABASE_URL
@@ -6,7 +6,8 @@
 //! ```
 
 use anyhow::{Context as _, Result, ensure};
-use bugle::{Bugle, Context, Registry, Settings, Shutdown, Worker};
+use bugle::read::{self, NewSchedule};
+use bugle::{Bugle, Context, NewJob, Registry, Shutdown, Worker};
 use serde_json::Value;
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -16,16 +17,12 @@ async fn main() -> Result<()> {
     let url = std::env::var("DATABASE_URL").context("set DATABASE_URL: \"bugle dev\" prints one")?;
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
     tokio::spawn(connection);
-    let settings = Settings {
-        database_url: url.clone(),
-        ..Settings::default()
-    };
     let shutdown = Shutdown::on_signals()?;
     let registry = Registry::new().on("tick", async |context: Context, (): ()| {
         // the moment it stands for, whenever it runs
         Ok(context.header("slot").cloned())
     });
-    let worker = Worker::new(settings, registry).run(shutdown.clone());
+    let worker = Worker::builder(&url).registry(registry).run(shutdown.clone());
     let story = async {
         tick_twice(&client, &Bugle::connect(&url)?).await?;
         shutdown.request();
@@ -36,12 +33,8 @@ async fn main() -> Result<()> {
 }
 
 async fn tick_twice(client: &Client, bugle: &Bugle) -> Result<()> {
-    client
-        .batch_execute(
-            "delete from bugle.schedules where name = 'example';
-             insert into bugle.schedules (name, every, command, payload) values ('example', '1 second', 'tick', 'null')",
-        )
-        .await?;
+    let ticks = NewSchedule::every("example", Duration::from_secs(1), NewJob::new("tick", ()))?;
+    read::set_schedule(client, &ticks).await?; // or in SQL: insert into bugle.schedules …
     println!("scheduled: a tick every second. With cron it would be '* * * * * *'");
 
     let mut slots = Vec::new();
@@ -56,9 +49,7 @@ async fn tick_twice(client: &Client, bugle: &Bugle) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    client
-        .batch_execute("delete from bugle.schedules where name = 'example'")
-        .await?;
+    read::remove_schedule(client, "example").await?;
 
     slots.dedup();
     ensure!(slots.len() >= 2, "a slot fired twice");

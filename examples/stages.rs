@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bugle::{Bugle, Context, Execution, Failure, NewJob, Next, Outcome, Registry, Settings, Shutdown, Stage, Worker};
+use bugle::{Bugle, Context, Execution, Failure, NewJob, Next, Outcome, Registry, Shutdown, Stage, Worker};
 use serde_json::{Value, json};
 
 /// Says when a job begins and ends. `bugle::stage::Log` and `bugle::stage::Time` are such, ready to use.
@@ -64,10 +64,6 @@ impl Stage for NotYet {
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = std::env::var("DATABASE_URL").context("set DATABASE_URL: \"bugle dev\" prints one")?;
-    let settings = Settings {
-        database_url: url.clone(),
-        ..Settings::default()
-    };
     let shutdown = Shutdown::on_signals()?;
     let registry = Registry::new()
         .stage("*", Say("everything"))
@@ -78,7 +74,7 @@ async fn main() -> Result<()> {
             println!("  send to {}", mail["to"]);
             Ok(json!({ "to": mail["to"], "answer": if context.attempt() == 1 { "later" } else { "taken" } }))
         });
-    let worker = Worker::new(settings, registry).run(shutdown.clone());
+    let worker = Worker::builder(&url).registry(registry).run(shutdown.clone());
     let story = async {
         let bugle = Bugle::connect(&url)?;
         let job = bugle.enqueue(&NewJob::new("mail.send", json!({ "to": "Ada" }))).await?;

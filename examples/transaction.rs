@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bugle::{Bugle, Context, Failure, NewJob, Outcome, Registry, Settings, Shutdown, Worker};
+use bugle::{Bugle, Context, Failure, NewJob, Outcome, Shutdown, Worker};
 use serde_json::{Value, json};
 
 /// Takes one piece from the shelf. The first attempt breaks off when it has done so, the second goes through.
@@ -46,12 +46,8 @@ async fn main() -> Result<()> {
         )
         .await?;
 
-    let settings = Settings {
-        database_url: url.clone(),
-        ..Settings::default()
-    };
     let shutdown = Shutdown::on_signals()?;
-    let worker = Worker::new(settings, Registry::new().on("take", take)).run(shutdown.clone());
+    let worker = Worker::builder(&url).on("take", take).run(shutdown.clone());
     let story = async {
         let bugle = Bugle::connect(&url)?;
         let job = bugle.enqueue(&NewJob::new("take", "tea")).await?;

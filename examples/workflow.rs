@@ -6,7 +6,7 @@
 //! ```
 
 use anyhow::{Context as _, Result, ensure};
-use bugle::{Bugle, Context, Failure, NewJob, Registry, Settings, Shutdown, Worker, Workflow};
+use bugle::{Bugle, Context, Failure, NewJob, Registry, Shutdown, State, Worker, Workflow};
 
 fn commands() -> Registry {
     Registry::new()
@@ -42,12 +42,8 @@ fn commands() -> Registry {
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = std::env::var("DATABASE_URL").context("set DATABASE_URL: \"bugle dev\" prints one")?;
-    let settings = Settings {
-        database_url: url.clone(),
-        ..Settings::default()
-    };
     let shutdown = Shutdown::on_signals()?;
-    let worker = Worker::new(settings, commands()).run(shutdown.clone());
+    let worker = Worker::builder(&url).registry(commands()).run(shutdown.clone());
     let story = async {
         report(&Bugle::connect(&url)?).await?;
         shutdown.request();
@@ -73,6 +69,6 @@ async fn report(bugle: &Bugle) -> Result<()> {
         "the report says something else"
     );
     let index = jobs["index"].ended().await?;
-    ensure!(index.state == "failed", "index was to fail");
+    ensure!(index.state == Some(State::Failed), "index was to fail");
     Ok(())
 }

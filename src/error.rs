@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The private SQLSTATEs of the schema, one for each kind of refusal.
+/// The private SQLSTATEs of the schema, one for each kind of rejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Code {
     /// A column of a new job has a value it may not have.
     InvalidColumn,
@@ -14,8 +15,10 @@ pub enum Code {
     TooLarge,
     /// A retry policy that does not exist.
     UnknownPolicy,
-    /// A schedule that makes no sense.
+    /// An invalid schedule.
     InvalidSchedule,
+    /// The job names a command that has no row in `bugle.commands`, and `known_commands_only` is set.
+    UnknownCommand,
     /// A worker that is not registered, or not under this nonce.
     UnknownWorker,
     /// A claim from another session than the one that attached.
@@ -32,18 +35,19 @@ pub enum Code {
     RefusedTransition,
     /// An answer with a wrong token.
     WrongToken,
-    /// A workflow that cannot be read, or waits for itself.
+    /// A workflow that is invalid, or depends on itself.
     InvalidWorkflow,
 }
 
 impl Code {
     /// All of them, in the order of their SQLSTATEs.
-    pub const ALL: [Code; 14] = [
+    pub const ALL: [Code; 15] = [
         Code::InvalidColumn,
         Code::ForbiddenColumn,
         Code::TooLarge,
         Code::UnknownPolicy,
         Code::InvalidSchedule,
+        Code::UnknownCommand,
         Code::UnknownWorker,
         Code::WrongSession,
         Code::WrongIsolation,
@@ -63,6 +67,7 @@ impl Code {
             Code::TooLarge => "JB003",
             Code::UnknownPolicy => "JB004",
             Code::InvalidSchedule => "JB005",
+            Code::UnknownCommand => "JB006",
             Code::UnknownWorker => "JB010",
             Code::WrongSession => "JB011",
             Code::WrongIsolation => "JB012",
@@ -96,12 +101,24 @@ impl Error {
         }
     }
 
+    /// What was asked for needs a feature of this crate that the program was built without.
+    // with all features on nothing is without one
+    #[allow(dead_code)]
+    pub(crate) fn without_feature(what: &str, feature: &str) -> Self {
+        Error::new(format!(
+            "{what} needs the feature {feature} of the crate bugle, and this program was built without it"
+        ))
+        .hint(format!(
+            "Add it where Cargo.toml names bugle: features = [\"{feature}\"]"
+        ))
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same error, with one more sentence of advice.
+    /// The same error with an additional hint.
     pub(crate) fn also(mut self, sentence: &str) -> Self {
         self.hint = Some(match self.hint {
             Some(hint) => format!("{hint} {sentence}"),
@@ -110,7 +127,7 @@ impl Error {
         self
     }
 
-    /// The same error in other words.
+    /// The same error with another message.
     pub(crate) fn reworded(self, message: String, hint: String) -> Self {
         Error {
             message,
@@ -119,19 +136,19 @@ impl Error {
         }
     }
 
-    /// The same error, said to have happened there.
+    /// The same error with its location.
     pub(crate) fn in_context(mut self, place: &str) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The private SQLSTATE, if the schema itself refused.
+    /// The private SQLSTATE, if the schema rejected the call.
     pub fn code(&self) -> Option<Code> {
         let sqlstate = self.source.as_ref()?.code()?.code();
         Code::ALL.into_iter().find(|c| c.sqlstate() == sqlstate)
     }
 
-    /// What the server calls it, raised by the schema or not.
+    /// The SQLSTATE, raised by the schema or by the server.
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         Some(self.source.as_ref()?.code()?.code())
     }
@@ -183,18 +200,19 @@ impl Error {
         }
     }
 
-    /// Whether there was no partition for a row: one of history was detached or dropped by hand. Upkeep repairs that.
+    /// Whether there was no partition for a row: a history partition was detached or dropped manually. Maintenance
+    /// repairs that.
     pub(crate) fn lacks_partition(&self) -> bool {
         self.sqlstate() == Some("23514")
     }
 
-    /// A migration replaced a function while it was being called: the next call finds the new one.
+    /// A migration replaced a function while it was called; the next call finds the new one.
     fn was_replaced(&self, code: &str) -> bool {
         let source = self.source.as_ref().and_then(|source| source.as_db_error());
         code == "XX000" && source.is_some_and(|said| said.message().starts_with("cache lookup failed for function"))
     }
 
-    /// What went wrong, without the hint.
+    /// The message without the hint.
     pub(crate) fn message(&self) -> String {
         self.message.clone()
     }
@@ -234,15 +252,6 @@ impl From<tokio_postgres::Error> for Error {
             message,
             hint,
             source: Some(source),
-        }
-    }
-}
-
-impl From<deadpool_postgres::PoolError> for Error {
-    fn from(error: deadpool_postgres::PoolError) -> Self {
-        match error {
-            deadpool_postgres::PoolError::Backend(source) => source.into(),
-            other => Error::new(other.to_string()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Plain types about jobs: what the engine hands to a worker, and the states a job can be in.
+//! Plain types about jobs: what the database hands to a worker.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,68 +12,10 @@ use serde_json::value::RawValue;
 /// The id of a job: `bugle.jobs.id`.
 pub type JobId = i64;
 
-/// The number of a claim. It only rises for one job; whatever is said under an older one is refused.
+/// The number of a claim. It increases with each claim of a job; calls that name an older one are rejected.
 pub type Claim = i64;
 
-/// Every state a job can be in, as `bugle.jobs.state` spells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum State {
-    /// Its `run_at` lies ahead.
-    Scheduled,
-    /// To be claimed by the next free worker.
-    Ready,
-    /// Held by a worker.
-    Running,
-    /// Failed, and waiting for its next try.
-    Retrying,
-    /// Held back by an operator.
-    Paused,
-    /// Waiting for other jobs, or for an answer from outside.
-    Waiting,
-    /// Done.
-    Completed,
-    /// Given up: a dead letter. `reason` says why.
-    Failed,
-    /// Called off.
-    Cancelled,
-}
-
-impl State {
-    /// All of them, live ones first.
-    pub const ALL: [State; 9] = [
-        State::Scheduled,
-        State::Ready,
-        State::Running,
-        State::Retrying,
-        State::Paused,
-        State::Waiting,
-        State::Completed,
-        State::Failed,
-        State::Cancelled,
-    ];
-
-    /// The state as the database spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            State::Scheduled => "scheduled",
-            State::Ready => "ready",
-            State::Running => "running",
-            State::Retrying => "retrying",
-            State::Paused => "paused",
-            State::Waiting => "waiting",
-            State::Completed => "completed",
-            State::Failed => "failed",
-            State::Cancelled => "cancelled",
-        }
-    }
-
-    /// Whether a job in this state will never change by itself again.
-    pub fn is_final(self) -> bool {
-        matches!(self, State::Completed | State::Failed | State::Cancelled)
-    }
-}
-
-/// A job and the claim under which it is held: what every call about it carries.
+/// A job and the claim under which a worker holds it. Every call about a running job names both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSql, FromSql)]
 #[postgres(name = "held_job")]
 pub struct HeldJob {
@@ -83,7 +25,7 @@ pub struct HeldJob {
     pub claim: Claim,
 }
 
-/// Where the row of a claimed job lies until it is changed: its `ctid`, as Postgres sends it.
+/// The address of the row of a claimed job until it is changed: its `ctid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address([u8; 6]);
 
@@ -105,28 +47,29 @@ impl ToSql for Address {
     to_sql_checked!();
 }
 
-/// A job as its worker received it.
+/// A job as received by its worker.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClaimedJob {
     /// The job and its claim.
     pub held: HeldJob,
-    /// What to do: the name an executor is registered for.
+    /// The command: the name an executor is registered for.
     pub command: String,
-    /// The lane it waited in.
+    /// Its queue.
     pub queue: String,
-    /// Smaller runs sooner.
+    /// The priority; smaller numbers run first.
     pub priority: i32,
-    /// 1 for the first attempt.
+    /// The number of the attempt, from 1.
     pub attempt: i32,
-    /// How long this attempt may take, if the job or its command says so.
+    /// The time limit of this attempt, if the job or its command has one.
     pub timeout: Option<Duration>,
     /// When it was enqueued.
     pub created_at: SystemTime,
     /// When it was due.
     pub run_at: SystemTime,
-    /// Names and values that travel with the job, for tracing and the like.
+    /// Names and values that are passed along with the job, for tracing for example.
     pub headers: BTreeMap<String, Value>,
-    /// The data, as it was enqueued; for a step of a chain, with what the steps before it have put out laid over it.
+    /// The payload, as it was enqueued. For a step of a chain, the outputs of the steps before it are merged into it.
     pub payload: Box<RawValue>,
     /// The answer its executor waited for, if it was resumed with one.
     pub answer: Option<Box<RawValue>>,
@@ -134,7 +77,7 @@ pub struct ClaimedJob {
     pub steps: Option<Vec<String>>,
     /// How many of them were done when it was claimed.
     pub step: i32,
-    /// Where its row lies, if it can be completed there.
+    /// The address of its row, if the job can be completed by it.
     pub(crate) address: Option<Address>,
 }
 
@@ -147,13 +90,14 @@ impl ClaimedJob {
 
 /// Where in a chain an executor runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Place {
     /// The name of the chain: the job's command.
     pub chain: String,
-    /// Which of its steps this is, from 1.
+    /// The position of this step, from 1.
     pub position: i32,
-    /// How many it has.
+    /// The number of steps.
     pub steps: usize,
-    /// Which try of the step in this attempt of the job, from 1.
+    /// The number of the attempt of the step in this attempt of the job, from 1.
     pub attempt: i32,
 }

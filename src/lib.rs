@@ -1,46 +1,59 @@
 //! Bugle: a Postgres-native job runner.
 //!
-//! A job is a row of the table `bugle.jobs`, inserted by an application, in the transaction that needs
-//! it. Workers claim such rows, carry them out and record how they ended. The rules are SQL functions in the database;
-//! this library is what a worker needs besides, and a client for those who enqueue from Rust. The `bugle` program is
-//! made of it, and so can yours be.
+//! A job is a row of the table `bugle.jobs`. An application inserts it, in the transaction that needs it. Workers claim
+//! such rows, run them and record their outcomes. The rules are SQL functions in the database; this crate is the
+//! worker, and a client for Rust. Applications in other languages enqueue with their own drivers.
 //!
-//! This page is a tour, from the first worker to the last screw. The tests compile every example, and run all but the
-//! first. What the database does is told in `docs/`: columns, retries, limits, operations.
+//! This page is a tour. The tests compile every example, and run all but the first.
 //!
 //! # A worker
 //!
-//! A [`Registry`] has an executor for each command: an async closure that gets the job's [`Context`] and its payload,
-//! as any type that can be deserialised. [`worker_main`] makes a program of it, with the flags, the file, the signals
-//! and the logs of `bugle worker`.
+//! A type of job implements [`Job`]: it names its command, and its fields are the payload. An executor is an async
+//! function that takes a [`Context`] and the payload. A [`Worker`] serves queues with such executors.
 //!
 //! ```no_run
-//! use bugle::{Context, Failure, Registry};
+//! use bugle::{Bugle, Context, Failure, Job, NewJob, Shutdown, Worker};
+//! use serde::{Deserialize, Serialize};
 //!
-//! #[derive(serde::Deserialize)]
-//! struct Mail {
+//! #[derive(Serialize, Deserialize)]
+//! struct SendMail {
 //!     to: String,
 //! }
 //!
-//! fn main() -> std::process::ExitCode {
-//!     let registry = Registry::new().on("send_mail", async |_: Context, mail: Mail| {
-//!         if !mail.to.contains('@') {
-//!             return Err(Failure::new("no such address").code("bad_address").not_retryable());
-//!         }
-//!         Ok(serde_json::json!({ "sent_to": mail.to }))
-//!     });
-//!     bugle::worker_main(registry)
+//! impl Job for SendMail {
+//!     const COMMAND: &'static str = "send_mail";
+//!
+//!     fn defaults(&self, job: NewJob) -> NewJob {
+//!         job.queue("mail").max_attempts(5)
+//!     }
+//! }
+//!
+//! async fn send_mail(_: Context, mail: SendMail) -> Result<String, Failure> {
+//!     if !mail.to.contains('@') {
+//!         return Err(Failure::new("no such address").code("bad_address").not_retryable());
+//!     }
+//!     Ok(format!("sent to {}", mail.to))
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let url = std::env::var("DATABASE_URL")?;
+//!     bugle::migrate(&url).await?;
+//!     Bugle::connect(&url)?.enqueue(&SendMail { to: "ada@example.org".into() }).await?;
+//!
+//!     Worker::builder(&url).queue("mail", 4).job(send_mail).run(Shutdown::on_signals()?).await?;
+//!     Ok(())
 //! }
 //! ```
 //!
-//! What is returned becomes the job's result; an error is a [`Failure`], and the job is tried again by its retry
-//! policy. Any error becomes one with `?`. For all other ends (not now, wait for an answer, nothing to do any more)
-//! there is [`Outcome`].
+//! What an executor returns becomes the job's result. An error is a [`Failure`], and the job is retried by its retry
+//! policy; any error becomes one with `?`. For other outcomes (run it later, wait for an answer, cancel) there is
+//! [`Outcome`]. What executors share is given once, and read with [`Context::state`]: see [`Registry::with_state`].
 //!
 //! # Enqueue
 //!
-//! [`NewJob`] says what an `INSERT` would say. On a connection that has a transaction open it is part of that: the
-//! order and the job are committed together, or neither is.
+//! [`NewJob`] has a method for each column that a job may set. Enqueued on a connection with an open transaction, the
+//! job is part of that transaction: the order and the job are committed together, or neither is.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -58,36 +71,35 @@
 //!     .await?;
 //! transaction.commit().await?;
 //!
-//! let job = bugle::read::job(&client, id).await?.expect("it is there");
-//! assert_eq!((job.line.state.as_str(), job.line.queue.as_str()), ("scheduled", "parcels"));
+//! let job = bugle::read::job(&client, id).await?.expect("it exists");
+//! assert_eq!((job.line.state, job.line.queue.as_str()), (bugle::State::Scheduled, "parcels"));
 //! # Ok(())
 //! # });
 //! ```
 //!
-//! A second job of the same key can be left out, for as long as the first lives or for a day: [`NewJob::unique_key`],
+//! With sqlx, diesel or sea-orm, bind [`NewJob::to_json`] to `select bugle.enqueue_job($1)`, in a transaction of yours.
+//! Duplicates are left out by a key, while the first job lives or for a day: [`NewJob::unique_key`],
 //! [`NewJob::idempotency_key`].
 //!
-//! # A worker inside a larger program, and the result
+//! # A worker inside a larger program, and results
 //!
-//! [`Worker::run`] serves until its [`Shutdown`] says so. [`Bugle`] is a client with connections of its own, which can
-//! wait for what comes of a job; any number of callers share one connection that listens.
+//! [`Worker::run`] serves until its [`Shutdown`] is requested. [`Bugle`] is a client with its own connections, which
+//! can wait for the result of a job; any number of callers share one connection that listens.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
 //! # example::on_a_database(async |url, _client| {
-//! use bugle::{Bugle, Context, NewJob, Registry, Settings, Shutdown, Worker};
+//! use bugle::{Bugle, Context, NewJob, Shutdown, Worker};
 //!
-//! let registry = Registry::new().on("add", async |_: Context, (a, b): (i64, i64)| Ok(a + b));
-//! let settings = Settings {
-//!     database_url: url.clone(),
-//!     queues: vec![("default".into(), 8)],
-//!     ..Settings::default()
-//! };
 //! let shutdown = Shutdown::new();
-//! let worker = tokio::spawn(Worker::new(settings, registry).run(shutdown.clone()));
+//! let worker = Worker::builder(&url)
+//!     .queue("default", 8)
+//!     .on("add", async |_: Context, (a, b): (i64, i64)| Ok(a + b))
+//!     .build();
+//! let worker = tokio::spawn(worker.run(shutdown.clone()));
 //!
-//! let client = Bugle::connect(&url)?;
-//! let sum: i64 = client.enqueue(&NewJob::new("add", (2, 3))).await?.result().await?;
+//! let bugle = Bugle::connect(&url)?;
+//! let sum: i64 = bugle.enqueue(&NewJob::new("add", (2, 3))).await?.result().await?;
 //! assert_eq!(sum, 5);
 //!
 //! shutdown.request();
@@ -96,33 +108,32 @@
 //! # });
 //! ```
 //!
-//! [`Shutdown::on_signals`] asks at SIGTERM and SIGINT; the first request lets running jobs finish, the second does not
-//! wait.
+//! [`Shutdown::on_signals`] requests it at SIGTERM and SIGINT. The first request lets running jobs finish, the second
+//! does not wait.
 //!
-//! # Once and for all
+//! # Exactly once
 //!
-//! A job can be run more than once: its worker may die after the work and before reporting the result. What an executor
-//! writes to the same database can be committed together with the job's end, and then happens once. If the job was
-//! given to another worker meanwhile, [`Context::complete_in`] is an error, and all of it is rolled back.
+//! A job can run more than once: its worker may die after the work and before it reports the result. What an executor
+//! writes to the same database can be committed together with the completion of the job, and then happens once. If the
+//! job was given to another worker meanwhile, [`Context::complete_in`] fails, and all of it is rolled back.
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
 //! # example::on_a_database(async |url, client| {
-//! # use bugle::{Bugle, NewJob, Settings, Shutdown, Worker};
-//! use bugle::{Context, Outcome, Registry};
+//! # use bugle::{Bugle, NewJob, Shutdown, Worker};
+//! use bugle::{Context, Failure, Outcome};
 //!
 //! # client.batch_execute("create table stock as select 'tea' as item, 7 as pieces").await?;
-//! let registry = Registry::new().on("book", async |context: Context, item: String| {
+//! async fn book(context: Context, item: String) -> Result<Outcome, Failure> {
 //!     let mut connection = context.database().await?;
 //!     let transaction = connection.transaction().await?;
 //!     transaction.execute("update stock set pieces = pieces - 1 where item = $1", &[&item]).await?;
 //!     context.complete_in(&transaction, "booked").await?;
 //!     transaction.commit().await?;
 //!     Ok(Outcome::Settled)
-//! });
-//! # let settings = Settings { database_url: url.clone(), ..Settings::default() };
+//! }
 //! # let shutdown = Shutdown::new();
-//! # let worker = tokio::spawn(Worker::new(settings, registry).run(shutdown.clone()));
+//! # let worker = tokio::spawn(Worker::builder(&url).on("book", book).run(shutdown.clone()));
 //! # let said: String = Bugle::connect(&url)?.enqueue(&NewJob::new("book", "tea")).await?.result().await?;
 //! # assert_eq!(said, "booked");
 //! # let pieces: i32 = client.query_one("select pieces from stock", &[]).await?.get(0);
@@ -133,43 +144,43 @@
 //! # });
 //! ```
 //!
-//! [`Context::step`] does a part of the work once in the life of the job, and remembers what came of it.
+//! [`Context::step`] does a part of the work once in the life of the job, and stores its output.
 //!
-//! # Jobs that belong together
+//! # Chains, workflows, children
 //!
-//! A chain is one job of several steps, carried out in order in one worker and stored step by step: [`NewJob::steps`].
-//! A [`Workflow`] is several jobs, some of which start when others are done. A running job can spawn children, and go
-//! on when they have ended: [`Context::spawn`].
+//! A chain is one job of several steps, run in order by one worker and stored step by step: [`NewJob::steps`]. A
+//! [`Workflow`] is several jobs, some of which start when others are done. A running job can spawn children, and
+//! continue when they have ended: [`Context::spawn`].
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
 //! # example::on_a_database(async |url, _client| {
 //! use bugle::{Bugle, NewJob, Workflow};
 //!
-//! let client = Bugle::connect(&url)?;
+//! let bugle = Bugle::connect(&url)?;
 //! let import = NewJob::new("import_prices", serde_json::json!({ "shop": 7 })).steps(["fetch", "convert", "upload"]);
-//! client.enqueue(&import).await?;
+//! bugle.enqueue(&import).await?;
 //!
 //! let workflow = Workflow::new()
 //!     .job("fetch", NewJob::new("fetch", "2026-11-16"))
 //!     .job("count", NewJob::new("count", ()).after("fetch"))
 //!     .job("report", NewJob::new("report", ()).after("count"));
-//! let jobs = client.enqueue_workflow(&workflow).await?;
+//! let jobs = bugle.enqueue_workflow(&workflow).await?;
 //! assert_eq!(jobs.keys().collect::<Vec<_>>(), ["count", "fetch", "report"]);
 //! # Ok(())
 //! # });
 //! ```
 //!
-//! # Around executors
+//! # Middleware
 //!
-//! A [`Stage`] is code around executors, by a pattern of their names: it sees the payload before and the outcome after,
-//! and may change both. [`stage`] has some to take.
+//! A [`Stage`] is code around executors, attached by a pattern of command names. It sees the payload before and the
+//! outcome after, and may change both. The module [`stage`] has some ready to use.
 //!
 //! ```
 //! use bugle::{Context, Execution, Next, Outcome, Registry, Stage};
 //! use std::time::Duration;
 //!
-//! /// At night nothing is sent: the job comes back in an hour, and the attempt does not count.
+//! /// Nothing is sent at night: the job comes back in an hour, and the attempt does not count.
 //! struct NotAtNight(fn() -> bool);
 //!
 //! impl Stage for NotAtNight {
@@ -191,31 +202,34 @@
 //! assert_eq!(registry.commands(), ["send_mail"]);
 //! ```
 //!
-//! # Looking and intervening
+//! # Inspect and operate
 //!
-//! All that people see and do is SQL; [`read`] and [`operate`] are the same as functions, over any client of
-//! `tokio_postgres`.
+//! Everything that people see and do is SQL; [`read`] and [`operate`] are the same as functions, over any client of
+//! `tokio_postgres`, such as [`Bugle::connection`].
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
-//! # example::on_a_database(async |_url, client| {
+//! # example::on_a_database(async |url, client| {
 //! use bugle::operate::{self, Verb};
+//! use bugle::{Bugle, NewJob, State};
 //!
-//! let id = bugle::NewJob::new("send_mail", ()).enqueue(&client).await?;
+//! let job = Bugle::connect(&url)?.enqueue(&NewJob::new("send_mail", ())).await?;
 //!
-//! let why = operate::explain(&client, id).await?;
+//! let why = operate::explain(&client, job.id()).await?;
 //! assert_eq!(why[0].reason, "unserved");
-//! let cancelled = operate::apply(&client, &Verb::Cancel, &[id], Some("not wanted any more")).await?;
-//! assert!(cancelled[0].done);
-//! assert_eq!(bugle::read::job(&client, id).await?.expect("kept").line.state, "cancelled");
+//! job.cancel().await?;
+//! assert_eq!(job.ended().await?.state, Some(State::Cancelled));
+//! let restarted = operate::apply(&client, &Verb::Restart, &[job.id()], Some("wanted after all")).await?;
+//! assert!(restarted[0].done);
 //! # Ok(())
 //! # });
 //! ```
 //!
 //! # Errors
 //!
-//! There is one [`Error`], with questions instead of variants: [`Error::is_refused`] (the schema says no, and
-//! [`Error::code`] why), [`Error::is_fenced`] (another worker has the job now), [`Error::is_transient`] (try again).
+//! There is one [`Error`], with predicates instead of variants: [`Error::is_refused`] (the schema rejects it, and
+//! [`Error::code`] says why), [`Error::is_fenced`] (another worker has the job now), [`Error::is_transient`] (try it
+//! again).
 //!
 //! ```
 //! # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs")); }
@@ -223,20 +237,46 @@
 //! let error = bugle::NewJob::new("", ()).enqueue(&client).await.unwrap_err();
 //! assert!(error.is_refused() && !error.is_transient());
 //! assert_eq!(error.code(), Some(bugle::Code::InvalidColumn));
-//! assert!(error.what_to_do().expect("a hint").starts_with("Name what is to be done"));
+//! assert!(error.what_to_do().is_some_and(|hint| !hint.is_empty()));
 //! # Ok(())
 //! # });
 //! ```
 //!
-//! # The schema
+//! # The schema, and tests
 //!
-//! [`schema::migrate`] brings a database up to date, as `bugle migrate` does; [`private_postgres`] starts a server that
-//! is gone afterwards, for your own tests.
+//! [`migrate`] creates or upgrades the schema, as `bugle migrate` does. For your own tests, [`private_postgres`] starts
+//! a server that is gone afterwards, and [`Settings::until_empty`] makes a worker stop when no job is left that could
+//! run.
 //!
 //! # Features
 //!
-//! - `otlp`, off by default: a worker exports a span for each attempt, by OTLP over HTTP, as the `OTEL_*` variables
-//!   say.
+//! The default features are those of the `bugle` program. A library user starts without them, and compiles half as
+//! many crates:
+//!
+//! ```toml
+//! [dependencies]
+//! bugle = { version = "0.1", default-features = false, features = ["migrate"] }
+//! ```
+//!
+//! The core, without any feature, has the client, workers, executors, built-in commands that run a program or a SQL
+//! statement, and TLS.
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `migrate` | yes, by `cli` | `migrate`: create or upgrade the schema; [`Settings::migrate`] |
+//! | `http` | yes | built-in commands that send HTTP requests |
+//! | `web` | yes | the HTTP server of a worker: metrics, health checks and the JSON API ([`Settings::listen`]) |
+//! | `cli` | yes | `worker_main`, the configuration file, the `bugle` program; implies `migrate` |
+//! | `dev` | yes | `private_postgres`: a temporary server, for tests; with `cli`, `bugle dev` and `bugle demo` |
+//! | `tui` | yes | `bugle top`; implies `cli` |
+//! | `bench` | yes | `bugle bench`; implies `cli` and `dev` |
+//! | `otlp` | no | a span for each attempt, exported by OTLP over HTTP as the `OTEL_*` variables configure |
+//!
+//! A setting or a command that needs a missing feature is rejected when the worker starts, with an error that names the
+//! feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// this page links to what some features bring
+#![cfg_attr(not(all(feature = "cli", feature = "dev")), allow(rustdoc::broken_intra_doc_links))]
 #![forbid(unsafe_code)]
 
 /// The pages with Rust: it is compiled with the tests.
@@ -246,6 +286,10 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../docs/getting-started.md")]
     struct GettingStarted;
+    #[doc = include_str!("../docs/zh/quickstart.md")]
+    struct GettingStartedInChinese;
+    #[doc = include_str!("../docs/tutorial.md")]
+    struct Tutorial;
     #[doc = include_str!("../docs/enqueue.md")]
     struct Enqueue;
     #[doc = include_str!("../docs/executors.md")]
@@ -257,8 +301,10 @@ mod pages {
 }
 
 mod admin;
+#[cfg(feature = "bench")]
 mod bench;
 pub mod builtin;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
 mod client;
@@ -269,13 +315,19 @@ mod execute;
 mod job;
 #[doc(hidden)]
 pub mod observe;
+#[cfg(feature = "dev")]
 pub mod private_postgres;
 pub mod schema;
+mod state;
+#[cfg(feature = "web")]
+mod web;
 mod worker;
 
-pub use admin::{operate, read};
+pub use admin::{operate, operations, read};
+#[cfg(feature = "cli")]
 pub use cli::worker::worker_main;
 pub use client::enqueue::{Enqueued, Needed, NewJob, OnConflict};
+pub use client::job::Job;
 pub use client::result::Ended;
 pub use client::workflow::Workflow;
 pub use client::{Bugle, Handle};
@@ -287,6 +339,26 @@ pub use execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
 pub use execute::family::DependencyResult;
 pub use execute::registry::Registry;
 pub use execute::stage::{self, Next, Stage};
-pub use job::{Claim, ClaimedJob, HeldJob, JobId, Place, State};
+pub use job::{Claim, ClaimedJob, HeldJob, JobId, Place};
+pub use state::{State, StepState, WorkerState};
 pub use worker::shutdown::Shutdown;
-pub use worker::{Drained, Worker};
+pub use worker::{Drained, Worker, WorkerBuilder};
+
+// The crates whose types are in the signatures of this one, so that both sides mean the same version.
+pub use {serde_json, tokio_postgres, tokio_util};
+
+/// Create the schema in the database at `url`, or bring it up to date, as `bugle migrate` does: all of it, or nothing.
+/// `url` is a connection string as psql takes it. Any number of processes may call this at once.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// bugle::migrate(&std::env::var("DATABASE_URL")?).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// If the database cannot be reached, its schema is newer than this crate, or the user lacks the rights.
+#[cfg(feature = "migrate")]
+pub async fn migrate(url: &str) -> Result<schema::Status> {
+    schema::migrate(connect::parse(url)?).await
+}

@@ -1,11 +1,14 @@
 //! The rules of this repository, where a rule can be a test.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Where SQL text may be written in Rust. Everything else calls these.
-const SQL_TEXT: [&str; 7] = [
+const SQL_TEXT: [&str; 8] = [
     "src/admin/",
+    "src/client/bulk.rs",
     "src/client/enqueue.rs",
     "src/client/result.rs",
     "src/db/calls/",
@@ -14,9 +17,11 @@ const SQL_TEXT: [&str; 7] = [
     "src/schema/",
 ];
 /// The demo and the benchmark play an application, which writes its own SQL.
-const APPLICATIONS: [&str; 4] = [
-    "src/cli/demo.rs",
-    "src/cli/demo/",
+const APPLICATIONS: [&str; 5] = [
+    // shows statements for people to copy
+    "src/web/pages/lists.rs",
+    "src/cli/private_server/demo.rs",
+    "src/cli/private_server/demo/",
     "src/bench/",
     // prints a statement for others to run
     "src/cli/enqueue/statement.rs",
@@ -56,6 +61,7 @@ fn what_does_not_own_its_session_sends_statements_without_a_name() {
     let borrowed = [
         "src/admin/",
         "src/cli/",
+        "src/client/bulk.rs",
         "src/client/enqueue.rs",
         "src/client/mod.rs",
         "src/schema.rs",
@@ -112,9 +118,11 @@ fn every_function_and_view_says_in_its_file_what_it_does() {
                 .lines()
                 .filter_map(|line| named(line, "create or replace ", kind))
                 .collect();
-            // one name can stand for several functions, which differ in their arguments
+            // One name can stand for several functions, which differ in their arguments. A name made by format() is
+            // commented by the block that makes it: tests/sql/views/everything_has_a_comment.sql.
             let count = |all: &[&str], one: &str| all.iter().filter(|name| **name == one).count();
-            let missing = made.iter().filter(|one| count(&told, one) < count(&made, one));
+            let named = made.iter().filter(|one| !one.contains('%'));
+            let missing = named.filter(|one| count(&told, one) < count(&made, one));
             silent.extend(missing.map(|one| format!("{name}: {kind} {one}")));
         }
     }
@@ -137,6 +145,60 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
     }
 
     assert!(open.is_empty(), "security definer without a search path: {open:#?}");
+}
+
+/// Phrases that are correct English, but not the language of technical documentation, and what to write instead. The
+/// same rule for the documentation is in tests/docs/prose.rs.
+const INSTEAD: [(&str, &str); 12] = [
+    ("whoever", "the worker, the caller, the operator"),
+    ("so many", "the name of the number"),
+    ("so far apart", "the name of the interval"),
+    ("dear", "expensive"),
+    ("dearer", "more expensive"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+    ("said of", "described"),
+    ("kin", "related jobs, dependencies"),
+    ("none yet", "what does not exist"),
+    ("again and again", "repeatedly"),
+];
+
+#[test]
+fn comments_and_messages_are_plain_technical_english() {
+    const FOLDERS: [(&str, &str); 8] = [
+        ("sql", "sql"),
+        ("migrations", "sql"),
+        ("src", "rs"),
+        ("bin", "rs"),
+        ("examples", "rs"),
+        ("deploy", "yml"),
+        ("tests", "rs"),
+        ("tests", "sql"),
+    ];
+    let lists = ["tests/architecture.rs", "tests/docs/prose.rs"];
+    let mut found = Vec::new();
+    for (name, text) in FOLDERS.map(|(folder, ending)| files(folder, ending)).concat() {
+        if lists.contains(&name.as_str()) {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric()).collect();
+            for (phrase, instead) in INSTEAD {
+                let phrase: Vec<&str> = phrase.split(' ').collect();
+                if words.windows(phrase.len()).any(|words| words == phrase) {
+                    found.push(format!(
+                        "{name}:{}: {:?}; write {instead}",
+                        number + 1,
+                        phrase.join(" ")
+                    ));
+                }
+            }
+        }
+    }
+
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
@@ -278,6 +340,133 @@ fn every_sql_file_every_module_and_every_folder_has_its_place_in_the_map() {
     };
     let missing: Vec<&String> = wanted.iter().filter(|name| !is_named(name)).collect();
     assert!(missing.is_empty(), "not in ARCHITECTURE.md: {missing:?}");
+}
+
+/// What a program compiles that depends on the library and asks for no feature.
+#[test]
+fn the_core_depends_on_at_most_110_crates_and_on_nothing_that_only_the_program_needs() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--no-default-features"])
+        .args(["--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let of_the_core: BTreeSet<&str> = tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+
+    assert!(
+        of_the_core.len() <= 110,
+        "{} crates: {of_the_core:#?}",
+        of_the_core.len()
+    );
+    let of_the_program = [
+        "anyhow", "clap", "hyper", "mimalloc", "ratatui", "refinery", "reqwest", "toml",
+    ];
+    let names: BTreeSet<&str> = of_the_core.iter().filter_map(|line| line.split(' ').next()).collect();
+    let astray: Vec<&&str> = of_the_program.iter().filter(|name| names.contains(*name)).collect();
+    assert!(names.contains("tokio-postgres") && astray.is_empty(), "{astray:?}");
+}
+
+#[test]
+fn every_feature_is_in_both_tables_of_the_documentation() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let section = manifest.split("\n[features]\n").nth(1).unwrap();
+    let section = section.split("\n[").next().unwrap();
+    let features = section
+        .lines()
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name);
+    let features: BTreeSet<&str> = features.filter(|name| *name != "default").collect();
+    assert!(features.contains("cli") && features.contains("otlp"), "{features:?}");
+
+    for (page, mark) in [("src/lib.rs", "//! | `"), ("docs/reference/cargo-features.md", "| `")] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let rows = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(mark)?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), features, "{page}");
+    }
+}
+
+#[test]
+fn every_file_that_the_library_includes_is_in_its_package() {
+    let list = Command::new(env!("CARGO"))
+        .args(["package", "--list", "--allow-dirty", "--offline", "--locked"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
+    let list = String::from_utf8(list.stdout).unwrap();
+    let packed: BTreeSet<&str> = list.lines().collect();
+
+    let mut missing = Vec::new();
+    for (name, text) in files("src", "rs") {
+        let from_here = text
+            .split("include_str!(\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next());
+        let from_here = from_here.map(|path| Path::new(&name).parent().unwrap().join(path));
+        let from_the_root = text.split("env!(\"CARGO_MANIFEST_DIR\"), \"/").skip(1);
+        let from_the_root = from_the_root
+            .filter_map(|rest| rest.split('"').next())
+            .map(PathBuf::from);
+        for path in from_here.chain(from_the_root) {
+            let plain = plain(&path);
+            if !packed.contains(plain.as_str()) {
+                missing.push(format!("{name} includes {plain}"));
+            }
+        }
+    }
+    let of_the_schema = ["sql", "migrations"].map(|folder| files(folder, "sql")).concat();
+    missing.extend(
+        of_the_schema
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|name| !packed.contains(name.as_str())),
+    );
+
+    assert!(missing.is_empty(), "add them to `include` in Cargo.toml: {missing:#?}");
+    assert!(
+        !list.contains("tests/sql/"),
+        "the package has tests that cannot run there"
+    );
+}
+
+/// A path without `..`.
+fn plain(path: &Path) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.iter().filter_map(|part| part.to_str()) {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[test]
+fn every_test_that_runs_the_program_names_the_features_it_needs() {
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let mut silent = Vec::new();
+    for (name, text) in files("tests", "rs") {
+        let Some(test) = name.strip_prefix("tests/").filter(|test| !test.contains('/')) else {
+            continue;
+        };
+        let needs_features = text.contains("\nmod common;") || text.contains("CARGO_BIN_EXE");
+        let section = manifest
+            .split("\n[[")
+            .find(|section| section.contains(&format!("path = \"tests/{test}\"")));
+        if needs_features && test != "architecture.rs" && !section.is_some_and(|it| it.contains("required-features")) {
+            silent.push(name);
+        }
+    }
+
+    assert!(
+        silent.is_empty(),
+        "add a [[test]] with required-features to Cargo.toml: {silent:?}"
+    );
 }
 
 #[test]

@@ -129,10 +129,10 @@ async fn pickup_counts_from_the_call_and_from_the_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn enqueue_compares_with_a_table_without_triggers_and_with_a_bell_that_always_rings() {
+async fn enqueue_compares_with_a_table_without_triggers_and_with_a_notify_per_job() {
     let lines = bench(&["enqueue", "--clients", "3", "--bulk", "500"]).await;
 
-    for what in ["keeping up", "nobody drains", "no trigger", "always rings"] {
+    for what in ["with worker", "no worker", "no triggers", "NOTIFY per job"] {
         let line = named(&lines, &format!("3 clients, {what}"));
         assert!(
             line["per_s"].is_number() && line["ratio_to_floor"].is_number(),

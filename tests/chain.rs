@@ -177,11 +177,11 @@ async fn a_chain_with_a_policy_of_its_own_is_retried_and_a_dead_letter_goes_on_w
     let (owner, operator) = (database.owner().await, database.connect("operator").await);
     make_retries_quick(&owner).await;
     let seen: Shared<Vec<String>> = Shared::default();
-    let mended: Shared<bool> = Shared::default();
+    let fixed: Shared<bool> = Shared::default();
     let registry = noting(&["a"], &seen).on("b", {
-        let mended = mended.clone();
+        let fixed = fixed.clone();
         move |context: Context, _: Value| {
-            let fails = !*mended.lock().unwrap() && context.attempt() < 3;
+            let fails = !*fixed.lock().unwrap() && context.attempt() < 3;
             async move {
                 match fails {
                     true => Err(Failure::new("not yet").retry_after(Duration::from_secs(3600))),
@@ -221,10 +221,10 @@ async fn a_chain_with_a_policy_of_its_own_is_retried_and_a_dead_letter_goes_on_w
         wait_for_state(&owner, id, "failed").await;
     }
     assert_eq!(seen.lock().unwrap().len(), 3);
-    *mended.lock().unwrap() = true;
+    *fixed.lock().unwrap() = true;
     operator
         .query(
-            "select bugle.restart($1::bigint, 'mended', p_from_failed_step => true)",
+            "select bugle.restart($1::bigint, 'fixed', p_from_failed_step => true)",
             &[&ids[0]],
         )
         .await
@@ -353,7 +353,7 @@ async fn a_step_and_a_chain_that_take_too_long_are_stopped() {
     assert!(
         of_job(&owner, by_chain, "last_error")
             .await
-            .starts_with("not done within 300ms")
+            .starts_with("not finished within 300ms")
     );
     worker.stop().await;
 }

@@ -5,14 +5,19 @@ mod common;
 #[path = "common/leftovers.rs"]
 mod leftovers;
 
+use std::path::Path;
 use std::process::Command;
 
-use common::{BUGLE, Database, query_value};
+use common::{BUGLE, Database, Folder, query_value};
 use leftovers::Marked;
 use rustix::process::Signal;
 
 fn demo() -> Command {
-    let mut command = Command::new(BUGLE);
+    demo_of(Path::new(BUGLE))
+}
+
+fn demo_of(program: &Path) -> Command {
+    let mut command = Command::new(program);
     command
         .arg("demo")
         .env_remove("DATABASE_URL")
@@ -35,7 +40,7 @@ fn it_keeps_every_promise_and_leaves_nothing_behind() {
         "pickup_ms",
         "not_retryable",
         "attempts_exhausted",
-        "until then it is scheduled",
+        "until it is due, the job is scheduled",
         "kill -9",
         "worker_lost",
         "12 jobs are completed, 2 have failed",
@@ -44,6 +49,25 @@ fn it_keeps_every_promise_and_leaves_nothing_behind() {
         assert!(said.contains(part), "{part} is missing in: {said}");
     }
     demo.nothing_is_left(Some(&folder));
+}
+
+/// As a release is downloaded and installed. A name or a path must not matter to a program that starts itself again.
+#[test]
+fn a_renamed_program_in_a_folder_with_a_space_tells_it_through_a_link_too() {
+    let folder = Folder::new();
+    let place = folder.join("my programs");
+    std::fs::create_dir(&place).unwrap();
+    let (renamed, link) = (place.join("bugle-0.1.0-linux"), folder.join("jobs"));
+    // not with fs::copy: a child that another test starts meanwhile would inherit the open file, and make it "busy"
+    assert!(Command::new("cp").arg(BUGLE).arg(&renamed).status().unwrap().success());
+    std::os::unix::fs::symlink(&renamed, &link).unwrap();
+
+    let mut demo = Marked::start(&mut demo_of(&link));
+    let server = demo.folder();
+    let (code, said, errors) = demo.end();
+
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{said}");
+    demo.nothing_is_left(Some(&server));
 }
 
 #[test]

@@ -153,53 +153,86 @@ fn the_container_image_can_be_built_from_what_the_dockerfile_copies() {
     // always the same place: cargo goes by it, and need not check what it has checked before
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
     let _ = std::fs::remove_dir_all(&place);
-
-    image::replay(stage, root, &ignored, &place);
     let workdir = place.join(stage.workdir.trim_start_matches('/'));
-    let [run] = &stage.runs[..] else {
-        panic!("one command builds: {:?}", stage.runs)
-    };
-    let mut words: Vec<String> = run.split_whitespace().map(String::from).collect();
-    for word in &mut words {
-        if let Some(value) = word
-            .strip_prefix("\"$")
-            .and_then(|name| stage.arguments.get(name.trim_end_matches('"')))
-        {
-            *word = value.clone();
-        }
-    }
-    assert_eq!(words[..3], ["cargo", "build", "--release"].map(String::from), "{run}");
     let is_whole = std::env::var_os("BUGLE_TEST_IMAGE").is_some();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // what cargo has set for us would have build scripts run again
-    for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_")) {
-        if !["CARGO_HOME", "CARGO_BUILD_JOBS"].iter().any(|kept| variable == *kept) {
-            cargo.env_remove(&variable);
+
+    let mut builds = 0;
+    for step in &stage.steps {
+        match step {
+            image::Step::Copy(sources, target) => image::replay(sources, target, root, &ignored, &place),
+            image::Step::Run(command) => {
+                assert!(command.contains("cargo build --release --locked "), "{command}");
+                run_in_image(command, stage, &workdir, is_whole);
+                builds += 1;
+            }
         }
     }
-    match is_whole {
-        true => cargo.args(["build", "--release"]),
-        // proves the same but for the linker, in seconds
-        false => cargo.arg("check").env("CARGO_TARGET_DIR", target()),
-    };
-    let built = cargo
-        .args(&words[3..])
-        .arg("--offline")
-        .current_dir(&workdir)
-        .output()
-        .expect("cargo runs");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 
+    assert_eq!(builds, 2, "the dependencies, then the program");
     let (from, program) = &stages[1].taken[0];
     assert_eq!(
         (from, program),
         (&stage.name, &format!("{}/target/release/bugle", stage.workdir))
     );
-    assert!(
-        !is_whole || place.join(program.trim_start_matches('/')).exists(),
-        "no {program}"
-    );
+    if is_whole {
+        let version = Command::new(place.join(program.trim_start_matches('/')))
+            .arg("--version")
+            .output()
+            .expect("the program runs");
+        // and not the empty one of the layer before
+        assert_eq!(
+            version.stdout,
+            format!("bugle {}\n", env!("CARGO_PKG_VERSION")).as_bytes()
+        );
+    }
     std::fs::remove_dir_all(&place).expect("nothing is left");
+}
+
+/// As the build does, offline. Unless the whole image is wanted, cargo only checks: that proves the same but for the
+/// linker, in seconds.
+fn run_in_image(command: &str, stage: &image::Stage, workdir: &Path, is_whole: bool) {
+    let command = match is_whole {
+        true => command.to_owned(),
+        false => command.replace("cargo build --release", "cargo check"),
+    };
+    let mut shell = Command::new("sh");
+    // what cargo has set for us would have build scripts run again
+    for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_")) {
+        if !["CARGO_HOME", "CARGO_BUILD_JOBS"].iter().any(|kept| variable == *kept) {
+            shell.env_remove(&variable);
+        }
+    }
+    if !is_whole {
+        shell.env("CARGO_TARGET_DIR", target());
+    }
+    let ran = shell
+        .args(["-ec", &command])
+        .envs(&stage.arguments)
+        .env("CARGO_NET_OFFLINE", "true")
+        .current_dir(workdir)
+        .output()
+        .expect("a shell");
+    assert!(
+        ran.status.success(),
+        "{command}: {}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+#[test]
+fn the_container_image_says_what_it_is() {
+    let stages = image::stages(&read("../Dockerfile"));
+    let image = stages.last().expect("a stage");
+
+    let label = |name: &str| image.labels[&format!("org.opencontainers.image.{name}")].clone();
+    assert_eq!(label("title"), "Bugle");
+    assert_eq!(label("licenses"), env!("CARGO_PKG_LICENSE"));
+    assert_eq!(
+        (label("version"), label("revision")),
+        ("$VERSION".into(), "$REVISION".into())
+    );
+    assert_eq!(image.arguments["VERSION"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(image.user.as_deref(), Some("10001:10001"), "not root, by number");
 }
 
 /// The address a worker says in its log that it listens on.
@@ -287,7 +320,7 @@ async fn the_health_checks_of_image_and_compose_file_tell_how_a_worker_is() {
         let said = String::from_utf8_lossy(&gone.stderr).into_owned();
         assert_eq!(gone.status.code(), Some(1), "{said}");
         assert!(
-            said.starts_with(&format!("bugle: no worker answers at {address}")) && said.lines().count() == 1,
+            said.starts_with(&format!("bugle: no worker responds at {address}")) && said.lines().count() == 1,
             "{said}"
         );
     }
@@ -314,7 +347,7 @@ fn nothing_is_run_as_root_or_with_rights_it_does_not_need() {
     }
     let image = read("../Dockerfile");
     assert!(
-        image.rfind("\nUSER bugle\n") > image.rfind("\nRUN "),
+        image.rfind("\nUSER 10001:10001\n") > image.rfind("\nRUN "),
         "the image's last user"
     );
 

@@ -166,7 +166,7 @@ async fn no_variable_leads_it_to_another_server_than_its_own() {
 
     assert_eq!(code, Some(0), "{errors}");
     for name in ["BUGLE_DATABASE_URL", "DATABASE_URL"] {
-        let note = format!("{name} is set and not used");
+        let note = format!("{name} is set but not used");
         assert!(errors.lines().any(|line| line.starts_with(&note)), "{errors}");
     }
     let touched = "select count(*) from pg_namespace where nspname = 'bugle'";

@@ -5,11 +5,13 @@ mod common;
 mod runtime;
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::OnceLock;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
-use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, execute, noop, wait_until};
+use common::{BUGLE, DEADLINE, Database, Folder, WorkerProcess, execute, noop, query_value, wait_until};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 /// A server as `bugle dev` starts it: over TCP, because not every driver knows another way.
@@ -149,11 +151,83 @@ async fn runs_by_itself(name: &str) -> String {
     said
 }
 
+/// axum-sqlx: a program that goes on until it is told to stop.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_web_handler_enqueues_and_a_worker_sends() {
-    let said = runs_by_itself("web").await;
-    assert!(said.contains("Thank you for the tea!"), "{said}");
-    assert!(said.contains("409: "), "{said}");
+async fn a_handler_of_axum_enqueues_in_its_sqlx_transaction_and_a_rollback_leaves_no_job() {
+    let Some(mut program) = runtime::cargo_package("axum-sqlx").await else {
+        return;
+    };
+    let database = Database::empty_on(server().tcp_url("postgres").unwrap().parse().unwrap()).await;
+    bugle::schema::migrate(&database.config("owner")).await.unwrap();
+    let owner = database.owner().await;
+    let url = server().tcp_url(&database.name).unwrap();
+    let mut shop = program
+        .env("DATABASE_URL", url)
+        .env("ADDRESS", "127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(shop.stdout.take().unwrap()).lines();
+    let said = tokio::time::timeout(DEADLINE, said.next_line())
+        .await
+        .expect("in time")
+        .unwrap()
+        .unwrap();
+    let address = said
+        .strip_prefix("listening on http://")
+        .expect("an address")
+        .to_owned();
+
+    let tea = post(&address, r#"{"item": "tea"}"#).await;
+    let coffee = post(&address, r#"{"item": "coffee"}"#).await;
+
+    assert!(
+        tea.starts_with("HTTP/1.1 202 ") && tea.ends_with(r#"{"order":1,"job":1}"#),
+        "{tea}"
+    );
+    assert!(
+        coffee.starts_with("HTTP/1.1 409 ") && coffee.ends_with("we are out of coffee\n"),
+        "{coffee}"
+    );
+    wait_until(&owner, "select state = 'completed' from bugle.jobs where id = 1").await;
+    let row = "select concat_ws(' ', count(*), max(command), max(queue), max(max_attempts), max(result::text)) \
+               from bugle.jobs";
+    let jobs: String = query_value(&owner, row).await;
+    assert_eq!(jobs, "1 send_receipt mail 5 \"Thank you for the tea!\"");
+    let orders: String = query_value(&owner, "select string_agg(item, ',') from shop_orders").await;
+    assert_eq!(orders, "tea", "what was rolled back left neither an order nor a job");
+
+    let pid = rustix::process::Pid::from_raw(shop.id().unwrap() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let ended = tokio::time::timeout(DEADLINE, shop.wait()).await;
+    assert!(ended.expect("it stops").unwrap().success());
+    wait_until(&owner, "select bool_and(state = 'stopped') from bugle.workers").await;
+}
+
+/// The whole answer to a request.
+async fn post(address: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let request = format!(
+        "POST /orders HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let read = tokio::time::timeout(DEADLINE, stream.read_to_string(&mut answer)).await;
+    read.expect("an answer").unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_a_typed_job_sends_and_fails() {
+    let said = runs_by_itself("worker").await;
+    assert!(
+        said.contains("is completed: from shop@example.org to ada@example.org"),
+        "{said}"
+    );
+    assert!(said.contains("(not_retryable): no such address"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

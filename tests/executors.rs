@@ -127,7 +127,7 @@ async fn an_attempt_that_takes_too_long_is_stopped_and_tried_again() {
         .await
         .unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, String>(1).as_str()), (1, "timeout"));
-    assert!(row.get::<_, String>(2).starts_with("not done within 100ms"));
+    assert!(row.get::<_, String>(2).starts_with("not finished within 100ms"));
     worker.stop().await;
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bugle::{Bugle, Code, Context, Failure, IntoOutcome, NewJob, Outcome, Registry, Workflow};
+use bugle::{Bugle, Code, Context, Failure, IntoOutcome, NewJob, Outcome, Registry, State, Workflow};
 use common::poll::look_for;
 use common::{
     DEADLINE, Database, Folder, Shared, WorkerProcess, eventually, execute, query_value, register_for, wait_for_state,
@@ -38,7 +38,7 @@ async fn a_workflow_runs_in_the_order_of_its_arrows_and_hands_results_on() {
             let needed = context.dependencies().await?;
             let told = needed
                 .iter()
-                .map(|other| format!("{} {}", other.name.as_deref().unwrap(), other.state));
+                .map(|other| format!("{} {}", other.name.as_deref().unwrap(), other.state.unwrap()));
             Ok(told.collect::<Vec<_>>())
         });
     let worker = database.worker(&[("default", 8)], registry);
@@ -62,8 +62,8 @@ async fn a_workflow_runs_in_the_order_of_its_arrows_and_hands_results_on() {
     );
     let doomed = jobs["doomed"].ended().await.unwrap();
     assert_eq!(
-        (doomed.state.as_str(), doomed.reason.as_deref()),
-        ("failed", Some("dependency_failed"))
+        (doomed.state, doomed.reason.as_deref()),
+        (Some(State::Failed), Some("dependency_failed"))
     );
     let late = NewJob::new("sum", ()).after(jobs["six"].id()).after(jobs["one"].id());
     assert_eq!(bugle.enqueue(&late).await.unwrap().result::<i64>().await.unwrap(), 7);
@@ -98,7 +98,7 @@ async fn an_executor_spawns_children_and_goes_on_with_their_results() {
             }
         })
         .on("empty", async |context: Context, _: Value| {
-            Ok(context.spawn([]).await?)
+            Ok(context.spawn(Vec::<NewJob>::new()).await?)
         });
     let worker = database.worker(&[("default", 8)], registry);
     let bugle = Bugle::connect(&database.url("owner")).unwrap();
@@ -116,7 +116,7 @@ async fn an_executor_spawns_children_and_goes_on_with_their_results() {
         [(1, 0), (1, 10)],
         "the same attempt, with its children"
     );
-    assert_eq!(empty.state, "failed");
+    assert_eq!(empty.state, Some(State::Failed));
     assert!(empty.error.unwrap().contains("children must be"));
     let owner = database.owner().await;
     let children: i64 = owner
@@ -159,7 +159,7 @@ async fn an_executor_whose_claim_was_lost_is_shown_no_children() {
         told.lock()
             .unwrap()
             .first()
-            .is_some_and(|told| told.contains("is not held under claim 1 any more"))
+            .is_some_and(|told| told.contains("is no longer held under claim 1"))
     })
     .await;
     worker.stop().await;
@@ -553,9 +553,9 @@ async fn a_caller_that_waits_is_notified_of_the_outcome_and_does_not_poll() {
             ),
         )
         .await;
-        assert_eq!(of_told.await.unwrap().state, "cancelled");
+        assert_eq!(of_told.await.unwrap().state, Some(State::Cancelled));
         let is_first = !of_silent.is_finished();
-        assert_eq!(of_silent.await.unwrap().state, "cancelled");
+        assert_eq!(of_silent.await.unwrap().state, Some(State::Cancelled));
         is_first.then_some(())
     };
     look_for(told_first).await.expect("the one that is told of comes first");
@@ -603,7 +603,7 @@ async fn thousands_wait_on_one_connection_and_are_woken_at_once() {
     assert!(
         ended
             .into_iter()
-            .all(|ended| ended.unwrap().unwrap().state == "completed")
+            .all(|ended| ended.unwrap().unwrap().state == Some(State::Completed))
     );
     worker.stop().await;
 }
@@ -704,15 +704,15 @@ async fn the_command_line_knows_families() {
         "{\"key\": \"c\"}\nnot json\n",
     );
 
-    assert_eq!(added.1, "2 added, 0 were there\n");
+    assert_eq!(added.1, "2 added, 0 already existed\n");
     assert_eq!(
         serde_json::from_str::<Value>(&again.1).unwrap(),
-        json!({ "added": 0, "there": 2 })
+        json!({ "added": 0, "existing": 2 })
     );
     assert!(!bad.0 && bad.2.contains("line 2"), "{bad:?}");
     let unknown = said(&database, "viewer", &["workflow", "show", "3"], "");
     assert!(
-        !unknown.0 && unknown.2.contains("belongs to no workflow"),
+        !unknown.0 && unknown.2.contains("does not belong to a workflow"),
         "{unknown:?}"
     );
 }

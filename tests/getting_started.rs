@@ -1,4 +1,4 @@
-//! Whoever follows docs/getting-started.md gets there: its files, its statements and its script are taken from the
+//! The steps of docs/getting-started.md work: its files, its statements and its script are taken from the
 //! page.
 #![cfg(target_os = "linux")] // what is left is looked for in /proc
 

@@ -189,6 +189,39 @@ async fn sync_of_sequelize_leaves_the_schema_alone() {
     leaves_the_schema_alone("drop table orders", &mut project.node("sequelize_tool.mjs")).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn alembic_and_django_apply_the_script_that_bugle_prints_for_them() {
+    let Some(packages) = python_packages().await else {
+        return;
+    };
+    let page = include_str!("../docs/upgrading.md");
+    let script = bugle::schema::script(0).unwrap();
+    for (tool, place) in [
+        ("script_alembic.py", "versions"),
+        ("script_django.py", "shop/migrations"),
+    ] {
+        let project = Project::of("Django", &["python/configure.py", &format!("python/{tool}")]);
+        put_files(page, project.folder.path());
+        for file in ["shop/__init__.py", "shop/migrations/__init__.py"] {
+            std::fs::write(project.folder.join(file), "").expect("a file");
+        }
+        std::fs::write(project.folder.join(place).join("bugle_1.sql"), &script).expect("a file");
+        let database = Database::empty_on(server().tcp_url("postgres").unwrap().parse().unwrap()).await;
+
+        let url = server().tcp_url(&database.name).unwrap();
+        run(project.python(&packages, tool).env("DATABASE_URL", url))
+            .await
+            .unwrap_or_else(|said| panic!("{tool}: {said}"));
+
+        let found = bugle::schema::migrate(&database.config("owner")).await;
+        assert_eq!(found.expect("migrates"), bugle::schema::Status::UpToDate, "{tool}");
+        let noted = "select count(*) from pg_tables where schemaname = 'public' and tablename in ('alembic_version', \
+            'django_migrations')";
+        let noted: i64 = database.owner().await.query_one(noted, &[]).await.unwrap().get(0);
+        assert_eq!(noted, 1, "{tool}");
+    }
+}
+
 /// A tool that may do everything to a database creates the table of the application, if that is missing, and changes
 /// nothing in the schema.
 async fn leaves_the_schema_alone(first: &str, tool: &mut Command) -> String {

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use bugle::{Bugle, Context, Failure, NewJob, Outcome, Registry, Settings};
+use bugle::{Bugle, Context, Failure, NewJob, Outcome, Registry};
 use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, execute, wait_until};
 use fastrand::Rng;
 use serde_json::Value;
@@ -62,7 +62,7 @@ async fn a_row_that_cannot_be_decoded_ends_that_job_alone() {
     let good = ("completed".into(), 1, String::new(), String::new());
     let bad = ("failed".into(), 1, "undecodable".into(), "not_retryable".into());
     assert_eq!(seen, [good.clone(), bad.clone(), good.clone(), bad, good]);
-    assert_eq!(ended.state, "failed");
+    assert_eq!(ended.state, Some(bugle::State::Failed));
     let said: String = rows[1].get(4);
     assert!(
         said.starts_with("column \"headers\" cannot be decoded: number out of range"),
@@ -109,7 +109,7 @@ async fn a_row_that_cannot_be_decoded_can_be_read() {
         );
     }
     let address = worker.address().await;
-    let answer = get(address, "/api/jobs/1").await;
+    let answer = get(address, "/api/v1/jobs/1").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains(&digits) && answer.contains("undecodable"), "{answer}");
     worker.terminate();
@@ -249,10 +249,8 @@ async fn no_column_of_a_job_stops_a_worker_whatever_executes_it() {
     let (registry, file) = executors(server.local_addr().unwrap().port());
     tokio::spawn(echo(server));
     let queues: Vec<(&str, u32)> = NAMES.iter().map(|name| (*name, 20)).collect();
-    let settings = Settings {
-        commands: bugle::config::Config::from_toml(&file).unwrap().commands,
-        ..database.settings(&queues)
-    };
+    let commands = bugle::config::Config::from_toml(&file).unwrap().commands;
+    let settings = database.settings(&queues).commands(commands);
     let registry = bugle::builtin::register(registry, &settings.commands).unwrap();
     let mut random = Rng::with_seed(1_400);
     for _ in 0..300 {

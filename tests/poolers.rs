@@ -4,7 +4,7 @@
 mod common;
 mod pgbouncer;
 
-use bugle::{Bugle, NewJob, Workflow};
+use bugle::{Bugle, NewJob, State, Workflow};
 use common::cli::bugle_at;
 use common::{Database, execute, noop};
 use pgbouncer::PgBouncer;
@@ -44,7 +44,7 @@ async fn said(url: &str, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_works_again_and_again_through_a_pooler_in_transaction_mode() {
+async fn every_command_works_repeatedly_through_a_pooler_in_transaction_mode() {
     let database = Database::new().await;
     let Some(pooler) = pooler(&database).await else { return };
     let url = pooler.url();
@@ -126,13 +126,13 @@ async fn a_client_of_the_library_enqueues_and_waits_through_a_pooler_in_transact
         let client = Bugle::connect(&pooler.url()).unwrap();
         for _ in 0..SERVERS {
             let job = client.enqueue(&NewJob::new("noop", ())).await.unwrap();
-            assert_eq!(job.ended().await.unwrap().state, "completed");
+            assert_eq!(job.ended().await.unwrap().state, Some(State::Completed));
         }
         let chain = Workflow::new()
             .job("first", NewJob::new("noop", ()))
             .job("then", NewJob::new("noop", ()).after("first"));
         let jobs = client.enqueue_workflow(&chain).await.unwrap();
-        assert_eq!(jobs["then"].ended().await.unwrap().state, "completed");
+        assert_eq!(jobs["then"].ended().await.unwrap().state, Some(State::Completed));
     }
 
     let id = said(&pooler.url(), &["enqueue", "noop", "--wait"]).await;

@@ -116,7 +116,7 @@ async fn a_claim_that_is_taken_up_again_after_its_end_was_refused_is_given_back(
     assert!(worker.stop().await.is_clean());
 }
 
-/// Whether so many sessions wait for the row of the worker, its former one not counted.
+/// Whether this number of sessions wait for the row of the worker, its former one not counted.
 fn waiting(former: i32, sessions: u32) -> String {
     format!(
         "select count(distinct l.pid) = {sessions} from pg_locks l join pg_stat_activity a on a.pid = l.pid \

@@ -1,4 +1,5 @@
-//! Recurring jobs: on time, once for each slot whoever fires, and the same calendar as a mature cron library.
+//! Recurring jobs: on time, once per slot regardless of which worker fires it, and the same calendar as a mature cron
+//! library.
 
 mod common;
 

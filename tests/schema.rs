@@ -217,15 +217,130 @@ async fn a_newer_schema_is_left_alone() {
 }
 
 #[tokio::test]
-async fn the_script_makes_the_same_schema() {
-    let (migrated, scripted) = (Database::new().await, Database::empty().await);
+async fn the_script_makes_the_same_schema_in_a_transaction_and_without_one() {
+    let migrated = Database::new().await;
+    let script = schema::script(0).unwrap();
+    for (begin, end) in [("", ""), ("begin", "commit")] {
+        let scripted = Database::empty().await;
+        let owner = scripted.owner().await;
 
-    let owner = scripted.owner().await;
-    execute(&owner, &schema::script()).await;
+        execute(&owner, begin).await;
+        execute(&owner, &script).await;
+        // as a tool does in the same transaction, with its own table in its own path
+        execute(&owner, "create table applied (script text)").await;
+        execute(&owner, end).await;
 
-    assert_same(&catalog(&migrated).await, &catalog(&scripted).await);
-    let found = schema::migrate(&scripted.config("owner")).await.unwrap();
-    assert_eq!(found, Status::UpToDate);
+        assert_same(&catalog(&migrated).await, &catalog(&scripted).await);
+        let found = schema::migrate(&scripted.config("owner")).await.unwrap();
+        assert_eq!(found, Status::UpToDate);
+        let place: String = query_value(
+            &owner,
+            "select relnamespace::regnamespace::text from pg_class where oid = 'applied'::regclass",
+        )
+        .await;
+        assert_eq!(place, "public");
+        let days: i64 = query_value(&owner, "select count(*) from bugle.history_days").await;
+        assert_eq!(days, 6);
+        common::enqueue(&owner, "noop").await;
+    }
+}
+
+#[tokio::test]
+async fn the_script_of_an_upgrade_does_what_migrating_does_while_jobs_are_there() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let before = catalog(&database).await;
+    let id = common::enqueue(&owner, "noop").await;
+    execute(
+        &owner,
+        "create or replace function bugle.protocol() returns integer language sql as 'select 99'; \
+             drop view bugle.dead_letters; update bugle.schema_version set checksum = 'of another version'",
+    )
+    .await;
+    let settings = "select current_setting('search_path') || current_setting('lock_timeout')";
+    let found: String = query_value(&owner, settings).await;
+
+    execute(&owner, "begin").await;
+    execute(&owner, &schema::script(schema::REVISION).unwrap()).await;
+    let left: String = query_value(&owner, settings).await;
+    execute(&owner, "commit").await;
+
+    assert_eq!(left, found);
+    assert_same(&before, &catalog(&database).await);
+    assert_eq!(
+        schema::migrate(&database.config("owner")).await.unwrap(),
+        Status::UpToDate
+    );
+    common::wait_for_state(&owner, id, "ready").await;
+}
+
+#[tokio::test]
+async fn a_script_for_another_revision_changes_nothing_and_says_which_one_fits() {
+    let (migrated, empty) = (Database::new().await, Database::empty().await);
+    let refused = async |database: &Database, script: &str| {
+        let owner = database.owner().await;
+        let things = "select format('%s %s %s', (select count(*) from pg_class), (select count(*) from pg_proc), \
+            (select count(*) from pg_namespace))";
+        let before: String = query_value(&owner, things).await;
+        let error = owner.batch_execute(script).await.unwrap_err();
+        assert_eq!(query_value::<String>(&owner, things).await, before);
+        let error = error.as_db_error().expect("of the server").clone();
+        format!("{}\n{}", error.message(), error.hint().unwrap_or_default())
+    };
+    let (create, upgrade) = (schema::script(0).unwrap(), schema::script(schema::REVISION).unwrap());
+
+    let there = refused(&migrated, &create).await;
+    let missing = refused(&empty, &upgrade).await;
+    execute(&migrated.owner().await, "update bugle.schema_version set revision = 41").await;
+    let other = refused(&migrated, &upgrade).await;
+
+    assert!(
+        there.contains("not empty") && there.contains("--from REVISION"),
+        "{there}"
+    );
+    assert!(
+        missing.contains("no Bugle schema") && missing.contains("--from 0"),
+        "{missing}"
+    );
+    assert!(
+        other.contains("has revision 41") && other.contains("--from 41"),
+        "{other}"
+    );
+}
+
+#[tokio::test]
+async fn a_script_that_fails_leaves_nothing_and_names_the_file() {
+    let database = Database::empty().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "create function public.fail() returns event_trigger language plpgsql as 'begin raise ''no views today''; \
+         end'; create event trigger fail on ddl_command_end when tag in ('CREATE VIEW') execute function public.fail()",
+    )
+    .await;
+
+    let failed = owner.batch_execute(&schema::script(0).unwrap()).await.unwrap_err();
+
+    let failed = failed.as_db_error().expect("of the server");
+    assert!(failed.message().starts_with("no views today (sql/"), "{failed:?}");
+    assert_eq!(failed.hint(), Some("Nothing was changed."));
+    let left: i64 = query_value(&owner, "select count(*) from pg_namespace where nspname = 'bugle'").await;
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_script_from_a_revision_that_is_not_known_is_refused_on_the_shell() {
+    let newer = (schema::REVISION + 1).to_string();
+    for unknown in ["-1", &newer] {
+        let run = Command::new(BUGLE)
+            .args(["migrate", "sql", "--from", unknown])
+            .output()
+            .expect("bugle runs");
+
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!((run.status.code(), run.stdout.len()), (Some(1), 0), "{said}");
+        assert!(said.contains(unknown) && said.contains("hint: "), "{said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,7 +375,7 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
     };
 
     let found = schema::migrate(&as_app(&migrated)).await.expect("migrates");
-    let notices = run_with_notices(&as_app(&scripted), &schema::script()).await;
+    let notices = run_with_notices(&as_app(&scripted), &schema::script(0).unwrap()).await;
 
     assert_eq!(found, Status::Missing);
     assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Status::UpToDate);

@@ -439,7 +439,17 @@ async fn without_its_token_the_api_opens_nothing_and_with_it_only_what_is_descri
 
     let described: Value = serde_json::from_str(include_str!("../docs/openapi.json")).unwrap();
     let mut paths: Vec<String> = described["paths"].as_object().unwrap().keys().cloned().collect();
-    paths.extend(["/api/", "/api/nothing", "/api/../api/jobs", "/api//jobs", "/api/%6aobs"].map(String::from));
+    paths.extend(
+        [
+            "/api/",
+            "/api/v1/",
+            "/api/v1/nothing",
+            "/api/v1/../v1/jobs",
+            "/api/v1//jobs",
+            "/api/v1/%6aobs",
+        ]
+        .map(String::from),
+    );
     let wrong = [
         "",
         "Authorization: Bearer\r\n",
@@ -452,7 +462,10 @@ async fn without_its_token_the_api_opens_nothing_and_with_it_only_what_is_descri
     ];
     let right = "Authorization: Bearer 0123456789abcdef\r\n";
     for path in paths.iter().filter(|path| path.starts_with("/api/")) {
-        let path = path.replace("{id}", &job.to_string()).replace("{name}", "default");
+        let path = path.replace("{id}", &job.to_string()).replace("{worker}", "1");
+        let path = ["{name}", "{queue}", "{command}"]
+            .iter()
+            .fold(path, |path, part| path.replace(part, "default"));
         for method in ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"] {
             for authorization in wrong {
                 let status = status(address, method, &path, authorization).await;
@@ -463,12 +476,13 @@ async fn without_its_token_the_api_opens_nothing_and_with_it_only_what_is_descri
             assert_eq!(status(address, method, &path, right).await, 405, "{method} {path}");
         }
     }
-    assert_eq!(status(address, "GET", "/api/queues", right).await, 200);
-    for verb in ["remove", "set_state", "resolve", "reschedule", "set_priority"] {
-        let path = format!("/api/jobs/{job}/{verb}");
-        assert_eq!(status(address, "POST", &path, right).await, 404, "{verb}");
-    }
-    for path in ["/api/jobs", "/api/enqueue", "/api/schedules", "/api/workflow"] {
+    assert_eq!(status(address, "GET", "/api/v1/queues", right).await, 200);
+    for path in [
+        "/api/v1/jobs/1/explode",
+        "/api/v1/settings",
+        "/api/v1/jobs/1/cancel/2",
+        "/api/jobs/1/cancel",
+    ] {
         assert_eq!(status(address, "POST", path, right).await, 404, "{path}");
     }
     wait_for_state(&owner, job, "ready").await;

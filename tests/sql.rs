@@ -1,7 +1,7 @@
 //! Every file `tests/sql/<step>/<behaviour>.sql` is a test, named `<step>::<behaviour>`: `cargo test --test sql
 //! claim::` runs a step, `cargo test --test sql a_stale_claim_is_fenced` one behaviour.
 //!
-//! A file begins a transaction and rolls it back, so many files can use one database, one after the other. Two at a
+//! A file begins a transaction and rolls it back, and therefore several files can use one database in turn. Two at a
 //! time could not: one that sets a limit makes the claims of the other leave the queue out. So there is a database for
 //! each test thread.
 

@@ -215,11 +215,7 @@ async fn the_worker_that_is_killed() {
             .await?;
         Ok(())
     });
-    let settings = bugle::Settings {
-        database_url: url,
-        name: "victim".into(),
-        ..bugle::Settings::default()
-    };
+    let settings = bugle::Settings::new(url).name("victim");
     let _ = bugle::Worker::new(settings, registry).run(bugle::Shutdown::new()).await;
 }
 
@@ -338,7 +334,7 @@ async fn chains_are_enqueued_shown_and_repaired_from_the_shell() {
     let registry = Registry::new()
         .on("a", async |_: Context, _: Value| Ok(json!({ "a": 1 })))
         .on("b", async |_: Context, payload: Value| {
-            payload["mended"]
+            payload["fixed"]
                 .as_bool()
                 .ok_or_else(|| Failure::new("it is broken").not_retryable())
         })
@@ -376,7 +372,7 @@ async fn chains_are_enqueued_shown_and_repaired_from_the_shell() {
         "a",
         "done",
         "--output",
-        r#"{"mended": true}"#,
+        r#"{"fixed": true}"#,
         "--note",
         "by hand",
     ]);
@@ -394,6 +390,6 @@ async fn chains_are_enqueued_shown_and_repaired_from_the_shell() {
         .await
         .unwrap()
         .get(0);
-    assert_eq!(result, r#"{"a": 1, "b": true, "mended": true}"#);
+    assert_eq!(result, r#"{"a": 1, "b": true, "fixed": true}"#);
     worker.stop().await;
 }

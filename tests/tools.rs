@@ -45,7 +45,7 @@ async fn many_jobs_are_enqueued_from_lines_of_json_all_or_none() {
     for (lines, says) in [
         (
             "{\"command\": \"a\"}\n{\"command\": \"b\", \"colour\": 1}",
-            "line 2: \"colour\" is no column",
+            "line 2: \"colour\" is not a column",
         ),
         ("{\"command\": \"a\"}\n\nnot json", "line 3: not JSON"),
         ("{\"command\": \"a\"}\n{\"payload\": 1}", "line 2: no command"),
@@ -74,7 +74,7 @@ async fn jobs_whose_keys_are_taken_are_left_out_of_many_and_counted() {
 
     assert_eq!(first.json()["enqueued"], 2, "{}", first.err);
     assert_eq!(
-        (again.json()["enqueued"].clone(), again.json()["left_out"].clone()),
+        (again.json()["enqueued"].clone(), again.json()["skipped"].clone()),
         (json!(0), json!(2))
     );
 }
@@ -231,7 +231,7 @@ async fn policies_are_shown_with_what_they_mean() {
         .map(|delay| delay["seconds"].as_f64().unwrap())
         .collect();
     assert_eq!(delays, [5.0, 10.0, 20.0, 40.0]);
-    assert_eq!((nothing.code, nothing.err.contains("tries nothing again")), (1, true));
+    assert_eq!((nothing.code, nothing.err.contains("does not retry")), (1, true));
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn the_doctor_tells_that_the_clock_of_the_database_was_set_back() {
 
     assert_eq!(unnoticed.code, 1, "{}", unnoticed.out);
     assert!(
-        unnoticed.out.contains("no worker has taken note of it yet"),
+        unnoticed.out.contains("no worker has handled it yet"),
         "{}",
         unnoticed.out
     );
@@ -297,7 +297,7 @@ async fn the_doctor_tells_that_the_clock_of_the_database_was_set_back() {
 }
 
 #[tokio::test]
-async fn the_doctor_names_a_partition_of_history_that_was_detached_by_hand_and_what_repairs_it() {
+async fn the_doctor_reports_a_detached_history_partition_and_how_to_repair_it() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let detach = "do $$ begin
@@ -306,14 +306,14 @@ async fn the_doctor_names_a_partition_of_history_that_was_detached_by_hand_and_w
         end $$";
     execute(&owner, detach).await;
 
-    let ill = bugle(&database, "viewer", &["doctor"]).await;
+    let before = bugle(&database, "viewer", &["doctor"]).await;
     while query_value(&owner, "select bugle.upkeep() is not null").await {}
-    let well = bugle(&database, "viewer", &["doctor"]).await;
+    let after = bugle(&database, "viewer", &["doctor"]).await;
 
-    assert_eq!(ill.code, 1, "{}", ill.out);
-    assert!(ill.out.contains("was detached by hand"), "{}", ill.out);
-    assert!(ill.out.contains("select bugle.upkeep();"), "{}", ill.out);
-    assert_eq!(well.code, 0, "{}", well.out);
+    assert_eq!(before.code, 1, "{}", before.out);
+    assert!(before.out.contains("was detached manually"), "{}", before.out);
+    assert!(before.out.contains("select bugle.upkeep();"), "{}", before.out);
+    assert_eq!(after.code, 0, "{}", after.out);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,7 +331,7 @@ async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
     let findings = report.as_array().expect("findings");
     let paused = findings
         .iter()
-        .find(|finding| finding["words"].as_str().unwrap().contains("paused"));
+        .find(|finding| finding["message"].as_str().unwrap().contains("paused"));
     let paused = paused.unwrap_or_else(|| panic!("{report:#}"));
     assert!(!report.to_string().contains("no live worker serves"), "{report:#}");
     let fix = paused["fix"].as_str().expect("what resumes it");
@@ -356,9 +356,9 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
             .find(|finding| finding["check"] == check && finding["level"] == level)
     };
 
-    let well = bugle(&database, "owner", &["doctor", "--json"]).await;
-    let report = well.json();
-    assert_eq!(well.code, 0, "{report:#}");
+    let healthy = bugle(&database, "owner", &["doctor", "--json"]).await;
+    let report = healthy.json();
+    assert_eq!(healthy.code, 0, "{report:#}");
     for check in [
         "server",
         "schema",
@@ -383,9 +383,9 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
              alter table bugle.jobs_live set (autovacuum_enabled = false)",
     )
     .await;
-    let ill = bugle(&database, "owner", &["doctor", "--json"]).await;
-    let report = ill.json();
-    assert_eq!(ill.code, 1);
+    let unhealthy = bugle(&database, "owner", &["doctor", "--json"]).await;
+    let report = unhealthy.json();
+    assert_eq!(unhealthy.code, 1);
     let autovacuum = find(&report, "autovacuum", "fail").expect("it is off");
     let fix = autovacuum["fix"].as_str().unwrap();
     execute(&owner, fix).await;
@@ -393,10 +393,10 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|f| f["words"].as_str().unwrap().contains("\"mail\""))
+        .find(|f| f["message"].as_str().unwrap().contains("\"mail\""))
         .unwrap();
     execute(&owner, paused["fix"].as_str().unwrap()).await;
-    assert!(ill.out.contains("no live worker serves command"), "{report:#}");
+    assert!(unhealthy.out.contains("no live worker serves command"), "{report:#}");
 
     let fixed = bugle(&database, "owner", &["doctor"]).await;
     assert_eq!(fixed.code, 0, "{}", fixed.out);
@@ -412,7 +412,7 @@ async fn the_doctor_says_when_there_is_no_schema() {
 
     assert_eq!(said.code, 1);
     assert!(
-        said.out.contains("there is no Bugle schema here") && said.out.contains("bugle migrate"),
+        said.out.contains("this database has no Bugle schema") && said.out.contains("bugle migrate"),
         "{}",
         said.out
     );
@@ -448,7 +448,7 @@ async fn config_show_tells_what_is_in_effect_and_no_secret() {
 }
 
 #[tokio::test]
-async fn watching_prints_again_and_again() {
+async fn watch_prints_repeatedly() {
     let database = Database::new().await;
     enqueue(&database.owner().await, "noop").await;
     let mut child = Command::new(BUGLE)

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 use std::time::Duration;
 
-use bugle::{Bugle, Enqueued, NewJob, OnConflict};
+use bugle::{Bugle, NewJob, OnConflict};
 use common::{BUGLE, Database, execute, query_value};
 use futures_util::future::join_all;
 use tokio_postgres::Client;
@@ -239,23 +239,17 @@ async fn the_library_and_the_command_line_know_the_keys() {
         &["--unique-key=k", "--on-conflict=move", "--in=1h", "--json"],
     )
     .await;
-    let said_of_the_message =
+    let answer_for_the_message =
         on_the_command_line(&database, &["--idempotency-key=m", "--idempotency-ttl=1h", "--json"]).await;
 
     assert!(first.created);
     assert_eq!(kept, first.id);
-    assert_eq!(
-        replaced,
-        Enqueued {
-            id: first.id,
-            created: false
-        }
-    );
+    assert_eq!((replaced.id, replaced.created), (first.id, false));
     let message = (message.0.unwrap(), message.1.unwrap());
     assert!(message.0.created && !message.1.created && message.0.id == message.1.id);
     assert_eq!(said, format!("{{\"id\":{},\"created\":false}}", first.id));
     assert_eq!(
-        said_of_the_message,
+        answer_for_the_message,
         format!("{{\"id\":{},\"created\":false}}", message.0.id)
     );
     let query = "select concat_ws(' ', state, payload) from bugle.jobs where id = $1";

@@ -251,7 +251,7 @@ async fn the_doctor_names_sessions_that_hold_locks_of_workers_and_how_to_end_the
     let found = doctor();
     assert_eq!(found["level"], "warn");
     assert!(
-        found["words"].as_str().unwrap().contains(&format!("process {pid}")),
+        found["message"].as_str().unwrap().contains(&format!("process {pid}")),
         "{found}"
     );
     let fix = found["fix"].as_str().unwrap();

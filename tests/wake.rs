@@ -151,7 +151,7 @@ async fn many_idle_workers_do_not_all_start_for_one_job() {
     assert_eq!(sentinel.query(&claim, &[]).await.unwrap().len(), 1);
     assert_eq!(
         heard.until_the_end(&owner).await,
-        ["look default"],
+        ["scan default"],
         "it is full, and calls one of those that follow it"
     );
 }
@@ -201,7 +201,7 @@ async fn a_job_the_sentinel_does_not_serve_is_handed_on() {
 
     assert_eq!(
         heard.until_the_end(&owner).await,
-        ["look default"],
+        ["scan default"],
         "one that serves it is called"
     );
 }
@@ -262,7 +262,7 @@ async fn those_who_follow_sleep_on_while_the_sentinel_is_rung_for() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let workers: Vec<_> = (0..8).map(|_| start_without_safety_poll(&database, 4)).collect();
-    // whoever holds a lock of this kind, and when it said something last
+    // the sessions that hold a lock of this kind, and when they were last active
     let holders = async |key: &str, mode: &str| -> Vec<String> {
         let sql = format!(
             "select format('%s %s', a.pid, a.query_start) from pg_locks l join pg_stat_activity a using (pid) \
@@ -418,7 +418,7 @@ async fn a_delayed_job_starts_at_its_time_without_the_safety_poll() {
     worker.stop().await;
 }
 
-/// With an old snapshot held open a look from the beginning walks over everything that is dead. It is left to scouts.
+/// With an old snapshot held open, a scan from the start reads all dead rows. It is left to background scans.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lies_before_the_cursor_is_found_while_an_old_snapshot_is_held_open() {
     let database = Database::new().await;
@@ -450,12 +450,12 @@ async fn what_lies_before_the_cursor_is_found_while_an_old_snapshot_is_held_open
             wait_for_state(&owner, urgent, "completed").await;
         }
     }
-    let scouts: i64 = query_value(
+    let scans: i64 = query_value(
         &owner,
         "select count(*) from pg_stat_activity where datname = current_database() and application_name like '% (scan)'",
     )
     .await;
-    assert_eq!(scouts, 1, "somebody looked before the cursor");
+    assert_eq!(scans, 1, "a background scan read the rows before the cursor");
     assert!(worker.stop().await.is_clean());
     execute(&old, "rollback").await;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A complete Bugle worker in Python: docs/protocol.md in code. Needs psycopg 3 (pip install "psycopg[binary]>=3.2").
+"""A complete Bugle worker in Python: docs/internals/protocol.md in code. Needs psycopg 3 (pip install "psycopg[binary]>=3.2").
 
     DATABASE_URL=postgres://app_worker@localhost/shop ./worker.py
 

@@ -1,5 +1,6 @@
-//! What people ask and do: read, operate, and the doctor.
+//! Administration: queries, the operator's verbs and the doctor.
 
 mod doctor;
 pub mod operate;
+pub mod operations;
 pub mod read;

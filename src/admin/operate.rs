@@ -1,4 +1,4 @@
-//! What operators do to jobs, queues and workers, as SQL: thin functions over the verbs of the schema.
+//! The operator's verbs for jobs, queues and workers: thin functions over the SQL functions of the schema.
 
 use std::time::Duration;
 
@@ -11,30 +11,34 @@ use tokio_postgres::GenericClient;
 use crate::db::connect::{Parameter, Unnamed};
 use crate::error::Result;
 use crate::job::JobId;
+use crate::state::{State, StepState};
 
-/// A verb for jobs, with what it needs besides the jobs.
-#[derive(Debug, Clone)]
+/// A verb for jobs, with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verb {
-    /// Call it off; a running executor is stopped.
+    /// Cancel the job; a running executor is stopped.
     Cancel,
-    /// Hold it back.
+    /// Pause the job.
     Pause,
-    /// Let it go on.
+    /// Resume a paused job.
     Resume,
-    /// Run a failed or cancelled one again, from its first step if it has steps.
+    /// Restart a failed or cancelled job, from its first step if it has steps.
     Restart,
-    /// Run a failed or cancelled one again, from the step that failed.
+    /// Restart a failed or cancelled job from the step that failed.
     RestartFromFailedStep,
-    /// Delete it.
+    /// Delete the job.
     Remove,
-    /// Move the time at which it is due, as Postgres reads times.
+    /// Change the time at which the job is due, in any format Postgres accepts.
     Reschedule(String),
-    /// Smaller runs sooner.
+    /// Change the priority; smaller numbers run first.
     SetPriority(i32),
+    /// Overrule its state.
+    SetState(State),
 }
 
 impl Verb {
-    /// As the schema spells it.
+    /// The name of the SQL function without its suffix.
     pub fn name(&self) -> &'static str {
         match self {
             Verb::Cancel => "cancel",
@@ -44,19 +48,21 @@ impl Verb {
             Verb::Remove => "remove",
             Verb::Reschedule(_) => "reschedule",
             Verb::SetPriority(_) => "set_priority",
+            Verb::SetState(_) => "set_state",
         }
     }
 
-    /// What goes between the jobs and the note, as SQL that takes parameter `$2`, and its value.
+    /// The SQL argument between the jobs and the note, which takes parameter `$2`, and its value.
     fn argument(&self) -> (&'static str, Option<Box<dyn Parameter + Send>>) {
         match self {
             Verb::Reschedule(time) => ("$2::text::timestamptz, ", Some(Box::new(time.clone()))),
             Verb::SetPriority(priority) => ("$2::integer, ", Some(Box::new(*priority))),
+            Verb::SetState(state) => ("$2::text, ", Some(Box::new(state.as_str()))),
             _ => ("", None),
         }
     }
 
-    /// What goes behind the note.
+    /// The SQL arguments after the note.
     fn option(&self) -> &'static str {
         match self {
             Verb::RestartFromFailedStep => ", p_from_failed_step => true",
@@ -65,23 +71,24 @@ impl Verb {
     }
 }
 
-/// What became of a verb for one job.
+/// The result of a verb for one job.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Operated {
     /// The job.
     pub id: JobId,
     /// Whether the verb was applied.
     pub done: bool,
-    /// Its state now; none if there is no such job.
-    pub state: Option<String>,
-    /// Why it was refused.
+    /// Its current state; `None` if there is no such job, or it was removed.
+    pub state: Option<State>,
+    /// Why the verb was rejected.
     pub why: Option<String>,
 }
 
-/// Apply a verb to jobs. Answers for each; a refused one does not stop the others.
+/// Apply a verb to jobs. Returns a result for each; a rejected job does not affect the others.
 ///
 /// # Errors
-/// If the database cannot be reached, or the role may not.
+/// If the database cannot be reached or the role lacks the privilege.
 pub async fn apply(
     client: &impl GenericClient,
     verb: &Verb,
@@ -106,26 +113,26 @@ pub async fn apply(
         .map(|row| Operated {
             id: row.get(0),
             done: row.get(1),
-            state: row.get(2),
+            // a job that was removed has no state any more
+            state: row.get::<_, Option<&str>>(2).and_then(|state| state.parse().ok()),
             why: row.get(3),
         })
         .collect())
 }
 
-/// Overrule what became of a step, given by its position or its name: `done`, with its output, `skipped` or
-/// `pending`.
+/// Override the state of a step, given by its position or name: `done` (with its output), `skipped` or `pending`.
 ///
 /// # Errors
-/// If there is no such job or step, or the job runs or is completed.
+/// If there is no such job or step, or the job is running or completed.
 pub async fn set_step(
     client: &impl GenericClient,
     id: JobId,
     step: &str,
-    state: &str,
+    state: StepState,
     output: Option<&RawValue>,
     note: Option<&str>,
 ) -> Result<()> {
-    let output = output.map(Json);
+    let (state, output) = (state.as_str(), output.map(Json));
     match step.parse::<i32>() {
         Ok(position) => {
             let sql = "select bugle.set_step($1::bigint, $2::integer, $3::text, $4::jsonb, $5::text)";
@@ -141,20 +148,21 @@ pub async fn set_step(
 
 /// A verb for a queue or a worker: its name in the schema, for example `pause_queue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FleetVerb {
     /// Pause a queue: its jobs are not claimed.
     PauseQueue,
-    /// Claim them again.
+    /// Resume a paused queue.
     ResumeQueue,
-    /// Pause a worker: it claims nothing more.
+    /// Pause a worker: it claims no more jobs.
     PauseWorker,
-    /// Let it claim again.
+    /// Resume a paused worker.
     ResumeWorker,
-    /// Drain a worker: it finishes the jobs it runs and ends.
+    /// Drain a worker: it finishes its running jobs and exits.
     DrainWorker,
 }
 
-/// Hold a queue or a worker back, or let it go on.
+/// Pause, resume or drain a queue or a worker.
 ///
 /// # Errors
 /// If there is no such queue or worker, or it is not paused.
@@ -170,21 +178,22 @@ pub async fn order(client: &impl GenericClient, verb: FleetVerb, whom: &str, not
     Ok(())
 }
 
-/// What a waiting job is told.
+/// The answer for a waiting job.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Answer {
-    /// Its result: it is completed.
+    /// Complete the job with this result.
     Resolve(Option<Value>),
-    /// What went wrong: it has failed.
+    /// Fail the job with this error.
     Reject(String),
-    /// What its executor goes on with.
+    /// Resume the job with this answer.
     Resume(Value),
 }
 
-/// Answer a waiting job. With its token anyone may who may enqueue; without one, an operator.
+/// Answer a waiting job. With its token, enqueuers may do so; without it, only operators.
 ///
 /// # Errors
-/// If it does not wait, or for another token.
+/// If the job is not waiting, or the token is wrong.
 pub async fn answer(client: &impl GenericClient, id: JobId, answer: &Answer, token: Option<&str>) -> Result<()> {
     let (result, error, resume) = match answer {
         Answer::Resolve(result) => (result.as_ref(), None, false),
@@ -203,10 +212,10 @@ pub async fn answer(client: &impl GenericClient, id: JobId, answer: &Answer, tok
     Ok(())
 }
 
-/// Enqueue those of these jobs that are not there yet. Returns how many.
+/// Enqueue the jobs whose keys do not exist yet. Returns their number.
 ///
 /// # Errors
-/// If one of them is refused: then none is added.
+/// If one of them is rejected; then none is added.
 pub async fn add_missing(client: &impl GenericClient, command: &str, jobs: &[Value]) -> Result<i64> {
     let row = client
         .ask_one("select bugle.add_missing($1, $2)", &[&command, &Json(jobs)])
@@ -214,10 +223,10 @@ pub async fn add_missing(client: &impl GenericClient, command: &str, jobs: &[Val
     Ok(row.get(0))
 }
 
-/// Enqueue a workflow as it is written in JSON. Returns the name and id of each job.
+/// Enqueue a workflow given as JSON. Returns the name and id of each job.
 ///
 /// # Errors
-/// If it is refused: then nothing is stored.
+/// If it is rejected; then nothing is stored.
 pub async fn enqueue_workflow(client: &impl GenericClient, workflow: Value) -> Result<Vec<(String, JobId)>> {
     let rows = client
         .ask("select name, id from bugle.enqueue_workflow($1)", &[&workflow])
@@ -225,25 +234,57 @@ pub async fn enqueue_workflow(client: &impl GenericClient, workflow: Value) -> R
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-/// Limits to set for a queue: what is `None` stays as it is, 0 takes a limit away.
+/// Limits to set for a queue: `None` keeps a limit, 0 removes it.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Limits {
-    /// How many may run at once.
+    /// Maximum number of running jobs.
     pub max_running: Option<i32>,
-    /// How many may start in a period.
+    /// Maximum number of starts in a period.
     pub max_starts: Option<(i32, Option<Duration>)>,
-    /// How many of each limit key may run at once.
+    /// Maximum number of running jobs per limit key.
     pub max_running_per_key: Option<i32>,
-    /// How many of each limit key may start in a period.
+    /// Maximum number of starts per limit key in a period.
     pub max_starts_per_key: Option<(i32, Option<Duration>)>,
-    /// Whether the others of an order key wait behind one that is retried (`block`) or go on (`pass`).
+    /// Whether jobs wait for an earlier job of their order key that is being retried (`block`) or overtake it (`pass`).
     pub order_on_retry: Option<String>,
 }
 
-/// Set limits of a queue. They hold at once. Returns those that hold now, in words.
+impl Limits {
+    /// No change.
+    pub fn new() -> Self {
+        Limits::default()
+    }
+
+    /// At most this many jobs of the queue run at once.
+    pub fn max_running(mut self, jobs: i32) -> Self {
+        self.max_running = Some(jobs);
+        self
+    }
+
+    /// At most this many jobs of the queue start in a period.
+    pub fn max_starts(mut self, jobs: i32, period: Duration) -> Self {
+        self.max_starts = Some((jobs, Some(period)));
+        self
+    }
+
+    /// At most this many jobs of each limit key run at once.
+    pub fn max_running_per_key(mut self, jobs: i32) -> Self {
+        self.max_running_per_key = Some(jobs);
+        self
+    }
+
+    /// At most this many jobs of each limit key start in a period.
+    pub fn max_starts_per_key(mut self, jobs: i32, period: Duration) -> Self {
+        self.max_starts_per_key = Some((jobs, Some(period)));
+        self
+    }
+}
+
+/// Set limits of a queue, effective immediately. Returns a description of the limits now in force.
 ///
 /// # Errors
-/// If they make no sense, or the role may not.
+/// If a limit is invalid or the role lacks the privilege.
 pub async fn set_limits(
     client: &impl GenericClient,
     queue: &str,
@@ -272,10 +313,10 @@ pub async fn set_limits(
     Ok(row.get(0))
 }
 
-/// How many jobs of a command may run at once, in all queues together; 0 takes the limit away.
+/// Limit the number of running jobs of a command across all queues; 0 removes the limit.
 ///
 /// # Errors
-/// If it is negative, or the role may not.
+/// If the limit is negative or the role lacks the privilege.
 pub async fn set_command_limit(
     client: &impl GenericClient,
     command: &str,
@@ -291,10 +332,10 @@ pub async fn set_command_limit(
     Ok(())
 }
 
-/// Say whether claims from a queue wait for the disk. For the owner of the schema.
+/// Set whether claims from a queue are committed durably. Requires the owner of the schema.
 ///
 /// # Errors
-/// If the role may not.
+/// If the role lacks the privilege.
 pub async fn set_queue(client: &impl GenericClient, name: &str, synchronous_claims: bool) -> Result<()> {
     client
         .change(
@@ -306,33 +347,34 @@ pub async fn set_queue(client: &impl GenericClient, name: &str, synchronous_clai
     Ok(())
 }
 
-/// Why a job is not running, or what became of it.
+/// Why a job is not running, or how it ended.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Explanation {
-    /// A short name.
+    /// A short name of the reason.
     pub reason: String,
     /// A sentence.
-    pub words: String,
+    pub message: String,
     /// What would change it.
-    pub cure: String,
+    pub fix: String,
     /// The facts.
     pub facts: serde_json::Value,
 }
 
-/// Ask why a job is not running, or what became of it. The most important reason comes first.
+/// Explain why a job is not running, or how it ended. The most important reason comes first.
 ///
 /// # Errors
 /// If there is no such job.
 pub async fn explain(client: &impl GenericClient, id: JobId) -> Result<Vec<Explanation>> {
     let rows = client
-        .ask("select reason, words, cure, facts from bugle.explain($1)", &[&id])
+        .ask("select reason, message, fix, facts from bugle.explain($1)", &[&id])
         .await?;
     Ok(rows
         .iter()
         .map(|row| Explanation {
             reason: row.get(0),
-            words: row.get(1),
-            cure: row.get(2),
+            message: row.get(1),
+            fix: row.get(2),
             facts: row.get(3),
         })
         .collect())

@@ -1,4 +1,4 @@
-//! `bugle bench backlog`: what a claim and an enqueue cost while many jobs wait.
+//! `bugle bench backlog`: the duration of a claim and an enqueue by the size of the backlog.
 
 use std::sync::Arc;
 
@@ -14,23 +14,22 @@ use crate::db::calls::{self, FinishedJob, QueueRequest, Registration};
 use crate::db::connect::Session;
 use crate::worker::Identity;
 
-/// What a claim and an enqueue cost while many jobs wait
+/// Duration of a claim and an enqueue by the size of the backlog
 ///
-/// One database for each size of the backlog. Turn by turn in each: one call of bugle.claim for 100 jobs, from the
-/// front, as a worker sends it, then, not timed, these are completed and as many enqueued anew; and ten one-row
-/// INSERTs. Both commit without waiting for the disk, so that what is measured is the work. From sending a call to its
-/// answer.
+/// There is one database for each size. In turns, each runs one call of bugle.claim for 100 jobs from the front of the
+/// queue and ten one-row INSERTs. The claimed jobs are then completed and replaced, which is not timed. Commits do not
+/// wait for the disk (synchronous_commit = off). Durations are from sending a call to its response.
 ///
-/// The floor of each size is the smallest one: how many times as long.
+/// The floor of each size is the smallest size.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// How many jobs wait; several numbers for several measurements [default: 1000,100000,1000000]
+    /// Number of waiting jobs; a list for several measurements [default: 1000,100000,1000000]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub sizes: Option<Vec<u64>>,
-    /// Ten million as well; loading them takes minutes
+    /// Also measure ten million jobs; loading them takes minutes
     #[arg(long)]
     pub full: bool,
-    /// Claims for each size [default: 100]
+    /// Number of claims per size [default: 100]
     #[arg(long, value_name = "N")]
     pub claims: Option<u64>,
 }
@@ -38,7 +37,7 @@ pub struct Options {
 const BATCH: i32 = 100;
 
 /// # Errors
-/// When something could not be measured, or a claim got less than it asked for.
+/// If a measurement fails, or a claim returns fewer jobs than requested.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let mut sizes = bench.choose(options.sizes, vec![1_000, 100_000, 1_000_000], vec![500, 5_000]);
     if options.full {
@@ -81,7 +80,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     Ok(())
 }
 
-/// A backlog and a worker that claims from its front.
+/// A backlog, and a worker that claims from its front.
 struct Queue {
     size: u64,
     client: Client,
@@ -133,7 +132,11 @@ impl Queue {
         let start = now();
         let claimed = calls::claim(&self.session, self.me, &[request]).await?.read()?;
         self.claims.push(now() - start);
-        ensure!(claimed.len() == BATCH as usize, "a claim got {} jobs", claimed.len());
+        ensure!(
+            claimed.len() == BATCH as usize,
+            "a claim returned {} jobs",
+            claimed.len()
+        );
         self.claimed += claimed.len() as u64;
         let finished: Vec<FinishedJob> = claimed
             .iter()
@@ -161,7 +164,7 @@ impl Queue {
         let (ready, completed): (i64, i64) = (row.get(0), row.get(1));
         ensure!(
             (ready as u64, completed as u64) == (self.size, self.claimed),
-            "{ready} jobs wait and {completed} are completed; {} and {} should be",
+            "{ready} jobs are ready and {completed} are completed; expected {} and {}",
             self.size,
             self.claimed
         );

@@ -1,4 +1,4 @@
-//! Clients that commit one row at a time, as fast as they can or at a given rate.
+//! Clients that commit one row at a time, as fast as possible or at a fixed rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use super::clock::{now, seconds_since};
 use super::server::Database;
 use crate::db::connect::Target;
 
-/// The one-row insert every rate is measured with.
+/// The one-row insert that rates are measured with.
 pub const INSERT: &str = r#"insert into bugle.jobs (command, payload) values ('noop', '{"k": "noop", "i": 1}')"#;
 
-/// The same for a job that carries the time it was enqueued at.
+/// The same for a job that carries its enqueue time.
 pub const STAMP: &str =
     "insert into bugle.jobs (command, payload) values ('stamp', jsonb_build_object('t0', $1::bigint))";
 
-/// How much was committed in how long.
+/// A number of commits and their duration.
 #[derive(Debug, Clone, Copy)]
 pub struct Commits {
     pub commits: u64,
@@ -31,8 +31,8 @@ impl Commits {
     }
 }
 
-/// Clients, each on a connection of its own, commit this statement over and over. From the first statement to the last
-/// answer; connecting and preparing come before.
+/// Each client commits this statement repeatedly on its own connection. Timed from the first statement to the last
+/// response, without connecting and preparing.
 pub async fn commit_for(database: &Database, clients: usize, seconds: f64, statement: &str) -> Result<Commits> {
     let mut ready = Vec::new();
     for _ in 0..clients {
@@ -63,7 +63,7 @@ pub async fn commit_for(database: &Database, clients: usize, seconds: f64, state
     })
 }
 
-/// Sleep until a moment of the shared clock.
+/// Sleep until a time of the shared clock.
 pub async fn sleep_until(moment: i64) {
     let ahead = moment - now();
     if ahead > 0 {
@@ -71,8 +71,8 @@ pub async fn sleep_until(moment: i64) {
     }
 }
 
-/// Insert jobs that carry the time at fixed moments, whatever became of those before: job i at start + i / rate. Each
-/// client takes its turn. Returns how many.
+/// Insert jobs that carry their enqueue time at a fixed rate, regardless of the progress of earlier jobs: job i at
+/// start + i / rate, the clients in turn. Returns their number.
 pub async fn enqueue_at(config: &Target, clients: usize, rate: f64, seconds: f64) -> Result<u64> {
     let jobs = (rate * seconds).round() as usize;
     let mut ready = Vec::new();

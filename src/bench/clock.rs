@@ -1,9 +1,9 @@
-//! One clock for all processes of a benchmark: the monotonic clock of the machine. An `Instant` cannot be told to
-//! another.
+//! One clock for all processes of a benchmark: the monotonic clock of the machine. An `Instant` cannot be sent to
+//! another process.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since some moment that is the same for every process until the next reboot.
+/// Nanoseconds since an arbitrary time that is the same for every process until the next reboot.
 pub fn now() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -1,4 +1,4 @@
-//! `bugle bench drain`: how fast a backlog of no-op jobs is worked off.
+//! `bugle bench drain`: throughput of draining a backlog of no-op jobs.
 
 use anyhow::{Result, ensure};
 
@@ -9,43 +9,43 @@ use super::workers::Workers;
 use super::{Bench, Line};
 use crate::worker::lane::largest_claim;
 
-/// How fast a backlog of no-op jobs is worked off
+/// Throughput of draining a backlog of no-op jobs
 ///
-/// All jobs are enqueued first, then the workers are started. The clock runs from the start of the first executor until
-/// SQL shows nothing unfinished: every completion is committed, and on disk. Starting the processes is not counted.
+/// All jobs are enqueued first, then the workers are started. Timed from the start of the first executor until every
+/// completion is committed and durable. Starting the processes is not counted.
 ///
-/// Beside it, turn by turn, the floor: a bare table of two columns, claimed and deleted in batches of the same size
-/// over as many connections, by nobody who runs anything in between. Claims and deletes go side by side, as a worker's
-/// do, or one after the other.
+/// The floor, measured in turns with it: a bare table of two columns, whose rows are claimed and deleted in batches of
+/// the same size over the same number of connections, without executing anything. Claims and deletes overlap, as in a
+/// worker, or alternate.
 ///
-/// Every job is accounted for: as many executions as jobs, and as many completed rows in the history (none with
-/// --keep-none).
+/// Every job is accounted for: there are as many executions as jobs, and as many completed rows in history (none
+/// with --keep-none).
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// The backlog [default: 200000]
+    /// Number of jobs [default: 200000]
     #[arg(long, value_name = "N")]
     pub jobs: Option<u64>,
-    /// Worker processes; several numbers for several measurements [default: 1]
+    /// Number of worker processes; a list for several measurements [default: 1]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub workers: Option<Vec<usize>>,
-    /// How many jobs one process runs at once; it claims half as many at a time, and 1,000 at most [default: 2000]
+    /// Slots per process; a claim takes at most half of them, and at most 1,000 jobs [default: 2000]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
     /// Do not keep completed jobs (bugle.settings.keep_completed)
     #[arg(long)]
     pub keep_none: bool,
-    /// How often; the median counts [default: 3]
-    #[arg(long)]
+    /// Number of rounds; the median is reported [default: 3]
+    #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 }
 
-/// Enough for the largest claims, one of them under way while the one before is started.
+/// Enough for two claims of the maximum size, one in flight while the other is being started.
 const SLOTS: u32 = 2_000;
 
 const ORDERS: [Order; 2] = [Order::SideBySide, Order::OneAfterTheOther];
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 200_000, 3_000);
     let slots = options.slots.unwrap_or(SLOTS);
@@ -94,7 +94,7 @@ async fn drain_bare(bench: &Bench, jobs: u64, batch: u32, pairs: usize, order: O
     Ok(seconds)
 }
 
-/// Fill a new database and have it worked off. Returns the seconds it took.
+/// Fill a new database and drain it. Returns the seconds it took.
 async fn drain(database: &Database, jobs: u64, workers: usize, slots: u32, keep: bool) -> Result<f64> {
     let client = database.connect().await?;
     client
@@ -112,7 +112,7 @@ async fn drain(database: &Database, jobs: u64, workers: usize, slots: u32, keep:
     Ok((end - first) as f64 / 1e9)
 }
 
-/// All jobs there ever were are completed, and this is their number.
+/// Check that all jobs are completed and that this is their number.
 pub async fn account_for(client: &tokio_postgres::Client, completed: u64) -> Result<()> {
     let row = client
         .query_one(
@@ -123,7 +123,7 @@ pub async fn account_for(client: &tokio_postgres::Client, completed: u64) -> Res
     let (done, all): (i64, i64) = (row.get(0), row.get(1));
     ensure!(
         done == completed as i64 && all == done,
-        "{done} jobs are completed and {} are not; {completed} should be",
+        "{done} jobs are completed and {} are not; expected {completed}",
         all - done
     );
     Ok(())

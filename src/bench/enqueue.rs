@@ -1,4 +1,4 @@
-//! `bugle bench enqueue`: how much enqueueing costs those who enqueue.
+//! `bugle bench enqueue`: throughput of enqueueing.
 
 use std::io::Cursor;
 
@@ -13,37 +13,37 @@ use super::statistics::median;
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// How much enqueueing costs those who enqueue
+/// Throughput of enqueueing
 ///
-/// Clients commit one INSERT after another, each on a connection of its own; commits per second, from the first
-/// statement to the last answer. Turn by turn: keeping up one worker process runs the jobs as they come nobody drains
-/// there is no worker, so nobody sleeps either no trigger the same table, indexes and checks without triggers; nobody
-/// drains. The floor of the others. always rings as "keeping up", but with a trigger that NOTIFYs for every job
+/// Clients commit one-row INSERTs, each on its own connection. Commits per second are measured in turns: "with worker"
+/// has one worker process that runs the jobs as they arrive; "no worker" has none; "no triggers" inserts into the same
+/// table, indexes and checks without triggers, and is the floor; "NOTIFY per job" is like "with worker", with a trigger
+/// that notifies for every job.
 ///
-/// Bulk: one INSERT … SELECT and one COPY of all rows, into the table as it is and into the one without triggers (the
-/// floor), turn by turn. From the first byte to the commit.
+/// Bulk: one INSERT … SELECT and one COPY of all rows, into bugle.jobs and into the table without triggers (the floor),
+/// in turns. Timed from the first byte to the commit.
 ///
-/// Every commit is accounted for by a row, and by an execution where there is a worker.
+/// Every commit is accounted for by a row, and by an execution if there is a worker.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Clients; several numbers for several measurements [default: 16,32]
+    /// Number of clients; a list for several measurements [default: 16,32]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub clients: Option<Vec<usize>>,
-    /// How long each turn lasts [default: 2]
-    #[arg(long)]
+    /// Duration of each turn [default: 2]
+    #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
-    /// How often; the median counts [default: 3]
-    #[arg(long)]
+    /// Number of rounds; the median is reported [default: 3]
+    #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
-    /// Rows of the bulk forms [default: 100000]
+    /// Number of rows for the bulk measurements [default: 100000]
     #[arg(long, value_name = "N")]
     pub bulk: Option<u64>,
-    /// How many jobs the worker runs at once [default: 500]
+    /// Slots of the worker [default: 500]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
 }
 
-/// The same table, without its triggers. Built from the catalog, so that it is the same whatever the schema becomes.
+/// The same table without its triggers. Built from the catalog, so that it follows changes of the schema.
 const WITHOUT_TRIGGERS: &str = "
     create schema plain;
     create table plain.jobs (like bugle.jobs including all) partition by list (state);
@@ -65,7 +65,7 @@ const WITHOUT_TRIGGERS: &str = "
     end
     $$";
 
-/// What a simpler job runner does.
+/// A trigger that notifies for every job, as simpler job runners do.
 const ALWAYS_RINGS: &str = "
     drop trigger if exists ring on bugle.jobs_live;
     create function public.always_ring() returns trigger language plpgsql as $$
@@ -76,7 +76,7 @@ const ALWAYS_RINGS: &str = "
     create trigger always_ring after insert on bugle.jobs_live for each row execute function public.always_ring()";
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let counts = bench.choose(options.clients, vec![16, 32], vec![4]);
     let seconds = bench.choose(options.seconds, 2.0, 0.2);
@@ -93,14 +93,12 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         for round in 1..=rounds {
             bench.progress(&format!("enqueue: {clients} clients, round {round} of {rounds}"));
             turns
-                .keeping_up
+                .with_worker
                 .push(beside_a_worker(&normal, clients, seconds, slots).await?);
+            turns.no_worker.push(into(&normal, "bugle", clients, seconds).await?);
+            turns.no_triggers.push(into(&normal, "plain", clients, seconds).await?);
             turns
-                .nobody_drains
-                .push(into(&normal, "bugle", clients, seconds).await?);
-            turns.no_trigger.push(into(&normal, "plain", clients, seconds).await?);
-            turns
-                .always_rings
+                .notify_per_job
                 .push(beside_a_worker(&ringing, clients, seconds, slots).await?);
         }
         turns.report(bench, clients);
@@ -112,10 +110,10 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
 
 #[derive(Default)]
 struct Turns {
-    keeping_up: Vec<Commits>,
-    nobody_drains: Vec<Commits>,
-    no_trigger: Vec<Commits>,
-    always_rings: Vec<Commits>,
+    with_worker: Vec<Commits>,
+    no_worker: Vec<Commits>,
+    no_triggers: Vec<Commits>,
+    notify_per_job: Vec<Commits>,
 }
 
 impl Turns {
@@ -123,25 +121,25 @@ impl Turns {
         let ratio =
             |to: &[Commits], of: &[Commits]| median(of.iter().zip(to).map(|(a, b)| a.per_s() / b.per_s()).collect());
         for (what, turns) in [
-            ("keeping up", &self.keeping_up),
-            ("nobody drains", &self.nobody_drains),
-            ("no trigger", &self.no_trigger),
-            ("always rings", &self.always_rings),
+            ("with worker", &self.with_worker),
+            ("no worker", &self.no_worker),
+            ("no triggers", &self.no_triggers),
+            ("NOTIFY per job", &self.notify_per_job),
         ] {
             let commits = turns.iter().map(|turn| turn.commits).sum();
             let mut line = Line::new("enqueue", format!("{clients} clients, {what}"), commits)
                 .rate(turns.iter().map(|turn| turn.seconds).sum())
-                .ratio(ratio(&self.no_trigger, turns));
+                .ratio(ratio(&self.no_triggers, turns));
             line.per_s = Some(median(turns.iter().map(Commits::per_s).collect()).round());
-            if what == "keeping up" {
-                line = line.note("times_always_rings", ratio(&self.always_rings, turns));
+            if what == "with worker" {
+                line = line.note("ratio_to_notify_per_job", ratio(&self.notify_per_job, turns));
             }
             bench.add(line);
         }
     }
 }
 
-/// One worker, asleep at first, runs what the clients commit.
+/// One worker, idle at first, runs the jobs that the clients commit.
 async fn beside_a_worker(database: &Database, clients: usize, seconds: f64, slots: u32) -> Result<Commits> {
     let client = database.connect().await?;
     client.batch_execute("truncate bugle.jobs").await?;
@@ -160,7 +158,7 @@ async fn beside_a_worker(database: &Database, clients: usize, seconds: f64, slot
     Ok(commits)
 }
 
-/// Nobody is there but the clients.
+/// There are only the clients.
 async fn into(database: &Database, schema: &str, clients: usize, seconds: f64) -> Result<Commits> {
     let client = database.connect().await?;
     client.batch_execute("truncate bugle.jobs, plain.jobs").await?;
@@ -220,7 +218,7 @@ async fn bulk_forms(bench: &mut Bench, database: &Database, rows: u64, rounds: u
                 .rate(median(with))
                 .ratio(ratio),
         );
-        bench.add(Line::new("enqueue", format!("bulk {form}, no trigger"), rows).rate(median(without)));
+        bench.add(Line::new("enqueue", format!("bulk {form}, no triggers"), rows).rate(median(without)));
     }
     Ok(())
 }

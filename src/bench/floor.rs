@@ -1,4 +1,5 @@
-//! `bugle bench floor`: the least Postgres can do for what a job runner does, on a bare table of two columns.
+//! `bugle bench floor`: the same operations on a bare two-column table, as a lower bound for any job runner on
+//! Postgres.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,35 +15,35 @@ use super::statistics::{Percentiles, median};
 use super::{Bench, Line};
 use crate::db::connect::{Notifications, Session};
 
-/// The least Postgres can do: the same shapes on a bare table of two columns
+/// Lower bounds: the same operations on a bare two-column table
 ///
-/// Bulk insert: one INSERT … SELECT of all rows. Claim and delete: one pair of connections; the first marks the next
-/// rows taken (FOR UPDATE SKIP LOCKED, from where it left off, without waiting for the disk), the second deletes them
-/// (waiting for the disk), side by side; or one after the other. From the first claim to the last committed delete.
-/// One-row commits: clients insert one row each transaction. NOTIFY round trip: from before `select pg_notify` on one
-/// connection until another has received it. NOTIFY and claim: the same, and then one row is marked taken by the
-/// listener. Also with a row inserted by the notifying transaction, which then waits for the disk.
+/// Bulk insert: one INSERT … SELECT of all rows. Claim and delete: on a pair of connections, the first marks the next
+/// rows as taken (FOR UPDATE SKIP LOCKED, starting where it left off, synchronous_commit = off) and the second deletes
+/// them durably; overlapping or alternating. Timed from the first claim to the last committed delete. One-row commits:
+/// each client inserts one row per transaction. NOTIFY round trip: from sending `select pg_notify` on one connection
+/// until another has received the notification. NOTIFY and claim: the listener also marks one row as taken. Insert,
+/// NOTIFY and claim: the notifying transaction also inserts a row, durably.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Rows for bulk insert, claim and delete [default: 200000]
+    /// Number of rows for bulk insert, claim and delete [default: 200000]
     #[arg(long, value_name = "N")]
     jobs: Option<u64>,
-    /// Rows in one claim; several numbers for several measurements [default: 100,500]
+    /// Number of rows per claim; a list for several measurements [default: 100,500]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     batch: Option<Vec<u32>>,
-    /// Clients that commit one row at a time [default: 1,16,32]
+    /// Number of clients for one-row commits; a list for several measurements [default: 1,16,32]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     clients: Option<Vec<usize>>,
-    /// How long to measure each rate [default: 3]
-    #[arg(long)]
+    /// Duration of each rate measurement [default: 3]
+    #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// How often; the median counts [default: 3]
-    #[arg(long)]
+    /// Number of rounds; the median is reported [default: 3]
+    #[arg(long, value_name = "N")]
     rounds: Option<usize>,
 }
 
 /// # Errors
-/// When something could not be measured.
+/// If a measurement fails.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 200_000, 5_000);
     let seconds = bench.choose(options.seconds, 3.0, 0.2);
@@ -108,12 +109,12 @@ pub async fn bulk_insert(client: &Client, jobs: u64) -> Result<f64> {
     Ok(seconds)
 }
 
-/// How claims and deletes of a pair follow each other.
+/// Whether claims and deletes of a pair overlap.
 #[derive(Debug, Clone, Copy)]
 pub enum Order {
-    /// What was claimed is deleted while the next is claimed, as a worker does it.
+    /// A batch is deleted while the next is claimed, as in a worker.
     SideBySide,
-    /// Nothing is claimed before the last batch is deleted.
+    /// The next batch is claimed after the last one is deleted.
     OneAfterTheOther,
 }
 
@@ -126,7 +127,7 @@ impl Order {
     }
 }
 
-/// Empty the bare table through this many pairs of connections. Returns the seconds it took.
+/// Empty the bare table with this number of connection pairs. Returns the seconds it took.
 pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs: usize, order: Order) -> Result<f64> {
     let mut connected = Vec::new();
     for _ in 0..pairs {
@@ -146,7 +147,7 @@ pub async fn claim_and_delete(database: &Database, jobs: u64, batch: u32, pairs:
     Ok(seconds)
 }
 
-/// What a worker holds: a connection to claim on and one to complete on.
+/// The two connections of a worker: one for claims and one for completions.
 struct Pair {
     claims: (Client, Statement),
     deletes: (Client, Statement),
@@ -180,10 +181,10 @@ impl Pair {
         })
     }
 
-    /// Claim and delete until nothing is left. How many.
+    /// Claim and delete until no rows are left. Returns their number.
     async fn run(self, batch: u32, order: Order) -> Result<u64> {
         let (sender, mut claimed) = mpsc::channel::<Vec<i64>>(4);
-        // what the deleter gives back before the next claim
+        // returned by the deleter before the next claim
         let turns = Arc::new(Semaphore::new(match order {
             Order::SideBySide => Semaphore::MAX_PERMITS / 2,
             Order::OneAfterTheOther => 1,
@@ -226,7 +227,7 @@ async fn claim_all(
     }
 }
 
-/// Clients that insert one row each transaction into a bare table.
+/// Clients that insert one row per transaction into a bare table.
 pub async fn one_row_commits(database: &Database, clients: usize, seconds: f64) -> Result<Commits> {
     let client = database.connect().await?;
     client
@@ -240,7 +241,7 @@ pub async fn one_row_commits(database: &Database, clients: usize, seconds: f64) 
     commit_for(database, clients, seconds, insert).await
 }
 
-/// What is done between the two moments.
+/// The operations between the two points in time.
 #[derive(Debug, Clone, Copy)]
 pub enum Ring {
     Notify,
@@ -248,7 +249,7 @@ pub enum Ring {
     InsertNotifyAndClaim,
 }
 
-/// Two connections: one notifies, the other hears it.
+/// Two connections: one notifies, the other listens.
 pub struct BareBell {
     sender: Client,
     notify: Statement,
@@ -299,7 +300,7 @@ impl BareBell {
         })
     }
 
-    /// Nanoseconds from before the call on one connection until the other has heard it, and claimed if it shall.
+    /// Nanoseconds from sending the call on one connection until the other has received it and, if requested, claimed.
     pub async fn ring(&mut self, ring: Ring) -> Result<i64> {
         let call = match ring {
             Ring::Notify | Ring::NotifyAndClaim => &self.notify,
@@ -307,7 +308,7 @@ impl BareBell {
         };
         let start = now();
         let (sent, heard) = tokio::join!(self.sender.query(call, &[]), async {
-            self.heard.recv().await.context("the listener's connection is gone")?;
+            self.heard.recv().await.context("the listener's connection is closed")?;
             if !matches!(ring, Ring::Notify) {
                 let claimed = self.listener.client().query(&self.claim, &[]).await?;
                 ensure!(claimed.len() == 1, "there was nothing to claim");

@@ -1,4 +1,4 @@
-//! `bugle bench idle`: what workers cost that have nothing to do.
+//! `bugle bench idle`: resource usage of idle workers.
 
 use std::time::Duration;
 
@@ -11,33 +11,35 @@ use super::statistics::median;
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// What workers cost that have nothing to do
+/// Resource usage of idle workers
 ///
-/// Workers are started on an empty queue and left alone, first until they have settled, then for as long as is
-/// measured. Statements are the whole database's as pg_stat_statements counts them, or, where that is not loaded, its
-/// transactions as pg_stat_database does. Memory is what is resident at the end, of each process. Wake-ups are
-/// voluntary context switches of all threads of a process.
+/// Workers are started on an empty queue. After a settling time they are measured. Statements are those of the whole
+/// database from pg_stat_statements or, if that is not loaded, its transactions from pg_stat_database. Memory is the
+/// resident memory of each process at the end. Wake-ups are voluntary context switches of all threads of a process.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Worker processes; several numbers for several measurements [default: 1,50]
+    /// Number of worker processes; a list for several measurements [default: 1,50]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub workers: Option<Vec<usize>>,
-    /// How long to measure [default: 20]
-    #[arg(long)]
+    /// Duration of the measurement [default: 20]
+    #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
-    /// How long to wait before that [default: 12]
-    #[arg(long)]
+    /// Settling time before the measurement [default: 12]
+    #[arg(long, value_name = "SECONDS")]
     pub settle: Option<f64>,
-    /// A transaction that has enqueued stays open meanwhile: no worker can sleep by the bell
+    /// Keep a transaction open that has enqueued a job, so that no worker can hold the bell
     #[arg(long)]
     pub open_transaction: bool,
 }
 
-/// For a private server: counts every statement.
-pub const SETTINGS: [(&str, &str); 1] = [("shared_preload_libraries", "pg_stat_statements")];
+/// For a private server: every statement is counted, and hundreds of workers can connect.
+pub const SETTINGS: [(&str, &str); 2] = [
+    ("shared_preload_libraries", "pg_stat_statements"),
+    ("max_connections", "1000"),
+];
 
 /// # Errors
-/// When something could not be measured.
+/// If a measurement fails.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let counts = bench.choose(options.workers, vec![1, 50], vec![2]);
     let seconds = bench.choose(options.seconds, 20.0, 1.0);
@@ -65,7 +67,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
         let passed = seconds_since(start);
         let memory: Vec<f64> = processes.iter().map(|pid| resident(*pid)).collect::<Result<_>>()?;
-        // the question before was one
+        // one of them was the previous query
         let asked = self::statements(&client, by_statement).await? - statements - 1.0;
         let woken = self::wake_ups(&processes)? - wake_ups;
 
@@ -75,7 +77,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
                 "{count} idle worker{}{}",
                 if count == 1 { "" } else { "s" },
                 if options.open_transaction {
-                    ", a transaction open"
+                    ", open transaction"
                 } else {
                     ""
                 }
@@ -94,7 +96,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
             )
             .note("wake_ups_per_s_and_worker", woken / passed / count as f64)
             .note("resident_mb", median(memory.clone()))
-            .note("resident_mb_at_most", json!(memory.iter().copied().fold(0.0, f64::max))),
+            .note("resident_mb_max", json!(memory.iter().copied().fold(0.0, f64::max))),
         );
         workers.stop().await?;
         drop(open);
@@ -116,14 +118,14 @@ async fn statements(client: &Client, by_statement: bool) -> Result<f64> {
 
 /// In megabytes.
 fn resident(process: u32) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("only where there is a /proc")?;
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("/proc is not available")?;
     Ok(field(&status, "VmRSS:").unwrap_or(0.0) / 1024.0)
 }
 
 fn wake_ups(processes: &[u32]) -> Result<f64> {
     let mut sum = 0.0;
     for process in processes {
-        let threads = std::fs::read_dir(format!("/proc/{process}/task")).context("only where there is a /proc")?;
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).context("/proc is not available")?;
         for thread in threads {
             let status = std::fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
             sum += field(&status, "voluntary_ctxt_switches:").unwrap_or(0.0);

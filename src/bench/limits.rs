@@ -1,4 +1,4 @@
-//! `bugle bench limits`: what limits, order keys and fair keys cost a queue that uses them.
+//! `bugle bench limits`: throughput of a queue with limits, order keys and fair keys.
 
 use anyhow::{Result, ensure};
 
@@ -8,34 +8,34 @@ use super::statistics::median;
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// What limits, order keys and fair keys cost a queue that uses them
+/// Throughput of a queue with limits, order keys and fair keys
 ///
-/// The same backlog of no-op jobs is worked off again and again, turn by turn: without any limit, and with one kind of
-/// limit or key at a time. Limits are as wide as the slots, so that what is measured is the counting, not the waiting.
-/// Keys are dealt out in turn (job i has key i modulo keys), or in blocks (all jobs of one key lie together, the worst
-/// case for a claim that must find the first of each).
+/// The same backlog of no-op jobs is drained in turns: without limits, and with one kind of limit or key at a time.
+/// Limits equal the number of slots, so that the cost of counting is measured and not the waiting. Keys alternate (job
+/// i has key i modulo keys) or come in blocks (all jobs of a key are adjacent, the worst case for a claim that must
+/// find the first job of each key).
 ///
-/// The ratio is to the queue without limits, of the same round.
+/// The floor is the queue without limits in the same round.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// The backlog [default: 50000]
+    /// Number of jobs [default: 50000]
     #[arg(long, value_name = "N")]
     pub jobs: Option<u64>,
-    /// Worker processes [default: 1]
+    /// Number of worker processes [default: 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// How many jobs one process runs at once [default: 500]
+    /// Slots per process [default: 500]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
-    /// How many different keys [default: 1000]
+    /// Number of different keys [default: 1000]
     #[arg(long, value_name = "N")]
     pub keys: Option<u64>,
-    /// How often; the median counts [default: 3]
-    #[arg(long)]
+    /// Number of rounds; the median is reported [default: 3]
+    #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 }
 
-/// A queue as it is set up, and the keys of its jobs as SQL over their number `i`; `{n}` is how many keys there are.
+/// The settings of a queue, and the keys of its jobs as SQL over their number `i`; `{n}` is the number of keys.
 struct Kind {
     what: &'static str,
     limits: &'static str,
@@ -91,7 +91,7 @@ const KINDS: [Kind; 9] = [
 ];
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 50_000, 1_000);
     let keys = bench.choose(options.keys, 1_000, 50);
@@ -119,7 +119,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
 }
 
 impl Kind {
-    /// Fill a new database and have it worked off. Returns the seconds it took.
+    /// Fill a new database and drain it. Returns the seconds it took.
     async fn drain(&self, database: &Database, jobs: u64, keys: u64, workers: usize, slots: u32) -> Result<f64> {
         let client = database.connect().await?;
         client

@@ -1,7 +1,7 @@
-//! `bugle bench`: how fast it is on this machine, next to the least that Postgres itself can do for the same.
+//! `bugle bench`: performance on this machine, compared with the same operations on bare tables.
 //!
-//! Everything is real: a Postgres that waits for its disk, worker processes, jobs that are accounted for one by one.
-//! What is compared is measured in the same run, turn by turn, because a machine is never the same for long.
+//! Everything is real: a Postgres server with durable commits, worker processes, and jobs that are all accounted for.
+//! Alternatives are measured in turns within the same run, because the speed of a machine varies over time.
 
 pub mod backlog;
 mod clients;
@@ -26,7 +26,7 @@ use anyhow::Result;
 use report::{Line, Report};
 use server::Server;
 
-/// What all benchmarks share.
+/// State shared by all benchmarks.
 pub struct Bench {
     server: Server,
     report: Report,
@@ -34,10 +34,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// On the server of this URL, or on a private one with these settings besides those it always has.
+    /// Run on the server of this URL, or on a temporary one with these additional settings.
     ///
     /// # Errors
-    /// When there is no server to be had.
+    /// If there is no server.
     pub fn new(
         url: Option<&str>,
         pg: Option<u32>,
@@ -52,25 +52,25 @@ impl Bench {
         })
     }
 
-    /// Print the table of the results so far.
+    /// Print the table of results.
     ///
     /// # Errors
-    /// When the server cannot be asked what it is.
+    /// If the server cannot be queried for its version.
     pub async fn finish(&mut self, title: &str) -> Result<()> {
         let machine = self.server.describe().await?;
         self.report.finish(title, &machine);
         Ok(())
     }
 
-    /// Leave nothing behind on a server that is not ours.
+    /// Remove all databases of the benchmark from the server.
     ///
     /// # Errors
-    /// When a database cannot be dropped.
+    /// If a database cannot be dropped.
     pub async fn clean_up(&self) -> Result<()> {
         self.server.clean_up().await
     }
 
-    /// What was asked for, or the default: a smaller one if it shall be quick.
+    /// The given value or the default, which is smaller with --quick.
     fn choose<T>(&self, asked: Option<T>, default: T, quick: T) -> T {
         asked.unwrap_or(if self.quick { quick } else { default })
     }

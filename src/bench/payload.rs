@@ -1,4 +1,4 @@
-//! `bugle bench payload`: how fast jobs are worked off that carry more or less data.
+//! `bugle bench payload`: throughput by payload size.
 
 use anyhow::{Result, ensure};
 
@@ -7,19 +7,19 @@ use super::server::settle;
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// How fast jobs are worked off that carry more or less data
+/// Throughput by payload size
 ///
-/// As "bugle bench drain", once for each size, with one worker process and history kept. Payloads are JSON text that
-/// does not compress. Fewer jobs where they are large; at least as many as there are slots.
+/// Like "bugle bench drain" for each size, with one worker process and history kept. Payloads are incompressible JSON
+/// text. Large payloads use fewer jobs, but at least as many as there are slots.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Sizes in bytes [default: 100,1000,10000,100000]
+    /// Payload sizes in bytes [default: 100,1000,10000,100000]
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub sizes: Option<Vec<u64>>,
-    /// Jobs of the smallest size; no size gets more than 100 MB [default: 50000]
+    /// Number of jobs of the smallest size; each size is limited to 100 MB in total [default: 50000]
     #[arg(long, value_name = "N")]
     pub jobs: Option<u64>,
-    /// How many jobs the worker runs at once [default: 500]
+    /// Slots of the worker [default: 500]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
 }
@@ -27,7 +27,7 @@ pub struct Options {
 const MOST_BYTES: u64 = 100_000_000;
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let sizes = options.sizes.unwrap_or(vec![100, 1_000, 10_000, 100_000]);
     let most = bench.choose(options.jobs, 50_000, 500);
@@ -38,7 +38,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         bench.progress(&format!("payload: {jobs} jobs of {size} bytes"));
         let database = bench.server.database().await?;
         let client = database.connect().await?;
-        // of 32 characters each, different in every job
+        // 32 characters each, different in every job
         let parts = (size.saturating_sub(20) / 32).max(1) as i64;
         client
             .execute(

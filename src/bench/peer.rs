@@ -1,8 +1,8 @@
-//! `bugle bench peer`: Bugle as one of several job runners in a harness that drives them all by the same words.
+//! `bugle bench peer`: Bugle as one of several job runners in a harness that drives all of them in the same way.
 //!
-//! The words are those of its command line, the answers are lines on stdout; times are nanoseconds of the machine's
-//! monotonic clock, which is one for all languages. The database's URL stands in `PGURL`; with `KEEP_NONE`, `setup` has
-//! no completed jobs kept, as some of the others do.
+//! The harness calls the subcommands below and reads lines from stdout. Times are nanoseconds of the machine's
+//! monotonic clock, which is the same for all languages. `PGURL` is the URL of the database. With `KEEP_NONE`, `setup`
+//! configures that completed jobs are not kept, as in some of the other job runners.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,20 +18,20 @@ use tokio_postgres::Client;
 
 use super::clients::sleep_until;
 use super::clock::{now, seconds_since};
+use crate::cli::log::{self, LogFlags};
 use crate::db::connect;
-use crate::observe::log::{self, LogFlags};
 use crate::{Context, Registry, Settings, Shutdown, Worker, schema};
 
-/// What the harness asks for
+/// A call of the harness
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Word {
     /// Install the schema
     Setup,
-    /// Enqueue n jobs, a number of rows in one call
+    /// Enqueue n jobs in batches
     Bulk { n: u64, rows: u64 },
-    /// Enqueue n jobs one by one over a number of connections
+    /// Enqueue n jobs one by one over several connections
     Single { n: u64, connections: usize },
-    /// Enqueue jobs at a rate per second for a number of seconds
+    /// Enqueue jobs at a fixed rate for a number of seconds
     Rate {
         per_s: f64,
         seconds: f64,
@@ -39,11 +39,11 @@ pub enum Word {
     },
     /// Enqueue one job that takes a number of milliseconds
     Sleepjob { ms: u64 },
-    /// Work until SIGTERM, a number of jobs at once; say when a number of different jobs were handled
+    /// Run jobs until SIGTERM; report when a number of different jobs were handled
     Worker { concurrency: u32, expect: usize },
 }
 
-/// What the harness' jobs carry.
+/// The payload of the harness' jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
 enum Payload {
@@ -55,7 +55,7 @@ enum Payload {
 const INSERT: &str = "insert into bugle.jobs (command, payload) values ('bench', $1)";
 
 /// # Errors
-/// When it cannot be done.
+/// If the call fails.
 pub async fn run(word: Word) -> Result<ExitCode> {
     let url = through_socket(&std::env::var("PGURL").context("PGURL is not set")?);
     match word {
@@ -76,7 +76,7 @@ pub async fn run(word: Word) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// In the harness' URL a parameter names the folder of the socket, and wins over the host, as in libpq.
+/// In the URL of the harness, a parameter names the socket directory and overrides the host, as in libpq.
 fn through_socket(url: &str) -> String {
     match url.split_once("?host=") {
         Some((rest, folder)) => rest.replacen("@localhost", &format!("@{}", folder.replace('/', "%2F")), 1),
@@ -187,11 +187,7 @@ async fn work(url: String, concurrency: u32, expect: usize) -> Result<ExitCode> 
             Ok(())
         }
     });
-    let settings = Settings {
-        database_url: url,
-        queues: vec![("default".into(), concurrency.max(1))],
-        ..Settings::default()
-    };
+    let settings = Settings::new(url).queue("default", concurrency.max(1));
     let shutdown = Shutdown::on_signals()?;
     let stopping = shutdown.clone();
     tokio::spawn(async move {
@@ -199,14 +195,14 @@ async fn work(url: String, concurrency: u32, expect: usize) -> Result<ExitCode> 
         say(&format!("READY {}", now()));
         stopping.drain.cancelled().await;
         handled.say_stats();
-        // as the others: what still runs is not waited for
+        // like the others, do not wait for running jobs
         stopping.now.cancel();
     });
     Worker::new(settings, registry).run(shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was handled, and how often each.
+/// The jobs that were handled, and how often.
 struct Handled {
     total: AtomicU64,
     different: AtomicU64,

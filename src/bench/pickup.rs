@@ -1,4 +1,4 @@
-//! `bugle bench pickup`: how soon an idle worker starts a new job.
+//! `bugle bench pickup`: latency from enqueue to start with idle workers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,38 +14,39 @@ use super::statistics::Percentiles;
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// How soon an idle worker starts a new job
+/// Latency from enqueue to start with idle workers
 ///
-/// Workers sleep. Another process inserts one job every 20 ms, each in a transaction of its own. The first clock starts
-/// just before the INSERT is sent, the second when the client has the answer that it is committed; both stop at the
-/// executor's first line. The second can be negative: the worker is told before the client is.
+/// The workers are idle. Another process inserts one job every 20 ms, each in its own transaction. "INSERT call →
+/// start" is the time from sending the INSERT to the first line of the executor; "commit → start" is the time from the
+/// client's confirmation of the commit. The latter can be negative, because the worker may be notified before the
+/// client.
 ///
-/// Beside it, turn by turn, the floor. For the first clock: insert a row and NOTIFY in one transaction, hear it on
-/// another connection, mark one row taken there. For the second: the same without the row, so that nothing waits for
-/// the disk.
+/// The floor, measured in turns with it: for the first, insert a row and NOTIFY in one transaction, receive it on
+/// another connection, and mark one row as taken there. For the second, the same without the row, so that the commit
+/// does not wait for the disk.
 ///
-/// Claim calls are counted by the server (track_functions), without the first look of each worker.
+/// Claim calls are counted by the server (track_functions), without the first claim of each worker.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Jobs [default: 500]
+    /// Number of jobs [default: 500]
     #[arg(long, value_name = "N")]
     pub jobs: Option<u64>,
-    /// Idle worker processes; several numbers for several measurements [default: 1,50]
+    /// Number of idle worker processes; a list for several measurements [default: 1,50]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub workers: Option<Vec<usize>>,
-    /// How many jobs one process runs at once [default: 10]
+    /// Slots per process [default: 10]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
-    /// Milliseconds between two jobs [default: 20]
+    /// Milliseconds between jobs [default: 20]
     #[arg(long, value_name = "MS")]
     pub every: Option<u64>,
-    /// As many workers again that do not serve the command, and were there first: one of them is rung for
+    /// Start the same number of workers first that do not serve the command, so that one of them holds the bell
     #[arg(long)]
     pub mixed: bool,
 }
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 500, 40);
     let counts = bench.choose(options.workers, vec![1, 50], vec![1, 3]);
@@ -53,7 +54,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         bench.progress(&format!("pickup: {workers} idle workers"));
         let database = bench.server.database().await?;
         let client = database.connect().await?;
-        // only a superuser may
+        // requires a superuser
         let track = format!("alter database {} set track_functions = 'all'", database.name);
         let tracked = client.batch_execute(&track).await.is_ok();
         let mut bell = BareBell::new(&database).await?;
@@ -84,7 +85,11 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let who = format!(
             "{workers} idle worker{}{}",
             if workers == 1 { "" } else { "s" },
-            if options.mixed { ", as many outdated" } else { "" }
+            if options.mixed {
+                ", as many with an older version"
+            } else {
+                ""
+            }
         );
         let line = |what: &str, times: Option<Percentiles>, floor: Option<Percentiles>| {
             let line = Line::new("pickup", format!("{who}: {what}"), jobs).times(times);
@@ -92,7 +97,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
                 return line;
             };
             let line = line.note("floor_p50_ms", floor.p50);
-            // a worker that was faster than the answer to the client stands in no relation to anything
+            // no ratio if the worker was faster than the response to the client
             if times.p50 > 0.0 {
                 line.ratio(times.p50 / floor.p50)
             } else {
@@ -124,7 +129,7 @@ struct Floor {
     without: Vec<i64>,
 }
 
-/// One job a step; between two of them the floor's turns. For each job, when it was committed.
+/// Inserts one job at a time, with a turn of the floor between jobs. Returns when each job was committed.
 async fn enqueue_and_ring(
     client: &Client,
     bell: &mut BareBell,
@@ -151,7 +156,7 @@ async fn enqueue_and_ring(
     Ok((committed, floor))
 }
 
-/// How many took less than 1 ms, from 1 to less than 2, and so on; the last has all of 100 ms and more.
+/// A histogram with buckets of 1 ms; the last bucket contains everything from 100 ms.
 fn histogram(nanoseconds: impl Iterator<Item = i64>) -> Vec<u64> {
     let mut counts = vec![0; 101];
     for time in nanoseconds {
@@ -162,7 +167,7 @@ fn histogram(nanoseconds: impl Iterator<Item = i64>) -> Vec<u64> {
     counts
 }
 
-/// A session's calls are counted when it ends, and the server may still be ending those of workers that are gone.
+/// The calls of a session are counted when it ends, and the server may still be ending the sessions of the workers.
 async fn claim_calls(client: &Client) -> Result<i64> {
     let others = "select exists (
         select from pg_stat_activity a
@@ -173,7 +178,7 @@ async fn claim_calls(client: &Client) -> Result<i64> {
     while client.query_one(others, &[]).await?.get::<_, bool>(0) {
         ensure!(
             Instant::now() < deadline,
-            "sessions of the workers are open a minute after these ended"
+            "sessions of the workers are still open a minute after the workers exited"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

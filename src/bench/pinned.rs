@@ -1,4 +1,4 @@
-//! `bugle bench pinned`: the same work while an old snapshot is held open, so that nothing dead can be removed.
+//! `bugle bench pinned`: performance while an old snapshot is held open, so that dead rows cannot be removed.
 
 use anyhow::{Result, ensure};
 use tokio_postgres::{Client, Statement};
@@ -11,32 +11,32 @@ use super::statistics::{Percentiles, median};
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// The same work while an old snapshot is held open
+/// Throughput and latency while an old snapshot is held open
 ///
-/// A repeatable read transaction is held open in the database from before the first job to the end, so that nothing
-/// dead can be vacuumed away: what makes a queue in Postgres slower and slower. Meanwhile jobs go through in chunks:
-/// each is inserted in one statement, then its clock runs from that commit until SQL shows none of it unfinished. First
-/// and last tenth are compared. Before and after, pickup is measured as in "bugle bench pickup", from the INSERT call.
+/// A repeatable read transaction is held open from before the first job to the end, so that VACUUM cannot remove dead
+/// rows; this makes many queues in Postgres slower over time. Jobs are inserted in chunks of one statement each. A
+/// chunk is timed from its commit until all of its jobs are finished. The first and the last tenth are compared. Before
+/// and after, pickup is measured as in "bugle bench pickup", from the INSERT call.
 ///
-/// Beside it, chunk by chunk, another database without the snapshot.
+/// The same is measured in turns in another database without the snapshot.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Jobs through each database [default: 200000]
+    /// Number of jobs per database [default: 200000]
     #[arg(long, value_name = "N")]
     pub jobs: Option<u64>,
-    /// Jobs in one chunk [default: a twentieth]
+    /// Number of jobs per chunk [default: 1/20 of the jobs]
     #[arg(long, value_name = "N")]
     pub chunk: Option<u64>,
-    /// Jobs for pickup, before and after [default: 500]
+    /// Number of jobs for each pickup measurement [default: 500]
     #[arg(long, value_name = "N")]
     pub pickups: Option<u64>,
-    /// How many jobs the worker runs at once [default: 500]
+    /// Slots of the worker [default: 500]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
 }
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let jobs = bench.choose(options.jobs, 200_000, 4_000);
     let chunk = options.chunk.unwrap_or(jobs / 20).max(1);
@@ -78,14 +78,14 @@ struct Site {
     stamp: Statement,
     workers: Workers,
     jobs: u64,
-    /// Seconds of each chunk.
+    /// Duration of each chunk in seconds.
     chunks: Vec<f64>,
 }
 
 impl Site {
     async fn open(database: &Database, slots: u32) -> Result<Site> {
         let client = database.connect().await?;
-        // the question whether a chunk is done must not walk over everything dead
+        // the query whether a chunk is done must not scan all dead rows
         client
             .batch_execute("set enable_seqscan = off; set enable_bitmapscan = off")
             .await?;
@@ -128,7 +128,7 @@ impl Site {
         Ok(self.client.query_one(last, &[]).await?.get(0))
     }
 
-    /// Wait until all jobs behind this id are done. Returns that moment.
+    /// Wait until all jobs after this id are finished. Returns that time.
     async fn drained(&mut self, behind: i64) -> Result<i64> {
         self.workers.executed(self.jobs).await?;
         let done = "select not exists (select from bugle.jobs_live where id > $1)";

@@ -1,4 +1,4 @@
-//! What is printed: a line of progress while it runs, a table at the end, or one JSON line for each result.
+//! Output: a progress line during the run, and a table at the end or one JSON line per result.
 
 use std::io::{IsTerminal, Write};
 
@@ -12,9 +12,9 @@ use super::statistics::Percentiles;
 pub struct Line {
     /// The subcommand.
     pub bench: &'static str,
-    /// What of it.
+    /// The measurement.
     pub what: String,
-    /// How many jobs, commits, calls.
+    /// The number of jobs, commits or calls.
     pub n: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
@@ -28,7 +28,7 @@ pub struct Line {
     pub p99_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ms: Option<f64>,
-    /// Above 1 is better than the floor for rates; for times, how many times as long.
+    /// For rates, above 1 is better than the floor; for times, how many times as long as the floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_floor: Option<f64>,
     pub notes: Map<String, Value>,
@@ -44,7 +44,7 @@ impl Line {
         }
     }
 
-    /// `n` in this many seconds.
+    /// `n` in this number of seconds.
     pub fn rate(mut self, seconds: f64) -> Line {
         self.seconds = Some(rounded(seconds));
         self.per_s = Some(rounded(self.n as f64 / seconds));
@@ -90,7 +90,7 @@ impl Report {
         }
     }
 
-    /// What is going on now, on a terminal only.
+    /// Show progress, on a terminal only.
     pub fn progress(&self, what: &str) {
         let mut terminal = std::io::stderr();
         if terminal.is_terminal() {
@@ -107,8 +107,8 @@ impl Report {
         self.lines.push(line);
     }
 
-    /// Print the table of what was added since the last time, under a heading; before the first, what it was measured
-    /// on.
+    /// Print the results since the last call as a table with a heading. Before the first table, print a description of
+    /// the server.
     pub fn finish(&mut self, heading: &str, machine: &str) {
         self.progress("");
         let lines = std::mem::take(&mut self.lines);
@@ -124,7 +124,7 @@ impl Report {
 
 type Column = (&'static str, fn(&Line) -> String);
 
-/// Columns that no line has a value for are left out.
+/// Columns without any value are left out.
 fn table(lines: &[Line]) -> String {
     let columns: [Column; 10] = [
         ("what", |l| l.what.clone()),
@@ -167,7 +167,7 @@ fn table(lines: &[Line]) -> String {
     table
 }
 
-/// Lists are for the JSON lines, unless they are short.
+/// Long lists are only in the JSON output.
 fn notes(notes: &Map<String, Value>) -> String {
     let show = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -191,7 +191,7 @@ fn optional(value: Option<f64>) -> String {
     value.map_or(String::new(), number)
 }
 
-/// Three significant digits, thousands grouped: nothing measured here is good for more.
+/// Three significant digits, thousands grouped; the measurements are not more precise.
 fn number(value: f64) -> String {
     let size = value.abs();
     if size < 100.0 && value.fract() != 0.0 {

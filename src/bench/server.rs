@@ -1,4 +1,4 @@
-//! Where it is measured: a server of one's own, set like one in production, and a fresh database for each run.
+//! The server of a benchmark, configured like one in production, with a new database for each run.
 
 use std::sync::Mutex;
 
@@ -10,15 +10,15 @@ use crate::db::connect::Target;
 use crate::private_postgres::{Options, PrivatePostgres};
 use crate::schema;
 
-/// What differs from the defaults of Postgres. fsync, full_page_writes and synchronous_commit are on, as they are
-/// there.
+/// Settings that differ from the defaults of Postgres. fsync, full_page_writes and synchronous_commit are on, as by
+/// default.
 const SETTINGS: [(&str, &str); 3] = [
     ("shared_buffers", "512MB"),
     ("max_wal_size", "4GB"),
     ("synchronous_commit", "on"),
 ];
 
-/// A server to measure on.
+/// The server of a benchmark.
 pub struct Server {
     config: Target,
     private: Option<PrivatePostgres>,
@@ -26,7 +26,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of this URL, or a private one that is gone afterwards. `settings` are for a private one only.
+    /// The server of this URL, or a temporary one. `settings` apply only to a temporary one.
     pub fn start(url: Option<&str>, version: Option<u32>, settings: &[(&str, &str)]) -> Result<Server> {
         let (config, private) = match url {
             Some(url) => (connect::parse(url)?, None),
@@ -38,7 +38,7 @@ impl Server {
                     settings: settings
                         .map(|(name, value)| (name.to_string(), value.to_string()))
                         .collect(),
-                    ..Options::default()
+                    ..Options::of_bugle()?
                 })?;
                 (connect::parse(&private.url("postgres"))?, Some(private))
             }
@@ -50,7 +50,7 @@ impl Server {
         })
     }
 
-    /// One line about what it is measured on.
+    /// A one-line description of the server.
     pub async fn describe(&self) -> Result<String> {
         let client = open(&self.config).await?;
         let row = client
@@ -79,7 +79,7 @@ impl Server {
         Ok(database)
     }
 
-    /// A new database with nothing in it.
+    /// A new empty database.
     pub async fn empty_database(&self) -> Result<Database> {
         let name = format!("bugle_bench_{}_{:08x}", std::process::id(), fastrand::u32(..));
         open(&self.config)
@@ -91,13 +91,13 @@ impl Server {
         Ok(Database { config, name })
     }
 
-    /// Remove a database once it is done with: its vacuuming would disturb the next measurement.
+    /// Drop a database that is no longer needed, because its autovacuum would disturb the next measurement.
     pub async fn remove(&self, database: Database) -> Result<()> {
         self.databases.lock().unwrap().retain(|name| *name != database.name);
         self.remove_by_name(&database.name).await
     }
 
-    /// Remove what is left, after an error or a Ctrl-C.
+    /// Drop the remaining databases, after an error or Ctrl-C.
     pub async fn clean_up(&self) -> Result<()> {
         let left = std::mem::take(&mut *self.databases.lock().unwrap());
         for name in left {
@@ -115,7 +115,7 @@ impl Server {
     }
 }
 
-/// One database of a benchmark.
+/// A database of a benchmark.
 pub struct Database {
     pub config: Target,
     pub name: String,
@@ -133,7 +133,7 @@ impl Database {
     }
 }
 
-/// The machine's load over the last minute, where it can be had.
+/// The load average of the last minute, if available.
 pub fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg")
         .ok()?
@@ -143,8 +143,8 @@ pub fn load() -> Option<f64> {
         .ok()
 }
 
-/// Fill the queue: this many no-op jobs in one statement, then statistics and a checkpoint, so that neither comes in
-/// between.
+/// Fill the queue with this number of no-op jobs in one statement, then run ANALYZE and CHECKPOINT, so that neither
+/// happens during the measurement.
 pub async fn fill(client: &Client, jobs: u64) -> Result<()> {
     client
         .execute(
@@ -156,10 +156,10 @@ pub async fn fill(client: &Client, jobs: u64) -> Result<()> {
     settle(client).await
 }
 
-/// Statistics and a checkpoint now, and not in the middle of what is measured.
+/// Run ANALYZE and CHECKPOINT now rather than during the measurement.
 pub async fn settle(client: &Client) -> Result<()> {
     client.batch_execute("analyze").await?;
-    // not allowed everywhere
+    // requires privileges that not every user has
     let _ = client.batch_execute("checkpoint").await;
     Ok(())
 }

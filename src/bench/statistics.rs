@@ -1,6 +1,6 @@
-//! What many measured times come down to.
+//! Percentiles and medians.
 
-/// Times in milliseconds, by rank. Nothing is averaged: a mean hides what users wait for.
+/// Percentiles in milliseconds. There is no mean, because it hides the slow cases.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percentiles {
     pub p50: f64,
@@ -10,7 +10,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// `None` of nothing.
+    /// `None` if there are no times.
     pub fn of(mut times: Vec<f64>) -> Option<Percentiles> {
         times.sort_by(f64::total_cmp);
         let max = *times.last()?;
@@ -23,13 +23,13 @@ impl Percentiles {
         })
     }
 
-    /// The same of nanoseconds.
+    /// The same for nanoseconds.
     pub fn of_nanoseconds(times: impl IntoIterator<Item = i64>) -> Option<Percentiles> {
         Percentiles::of(times.into_iter().map(|time| time as f64 / 1e6).collect())
     }
 }
 
-/// The middle one, or zero of none.
+/// The median, or zero if there are no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,4 +1,4 @@
-//! `bugle bench steady`: a given rate for a given time, enqueueing and execution side by side.
+//! `bugle bench steady`: latency at a constant load.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -11,38 +11,39 @@ use super::statistics::Percentiles;
 use super::workers::Workers;
 use super::{Bench, Line};
 
-/// A given rate for a given time, enqueueing and execution side by side
+/// Latency at a constant load
 ///
-/// Jobs fall due at fixed moments and are inserted one by one over several connections, whatever became of the ones
-/// before. The clock of each starts just before its INSERT is sent and stops at its executor's first line. One line for
-/// each window of time, by when a job was enqueued, and one for all.
+/// Jobs are inserted one by one at a fixed rate over several connections, regardless of the progress of earlier jobs,
+/// while workers run them. Latency is the time from sending the INSERT to the first line of the executor. There is one
+/// result per time window, by the time of enqueueing, and one for the whole run.
 ///
-/// Dead tuples are those of the live table, as the server estimates them at the end of each window. WAL and commits are
-/// the whole server's and the whole database's from the first job to the last completion, divided by the jobs.
+/// Dead tuples are the server's estimate for bugle.jobs_live at the end of each window. WAL (of the whole server) and
+/// commits (of the whole database) are counted from the first job to the last completion and divided by the number of
+/// jobs.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Jobs per second [default: 1000]
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// For so long [default: 30]
-    #[arg(long)]
+    /// Duration of the run [default: 30]
+    #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
-    /// Seconds in one window [default: 5]
-    #[arg(long)]
+    /// Length of a time window in seconds [default: 5]
+    #[arg(long, value_name = "SECONDS")]
     pub window: Option<f64>,
-    /// Connections that enqueue [default: 16]
+    /// Number of enqueueing connections [default: 16]
     #[arg(long, value_name = "N")]
     pub clients: Option<usize>,
-    /// Worker processes [default: 1]
+    /// Number of worker processes [default: 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// How many jobs one process runs at once [default: 100]
+    /// Slots per process [default: 100]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
 }
 
 /// # Errors
-/// When something could not be measured, or a job is not accounted for.
+/// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let rate = bench.choose(options.rate, 1000.0, 200.0);
     let seconds = bench.choose(options.seconds, 30.0, 1.0);

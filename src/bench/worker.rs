@@ -1,7 +1,7 @@
-//! `bugle bench worker`: a worker as any other, in a process of its own, whose executors only count and take the time.
+//! `bugle bench worker`: an ordinary worker in a separate process, whose executors only count jobs and record times.
 //!
-//! It tells its parent on stdout what it has seen, every few milliseconds: `FIRST t`, `COUNT n`, `LAT t0 t`. It drains
-//! when its stdin ends: when the parent closes it, or is gone.
+//! It reports to its parent on stdout every few milliseconds: `FIRST t`, `COUNT n`, `LAT t0 t`. It drains when its
+//! stdin is closed, by the parent or because the parent is gone.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use tokio::sync::Notify;
 
 use super::clock::now;
-use crate::observe::log::{self, LogFlags};
+use crate::cli::log::{self, LogFlags};
 use crate::{Context, Registry, Settings, Shutdown, Worker};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);
@@ -26,12 +26,12 @@ pub struct Arguments {
     name: String,
     #[arg(long, default_value_t = 100)]
     slots: u32,
-    /// Without the command `stamp`.
+    /// Do not serve the command `stamp`.
     #[arg(long)]
     outdated: bool,
 }
 
-/// A job that says when it was enqueued.
+/// A job that carries its enqueue time.
 #[derive(Debug, Deserialize)]
 struct Stamp {
     t0: i64,
@@ -42,7 +42,7 @@ struct Seen {
     count: AtomicU64,
     first: AtomicI64,
     times: Mutex<Vec<(i64, i64)>>,
-    /// There is something to report.
+    /// Signals that there is something to report.
     news: Notify,
 }
 
@@ -54,7 +54,7 @@ impl Seen {
         self.news.notify_one();
     }
 
-    /// Everything new since the last time, and the count said then.
+    /// What is new since the last report, and the last reported count.
     fn report(&self, said: u64) -> std::io::Result<u64> {
         let times = std::mem::take(&mut *self.times.lock().unwrap());
         let (count, first) = (self.count.load(Relaxed), self.first.load(Relaxed));
@@ -93,7 +93,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let drained = loop {
         tokio::select! {
             drained = &mut worker => break drained??,
-            // no tick while nothing happens: an idle worker shall be seen as it is
+            // no timer while nothing happens, so that an idle worker is measured as it is
             () = async { seen.news.notified().await; tokio::time::sleep(REPORT_EVERY).await } => {
                 said = seen.report(said)?;
             }

@@ -1,4 +1,4 @@
-//! Worker processes and what they report.
+//! Worker processes and their reports.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use tokio_postgres::Client;
 use super::clock::now;
 use super::server::Database;
 
-/// How long anything may take before a benchmark gives up: long enough for ten million jobs.
+/// The deadline of a benchmark: long enough for ten million jobs.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// Some worker processes of one database.
+/// The worker processes of a database.
 pub struct Workers {
     children: Vec<Child>,
-    /// Closing them asks the workers to drain.
+    /// Closing these makes the workers drain.
     inputs: Vec<ChildStdin>,
     reports: mpsc::UnboundedReceiver<Report>,
     tally: Tally,
 }
 
-/// What workers have done so far.
+/// The reports of the workers so far.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// How many jobs each has started.
+    /// The number of jobs each has started.
     pub executions: Vec<u64>,
-    /// When the first of them was started.
+    /// When the first job was started.
     pub first: Option<i64>,
-    /// For jobs that carry the time they were enqueued: that time, and when they were started.
+    /// For jobs that carry their enqueue time: that time and the start time.
     pub times: Vec<(i64, i64)>,
 }
 
@@ -41,11 +41,11 @@ impl Tally {
     }
 }
 
-/// Which commands a worker process serves.
+/// The commands of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Serving {
     All,
-    /// As before a deployment: the command whose pickup is measured is not known yet.
+    /// An older version that does not serve the measured command.
     Outdated,
 }
 
@@ -66,13 +66,13 @@ enum Report {
 }
 
 impl Workers {
-    /// Start some processes, at work as soon as they can.
+    /// Start worker processes without waiting for them.
     pub fn start(database: &Database, count: usize, slots: u32) -> Result<Workers> {
         Workers::start_serving(Serving::All, database, count, slots)
     }
 
     fn start_serving(serving: Serving, database: &Database, count: usize, slots: u32) -> Result<Workers> {
-        let program = std::env::current_exe().context("cannot tell which program is running")?;
+        let program = std::env::current_exe().context("cannot determine the path of this program")?;
         let (sender, reports) = mpsc::unbounded_channel();
         let mut workers = Workers {
             children: Vec::new(),
@@ -95,7 +95,7 @@ impl Workers {
                 .spawn()
                 .with_context(|| format!("cannot run {}", program.display()))?;
             workers.inputs.extend(child.stdin.take());
-            let output = child.stdout.take().context("a worker without output")?;
+            let output = child.stdout.take().context("a worker has no stdout")?;
             let mut lines = BufReader::new(output).lines();
             let sender = sender.clone();
             tokio::spawn(async move {
@@ -111,12 +111,12 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The same, and wait until all have signed on and one sleeps by the bell.
+    /// Start worker processes and wait until all are registered and one holds the bell.
     pub async fn start_idle(database: &Database, count: usize, slots: u32) -> Result<Workers> {
         Workers::start_idle_serving(Serving::All, database, count, slots).await
     }
 
-    /// The same, of workers that do not serve the command whose pickup is measured.
+    /// The same for workers that do not serve the measured command.
     pub async fn start_idle_outdated(database: &Database, count: usize, slots: u32) -> Result<Workers> {
         Workers::start_idle_serving(Serving::Outdated, database, count, slots).await
     }
@@ -128,7 +128,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The same while a transaction that has enqueued stays open: none can sleep by the bell.
+    /// The same while a transaction that has enqueued stays open, so that none can hold the bell.
     pub async fn start_beside_open_transaction(database: &Database, count: usize, slots: u32) -> Result<Workers> {
         let mut workers = Workers::start(database, count, slots)?;
         workers.wait_until_signed_on(Serving::All, database, "true").await?;
@@ -146,36 +146,36 @@ impl Workers {
         while !client.query_one(&ready, &[&names]).await?.get::<_, bool>(0) {
             ensure!(
                 Instant::now() < deadline,
-                "{} workers did not get ready within a minute",
+                "{} workers were not ready within a minute",
                 names.len()
             );
             self.take_reports()?;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // let the last of them settle down as well
+        // let the last of them become idle as well
         tokio::time::sleep(Duration::from_millis(200)).await;
         Ok(())
     }
 
-    /// The processes, by their ids.
+    /// The process ids.
     pub fn process_ids(&self) -> Vec<u32> {
         self.children.iter().filter_map(Child::id).collect()
     }
 
-    /// Wait until this many jobs were started in all.
+    /// Wait until this number of jobs were started in total.
     pub async fn executed(&mut self, jobs: u64) -> Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while self.tally.total() < jobs {
             match tokio::time::timeout_at(deadline, self.reports.recv()).await {
                 Ok(Some(report)) => self.take(report)?,
-                Ok(None) => bail!("the workers are gone"),
+                Ok(None) => bail!("the workers have exited"),
                 Err(_) => bail!("{} of {jobs} jobs ran in {PATIENCE:?}", self.tally.total()),
             }
         }
         Ok(())
     }
 
-    /// Wait until this many jobs were started, and SQL shows nothing unfinished. Returns that moment.
+    /// Wait until this number of jobs were started and all are finished. Returns that time.
     pub async fn drained(&mut self, client: &Client, jobs: u64) -> Result<i64> {
         self.executed(jobs).await?;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -186,20 +186,20 @@ impl Workers {
         {
             ensure!(
                 Instant::now() < deadline,
-                "jobs are unfinished a minute after the last was started"
+                "jobs are unfinished a minute after the last one was started"
             );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(now())
     }
 
-    /// Ask them to drain, and wait until they have.
+    /// Drain the workers and wait until they have exited.
     pub async fn stop(mut self) -> Result<Tally> {
         self.inputs.clear();
         for child in &mut self.children {
             let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await;
-            let status = ended.context("a worker does not stop")??;
-            ensure!(status.success(), "a worker ended with {status}");
+            let status = ended.context("a worker did not stop")??;
+            ensure!(status.success(), "a worker exited with {status}");
         }
         while let Some(report) = self.reports.recv().await {
             match report {
@@ -222,7 +222,7 @@ impl Workers {
             Report::First(t) => self.tally.first = Some(self.tally.first.map_or(t, |first| first.min(t))),
             Report::Count(worker, count) => self.tally.executions[worker] = count,
             Report::Time(t0, t) => self.tally.times.push((t0, t)),
-            Report::Ended(worker) => bail!("worker {worker} ended early"),
+            Report::Ended(worker) => bail!("worker {worker} exited early"),
         }
         Ok(())
     }

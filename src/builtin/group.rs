@@ -1,4 +1,4 @@
-//! A program and everything it starts: a process group, which ends as a whole, and what has left it.
+//! A program and its descendants: a process group, which is terminated as a whole, and processes that left the group.
 
 use std::io;
 use std::path::Path;
@@ -12,16 +12,16 @@ use super::guardian;
 use crate::execute::descriptors;
 use crate::execute::leftovers::{self, MARK, Run};
 
-/// A running program, first of its process group. What is left of the group when this is dropped is killed: an attempt
-/// is dropped when its time is over, and nothing of it may go on.
+/// A running program, the leader of its process group. Dropping it kills what is left of the group: an attempt is
+/// dropped when its time limit is over, and none of its processes may continue.
 pub struct Group {
     child: Child,
-    /// None once no process is left to kill: the number may then belong to another one.
+    /// `None` once no process is left to kill, because the id may then be reused.
     id: Option<Pid>,
     run: Run,
 }
 
-/// The worker's ends of its pipes.
+/// The worker's ends of the program's pipes.
 pub struct Pipes {
     pub stdin: ChildStdin,
     pub stdout: ChildStdout,
@@ -29,7 +29,7 @@ pub struct Pipes {
 }
 
 impl Group {
-    /// Start it, for the worker whose folder this is.
+    /// Start the program for the worker with this working directory.
     pub fn spawn(command: &mut Command, worker: &Path) -> io::Result<(Group, Pipes)> {
         let run = Run::begin(worker);
         guardian::ready();
@@ -53,15 +53,15 @@ impl Group {
         Ok((Group { child, id, run }, pipes))
     }
 
-    /// Wait until the program has ended. What it has left running in its group is killed at once, the rest soon.
+    /// Wait for the program to exit. Processes left in its group are killed at once, other descendants soon after.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.kill();
         status
     }
 
-    /// Ask the group and what has left it to end, and kill all of it if the program has not ended within `grace`.
-    /// Nothing is left when this returns.
+    /// Terminate the group and the descendants that left it; kill all of them if the program has not exited within
+    /// `grace`. None of them is left when this returns.
     pub async fn stop(&mut self, grace: Duration) -> io::Result<ExitStatus> {
         let strays = match self.id {
             Some(id) => self.run.strays(id.as_raw_nonzero().get()).await,

@@ -1,7 +1,7 @@
-//! A process that ends all programs when this one is gone, even if it was killed. See guardian.sh.
+//! A process that kills all programs when the worker is gone, even if it was killed. See guardian.sh.
 //!
-//! It is a shell script, because that can be started from any program that has a worker in it: running the program
-//! itself once more would run its `main` once more.
+//! It is a shell script, because any program that embeds a worker can start one. Running the program itself again
+//! would run its `main` again.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -13,18 +13,18 @@ use crate::execute::leftovers::{MARK, this_process};
 
 const SCRIPT: &str = include_str!("guardian.sh");
 
-/// A program is about to start. From now on it ends with this process: it is found by its mark until [`begun`] has told
-/// its group.
+/// Announce that a program is about to start. From now on it is killed with this process: by its mark until [`begun`]
+/// has reported its group.
 pub fn ready() {
     WATCH.lock().unwrap().told("ready\n");
 }
 
-/// This process group has begun, and is to end with this process.
+/// Report a process group that has started and must be killed with this process.
 pub fn begun(group: i32) {
     WATCH.lock().unwrap().begun(group);
 }
 
-/// It has ended.
+/// Report that a process group has ended.
 pub fn ended(group: i32) {
     WATCH.lock().unwrap().ended(group);
 }
@@ -35,7 +35,7 @@ static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
 struct Watch {
     groups: HashSet<i32>,
     guardian: Option<Guardian>,
-    /// Whether it was told that there is none.
+    /// Whether the failure to start one was logged.
     complained: bool,
 }
 
@@ -45,12 +45,12 @@ impl Watch {
         self.told(&format!("begun {group}\n"));
     }
 
-    /// Tell it this, or a new one everything.
+    /// Send this line; a new guardian gets the full list.
     fn told(&mut self, lines: &str) {
         if self.tell(lines).is_ok() {
             return;
         }
-        // the first, or the last one was ended: it is told of all
+        // the first guardian, or a replacement: it gets the full list
         self.guardian = None;
         let all: String = self.groups.iter().map(|group| format!("begun {group}\n")).collect();
         let started = Guardian::start().and_then(|guardian| {
@@ -81,7 +81,7 @@ impl Watch {
 
 struct Guardian {
     process: Child,
-    /// Closed by the system when this process ends, which is what it waits for.
+    /// Closed by the system when this process ends; the guardian waits for that.
     input: ChildStdin,
 }
 
@@ -92,14 +92,14 @@ impl Guardian {
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .current_dir("/")
-            // not reached by Ctrl-C in a terminal
+            // not affected by Ctrl-C in a terminal
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         let input = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        // one that does not read is replaced, rather than waited for
+        // a guardian that does not read is replaced rather than waited for
         rustix::io::ioctl_fionbio(&input, true)?;
         Ok(Guardian { process, input })
     }

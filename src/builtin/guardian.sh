@@ -1,7 +1,7 @@
-# Ends the programs of a worker when that worker is gone, however it went. One for each process that runs programs.
+# Kills the programs of a worker when that worker is gone, for whatever reason. One for each process that runs programs.
 #
-# $1 is the beginning of the mark in the environment of all programs. Standard input tells which process groups run ("begun 4711",
-# "ended 4711", and "ready" before one begins); its end is the end of the worker.
+# $1 is the prefix of the mark in the environment of all programs. Standard input lists the running process groups
+# ("begun 4711", "ended 4711", and "ready" before one begins). End of file means that the worker is gone.
 
 trap '' HUP INT QUIT TERM
 mark=$1
@@ -19,17 +19,18 @@ while read -r what group; do
   fi
 done
 
-# Until twice in a row nothing is found: a program may have been about to start. What cannot be killed is left alone in the end.
+# Repeat until nothing is found twice in a row, because a program may have been about to start. Give up on processes
+# that cannot be killed.
 calm=0
 tries=0
 while [ "$calm" -lt 2 ] && [ "$tries" -lt 100 ]; do
   tries=$((tries + 1))
-  doomed=' '
+  victims=' '
   for file in $(grep -lsF -e "$mark" /proc/[0-9]*/environ); do
     file=${file#/proc/}
-    doomed="$doomed${file%/environ} "
+    victims="$victims${file%/environ} "
   done
-  # with all of the groups, and all that descends from any of them
+  # including all members of the groups and all their descendants
   grown=yes
   while [ -n "$grown" ]; do
     grown=
@@ -39,21 +40,21 @@ while [ "$calm" -lt 2 ] && [ "$tries" -lt 100 ]; do
       set -- ${stat##*") "}
       # $1: state, $2: parent, $3: process group
       case $1 in Z | X) continue ;; esac
-      if ! contains "$doomed" "$pid" && { contains "$doomed" "$2" || contains "$groups" "$3"; }; then
-        doomed="$doomed$pid "
+      if ! contains "$victims" "$pid" && { contains "$victims" "$2" || contains "$groups" "$3"; }; then
+        victims="$victims$pid "
         grown=yes
       fi
     done
   done
-  # where there is no /proc
+  # on systems without /proc
   for group in $groups; do
     kill -KILL -- "-$group"
   done
-  if [ "$doomed" = ' ' ]; then
+  if [ "$victims" = ' ' ]; then
     calm=$((calm + 1))
   else
     calm=0
-    kill -KILL $doomed
+    kill -KILL $victims
   fi
   sleep 0.1
 done

@@ -1,4 +1,4 @@
-//! A command carried out by a server: the payload is the body of a request, the answer is the result.
+//! Commands executed by an HTTP request: the payload is the request body, the response is the result.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,10 +15,23 @@ use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 use crate::execute::shortage::Shortage;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of a refusal's text is kept.
+/// How much of the body of an error response is kept.
 const MOST_REASON: usize = 1024;
-/// How long to wait for that text: the refusal itself is already known.
+/// How long to wait for the body of an error response; its status is already known.
 const REASON_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What sends the request of a command.
+///
+/// # Errors
+/// If a variable it refers to is not set, or an address, a method or a header is none.
+pub fn executor(
+    config: &HttpConfig,
+    timeout: Duration,
+    clients: &mut Clients,
+    environment: Environment,
+) -> Result<Arc<dyn Executor>> {
+    Ok(Arc::new(Http::new(config, timeout, clients, environment)?))
+}
 
 /// Sends a request.
 pub struct Http {
@@ -74,8 +87,8 @@ impl Executor for Http {
     }
 }
 
-/// Clients keep connections open, so all commands share them. The one for http alone needs no certificates, which small
-/// images do not have.
+/// Clients keep connections open, so all commands share them. The client for plain HTTP needs no certificates, which
+/// small images do not have.
 #[derive(Default)]
 pub struct Clients {
     plain: Option<Client>,
@@ -94,7 +107,7 @@ impl Clients {
 }
 
 fn new_client(secure: bool) -> Result<Client> {
-    // if another part of the program has chosen one, that is fine as well
+    // another part of the program may have installed a provider already
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
         .user_agent(concat!("bugle/", env!("CARGO_PKG_VERSION")))
@@ -107,17 +120,18 @@ fn new_client(secure: bool) -> Result<Client> {
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| {
-        Error::new(Failure::from(error).message).hint("Are there any certificates? On Debian, install ca-certificates.")
+        Error::new(Failure::from(error).message)
+            .hint("Check that CA certificates are installed (Debian: ca-certificates).")
     })
 }
 
-/// The address may hold a token, so no error shows it.
+/// The URL may contain a token, so errors do not show it.
 fn url(config: &HttpConfig, environment: Environment) -> Result<Url> {
     let text = config
         .url
         .resolve(environment)
         .map_err(|error| error.in_context("url"))?;
-    let url = Url::parse(&text).map_err(|error| Error::new(format!("url is no address: {error}")))?;
+    let url = Url::parse(&text).map_err(|error| Error::new(format!("url is invalid: {error}")))?;
     match url.scheme() {
         "http" | "https" => Ok(url),
         _ => Err(Error::new("url must begin with http:// or https://")),
@@ -125,7 +139,8 @@ fn url(config: &HttpConfig, environment: Environment) -> Result<Url> {
 }
 
 fn method(name: &str) -> Result<Method> {
-    Method::from_bytes(name.to_uppercase().as_bytes()).map_err(|_| Error::new(format!("{name:?} is no method")))
+    Method::from_bytes(name.to_uppercase().as_bytes())
+        .map_err(|_| Error::new(format!("{name:?} is not an HTTP method")))
 }
 
 fn headers(config: &HttpConfig, environment: Environment) -> Result<HeaderMap> {
@@ -136,16 +151,16 @@ fn headers(config: &HttpConfig, environment: Environment) -> Result<HeaderMap> {
         let value = value
             .resolve(environment)
             .map_err(|error| error.in_context(&format!("header {name:?}")))?;
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused("this is no name of a header"))?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused("invalid header name"))?;
         let mut value =
-            HeaderValue::from_str(value.trim()).map_err(|_| refused("its value has characters that cannot be sent"))?;
+            HeaderValue::from_str(value.trim()).map_err(|_| refused("its value contains invalid characters"))?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }
     Ok(headers)
 }
 
-/// The receiver goes on with the trace.
+/// Pass the trace context on to the receiver.
 fn trace(context: &Context) -> HeaderMap {
     let parent = crate::observe::trace::onward(context).and_then(|text| text.parse().ok());
     parent
@@ -154,7 +169,7 @@ fn trace(context: &Context) -> HeaderMap {
         .collect()
 }
 
-/// The same for every attempt, and another for each step of a chain, so that the server can recognise a repetition.
+/// The same for every attempt and different for each step of a chain, so that the server can recognize repetitions.
 fn idempotency_key(context: &Context) -> String {
     match context.place() {
         None => format!("bugle-{}", context.id()),
@@ -172,7 +187,7 @@ impl Setup {
             .header("bugle-attempt", job.attempt)
             .header("idempotency-key", idempotency_key(context))
             .headers(trace(context))
-            // replaces what is there under the same name: the file has the last word
+            // headers of the file replace those with the same name
             .headers(self.headers.clone())
             .body(job.payload.get().to_string())
             .send()
@@ -188,7 +203,7 @@ impl Setup {
     }
 }
 
-/// No answer, or only a part of one.
+/// No response, or only part of one.
 fn broken(error: reqwest::Error) -> Failure {
     let code = match (error.is_timeout(), error.is_connect()) {
         (true, _) => "timeout",
@@ -198,8 +213,8 @@ fn broken(error: reqwest::Error) -> Failure {
     Failure::from(error.without_url()).code(code)
 }
 
-/// The answer, if its body is JSON and not too large, whatever its content type. If not, the server has done its work
-/// nevertheless: only an answer that is declared as JSON and breaks off is a failure.
+/// The response body, if it is JSON and not too large, whatever its content type. Otherwise there is no result, but the
+/// server has done its work: only a truncated response that is declared as JSON is a failure.
 async fn result(mut response: Response, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
     let declared = is_json(&response);
     let mut body = Vec::new();
@@ -214,19 +229,19 @@ async fn result(mut response: Response, context: &Context) -> Result<Option<Box<
             tracing::warn!(
                 event = "result",
                 job = context.id(),
-                "the answer is too large to be kept as a result"
+                "the response is too large to be stored as a result"
             );
             return Ok(None);
         }
         body.extend_from_slice(&chunk);
-        // a page or a stream of text is not read to its end
+        // a page or a stream of text is not read to the end
         if !may_begin_json(&body) {
             break;
         }
     }
     Ok(result_from(&body).unwrap_or_else(|error| {
         if declared {
-            tracing::warn!(event = "result", job = context.id(), %error, "the answer cannot be kept as a result");
+            tracing::warn!(event = "result", job = context.id(), %error, "the response cannot be stored as a result");
         }
         None
     }))
@@ -248,14 +263,14 @@ fn is_json(response: &Response) -> bool {
     kind == "application/json" || kind.ends_with("+json")
 }
 
-/// Any answer but success, as a failure.
+/// The failure for a response that is not a success.
 async fn refusal(response: Response) -> Failure {
     let status = response.status();
     let code = format!("http_{}", status.as_u16());
     if status.is_redirection() {
         let message = format!(
-            "the server answered {status}, which is not followed; it points to {}\n\
-             hint: Set this as the url, if it is right.",
+            "the server responded with {status}; redirects are not followed; its location is {}\n\
+             hint: Use this location as the url if it is correct.",
             destination(&response)
         );
         return Failure::new(message).code(code).not_retryable();
@@ -268,7 +283,7 @@ async fn refusal(response: Response) -> Failure {
     let reason = tokio::time::timeout(REASON_TIMEOUT, reason(response))
         .await
         .unwrap_or_default();
-    let message = format!("the server answered {status}\n{reason}");
+    let message = format!("the server responded with {status}\n{reason}");
     let failure = Failure::new(message.trim_end()).code(code);
     match wait {
         _ if !may_pass(status) => failure.not_retryable(),
@@ -286,7 +301,7 @@ fn may_pass(status: StatusCode) -> bool {
     status.is_server_error() || passing.contains(&status)
 }
 
-/// Where a redirection points to, without what could be a secret.
+/// The location of a redirect, without the parts that could be secret.
 fn destination(response: &Response) -> String {
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     match location.and_then(|location| response.url().join(location).ok()) {
@@ -301,7 +316,7 @@ fn destination(response: &Response) -> String {
     }
 }
 
-/// The beginning of what the server says about it.
+/// The first part of the response body.
 async fn reason(mut response: Response) -> String {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -314,5 +329,5 @@ async fn reason(mut response: Response) -> String {
     readable(&body)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod tests;

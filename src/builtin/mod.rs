@@ -1,14 +1,16 @@
-//! Executors that need no code: a program, a request, or a SQL statement, as the worker's file sets them up.
+//! Executors that need no code: a program, an HTTP request or an SQL statement, configured in the worker's file.
 
 mod group;
 mod guardian;
+#[cfg_attr(not(feature = "http"), path = "no_http.rs")]
 mod http;
 mod output;
 mod program;
+#[cfg(feature = "http")]
 mod retry_after;
 mod sql;
 mod surroundings;
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod testing;
 
 use std::collections::BTreeMap;
@@ -23,22 +25,24 @@ use crate::execute::executor::Executor;
 use crate::execute::registry::Registry;
 use crate::execute::step::stopped;
 
-/// Results larger than this are refused: they belong elsewhere, and the job's result says where.
+/// Larger results are rejected. Store large data elsewhere and return a reference to it.
 const MOST_RESULT: usize = 1024 * 1024;
 
 /// Add an executor for each of these commands.
 ///
 /// # Errors
-/// If a command has an executor already, a variable it refers to is not set, or an address, a method or a header is
-/// none. The error names the command.
+/// If a command already has an executor, an environment variable it refers to is not set, or a URL, method or header
+/// is invalid. The error names the command.
 ///
 /// ```
+/// # #[cfg(feature = "cli")] {
 /// use bugle::Registry;
 /// use bugle::config::Config;
 ///
 /// let config = Config::from_toml("[commands.resize]\nprogram = ['resize', '--fast']")?;
 /// let registry = bugle::builtin::register(Registry::new(), &config.commands)?;
 /// assert_eq!(registry.commands(), ["resize"]);
+/// # }
 /// # Ok::<(), bugle::Error>(())
 /// ```
 pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) -> Result<Registry> {
@@ -47,8 +51,8 @@ pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) 
         let in_context = |error: Error| error.in_context(&format!("commands.{command}"));
         if registry.executor_for(command).is_some() {
             return Err(in_context(
-                Error::new("an executor of this command is registered in the program too")
-                    .hint("Remove one of the two, or give one of them another name."),
+                Error::new("the program also registers an executor for this command")
+                    .hint("Remove or rename one of the two."),
             ));
         }
         let executor = executor(config, &mut clients).map_err(in_context)?;
@@ -61,24 +65,24 @@ fn executor(config: &CommandConfig, clients: &mut http::Clients) -> Result<Arc<d
     Ok(match &config.action {
         Action::Program(program) => Arc::new(program::Program::new(program, timeout, &environment)?),
         Action::Sql(sql) => Arc::new(sql::Sql::new(sql, timeout)),
-        Action::Http(http) => Arc::new(http::Http::new(http, timeout, clients, &environment)?),
+        Action::Http(http) => http::executor(http, timeout, clients, &environment)?,
     })
 }
 
-/// What a program or a server answered, as a result. Nothing, and null, are no result.
+/// The output of a program or server as a result. Empty output and null mean no result.
 ///
-/// Postgres cannot keep all that JSON allows: no NUL in a text, no half of a surrogate pair, no nesting without end.
-/// The last two are already refused by the parser.
+/// Postgres cannot store everything that JSON allows: NUL in strings, lone surrogates, unlimited nesting. The parser
+/// already rejects the last two.
 fn result_from(text: &[u8]) -> Result<Option<Box<RawValue>>, Error> {
     let text = text.trim_ascii();
     if text.is_empty() {
         return Ok(None);
     }
-    // serde's message shows no data, only what it expected and where
+    // serde's message contains no data, only what was expected and where
     let value: Value = serde_json::from_slice(text).map_err(|error| Error::new(error.to_string()))?;
     if has_nul(&value) {
         return Err(Error::new(
-            "a text in it contains a NUL (\\u0000), which Postgres cannot keep",
+            "a string contains NUL (\\u0000), which Postgres cannot store",
         ));
     }
     match value {
@@ -96,14 +100,22 @@ fn has_nul(value: &Value) -> bool {
     }
 }
 
-/// Bytes of others, as text that Postgres can keep.
+/// Untrusted bytes as text that Postgres can store.
 fn readable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "").trim().to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::{HttpConfig, Secret};
+
+    fn commands(action: Action) -> BTreeMap<String, CommandConfig> {
+        let timeout = Duration::from_secs(1);
+        BTreeMap::from([("hook".to_owned(), CommandConfig { timeout, action })])
+    }
 
     #[test]
     fn a_result_is_kept_to_the_digit() {
@@ -139,26 +151,34 @@ mod tests {
 
     #[test]
     fn a_command_of_the_file_that_the_program_registers_too_is_refused_by_name() {
-        let config = crate::config::Config::from_toml("[commands.hook]\nprogram = ['true']").unwrap();
+        let of_the_file = commands(Action::Sql("select 1".into()));
         let registry = Registry::new().on("hook", async |_: crate::Context, _: Value| Ok(()));
 
-        let error = register(registry, &config.commands).err().unwrap().to_string();
+        let error = register(registry, &of_the_file).err().unwrap().to_string();
 
         assert!(
-            error.contains("commands.hook") && error.contains("registered in the program too"),
+            error.contains("commands.hook") && error.contains("also registers an executor"),
             "{error}"
         );
     }
 
     #[test]
-    fn a_variable_that_is_not_set_stops_the_worker_and_is_named() {
-        let file =
-            "[commands.hook]\nhttp = { url = 'https://example.org', headers = { a = 'env:BUGLE_TEST_MISSING' } }";
-        let config = crate::config::Config::from_toml(file).unwrap();
+    fn a_variable_or_a_feature_that_is_missing_stops_the_worker_and_is_named() {
+        let http = HttpConfig {
+            url: Secret::new("https://example.org"),
+            method: "POST".into(),
+            headers: [("a".to_owned(), Secret::new("env:BUGLE_TEST_MISSING"))].into(),
+        };
 
-        let error = register(Registry::new(), &config.commands).err().unwrap().to_string();
+        let error = register(Registry::new(), &commands(Action::Http(http)))
+            .err()
+            .unwrap()
+            .to_string();
 
-        assert!(error.contains("commands.hook"), "{error}");
-        assert!(error.contains("BUGLE_TEST_MISSING"), "{error}");
+        let part = match cfg!(feature = "http") {
+            true => "BUGLE_TEST_MISSING",
+            false => "needs the feature http",
+        };
+        assert!(error.contains("commands.hook") && error.contains(part), "{error}");
     }
 }

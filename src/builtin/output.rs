@@ -1,17 +1,17 @@
-//! What a program says, read without ever holding more of it than will be kept.
+//! The output of a program, read without buffering more than is kept.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{MOST_RESULT, readable};
 
-/// How much of stderr is kept: its end, where the reason usually is.
+/// How much of the end of stderr is kept; the cause is usually there.
 const TAIL: usize = 4 * 1024;
 
-/// More was written to stdout than a result may have.
+/// Stdout exceeded the maximum size of a result.
 #[derive(Debug)]
 pub struct TooLarge;
 
-/// Read all of stdout, as long as it can be a result.
+/// Read all of stdout, up to the maximum size of a result.
 pub async fn read_result(mut from: impl AsyncRead + Unpin, to: &mut Vec<u8>) -> Result<(), TooLarge> {
     let mut chunk = vec![0; 16 * 1024];
     loop {
@@ -23,7 +23,7 @@ pub async fn read_result(mut from: impl AsyncRead + Unpin, to: &mut Vec<u8>) -> 
     }
 }
 
-/// Read all of stderr, and keep its end.
+/// Read all of stderr and keep its end.
 pub async fn read_tail(mut from: impl AsyncRead + Unpin, tail: &mut Tail) {
     let mut chunk = vec![0; 16 * 1024];
     while let Ok(size @ 1..) = from.read(&mut chunk).await {
@@ -31,7 +31,7 @@ pub async fn read_tail(mut from: impl AsyncRead + Unpin, tail: &mut Tail) {
     }
 }
 
-/// The last bytes of all that was pushed.
+/// Keeps the last bytes of everything that was pushed.
 #[derive(Default)]
 pub struct Tail {
     kept: Vec<u8>,
@@ -47,7 +47,7 @@ impl Tail {
         }
     }
 
-    /// The end as text, on lines of its own below `message`.
+    /// The bytes as text, on separate lines below `message`.
     pub fn below(&self, message: String) -> String {
         let text = self.text();
         match (text.is_empty(), self.cut) {
@@ -58,7 +58,7 @@ impl Tail {
     }
 
     fn text(&self) -> String {
-        // not to begin within a character
+        // do not start in the middle of a character
         let begin = match self.cut {
             true => self
                 .kept

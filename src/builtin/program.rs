@@ -1,5 +1,5 @@
-//! A command carried out by a program: the payload on its stdin, the result on its stdout, the reason of a failure on
-//! its stderr, and the verdict in its exit code.
+//! Commands executed by a program: the payload is its stdin, the result its stdout, the error message its stderr, and
+//! the exit code decides about success and retries.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 use crate::execute::shortage::Shortage;
 use crate::observe::trace;
 
-/// How long to read on after the program has ended. Only a process that left its group can still hold the pipes then.
+/// How long to keep reading after the program has exited. Only a process that left its group can still hold the pipes.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs a program.
@@ -84,7 +84,7 @@ impl Setup {
             .await?
         {
             Ended::ByItself(status) => self.verdict(status, &stdout, &stderr),
-            // it was asked to stop, and was done just then
+            // it was asked to stop, but had just finished
             Ended::Stopped(status) if status.success() => self.verdict(status, &stdout, &stderr),
             Ended::Stopped(_) => {
                 let stopped = stopped();
@@ -95,8 +95,8 @@ impl Setup {
             }
             Ended::Flooded => {
                 let message = format!(
-                    "the program wrote more than {MOST_RESULT} bytes to its stdout, and was killed\n\
-                     hint: Stdout is for the result. Write logs to stderr, and large results elsewhere."
+                    "the program wrote more than {MOST_RESULT} bytes to stdout and was killed\n\
+                     hint: Stdout is for the result. Write logs to stderr and large results elsewhere."
                 );
                 Err(Failure::new(stderr.below(message))
                     .code("output_too_large")
@@ -133,7 +133,7 @@ impl Setup {
         Ok(command)
     }
 
-    /// Stay with the program until it has ended, by itself or because it was made to.
+    /// Wait until the program has exited, by itself or because it was stopped.
     async fn attend(
         &self,
         context: &Context,
@@ -149,7 +149,7 @@ impl Setup {
             }
         });
         let mut feeding = pin!(feed(pipes.stdin, context.job().payload.get().as_bytes()));
-        // a flood ends the reading at once, also if stderr stays open
+        // too much output ends the reading at once, even if stderr stays open
         let mut reading = pin!(async {
             let tail = async {
                 output::read_tail(pipes.stderr, stderr).await;
@@ -178,8 +178,8 @@ impl Setup {
         if status.success() {
             return result_from(stdout).map(Outcome::Complete).map_err(|error| {
                 let message = format!(
-                    "the program ended well, but its stdout is no result: {error}\n\
-                     hint: Write one JSON value to stdout, or nothing. Logs belong to stderr."
+                    "the program succeeded, but its stdout is not a valid result: {error}\n\
+                     hint: Write one JSON value to stdout, or nothing. Write logs to stderr."
                 );
                 Failure::new(stderr.below(message)).code("bad_result").not_retryable()
             });
@@ -204,24 +204,24 @@ impl Setup {
         let program = &self.config.argv[0];
         match (&self.config.cwd, error.kind()) {
             (Cwd::Folder(folder), _) if !folder.is_dir() => Failure::new(format!(
-                "the folder {} to start the program in does not exist",
+                "the working directory {} of the program does not exist",
                 folder.display()
             ))
             .code("not_found"),
             (_, ErrorKind::PermissionDenied) if program.contains('/') => Failure::new(format!(
-                "the program {program:?} may not be run: {error}\n\
+                "the program {program:?} is not executable: {error}\n\
                  hint: Make it executable for the worker's user: chmod +x {program}"
             ))
             .code("not_started"),
             _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => Failure::new(format!(
                 "the program {program:?} cannot be started: {error}\n\
-                 hint: A script begins with the line that says what runs it, such as #!/bin/sh."
+                 hint: A script must start with an interpreter line, such as #!/bin/sh."
             ))
             .code("not_started"),
-            // the system also speaks of permission if it may not look into a folder of PATH
+            // the system also reports "permission denied" if a directory of PATH cannot be searched
             (_, ErrorKind::NotFound | ErrorKind::PermissionDenied) => Failure::new(format!(
-                "the program {program:?} was not found, or may not be run: {error}\n\
-                 hint: Install it where the worker runs, or give its full path in the worker's file."
+                "the program {program:?} was not found or is not executable: {error}\n\
+                 hint: Install it where the worker runs, or give its full path in the worker's configuration file."
             ))
             .code("not_found"),
             _ => Failure::new(format!("the program {program:?} cannot be started: {error}")).code("not_started"),
@@ -240,5 +240,5 @@ async fn feed(mut stdin: ChildStdin, payload: &[u8]) {
     let _ = stdin.write_all(payload).await;
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod tests;

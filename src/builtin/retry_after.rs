@@ -1,11 +1,11 @@
-//! The header `Retry-After`: seconds, or a date.
+//! The `Retry-After` header: seconds or a date.
 
 use std::time::{Duration, SystemTime};
 
-/// However long a server asks to be left alone, a job is tried again after this.
+/// The longest delay that is honoured; longer ones are shortened to it.
 const MOST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long to wait, or none if this cannot be understood.
+/// The delay, or `None` if the header is invalid.
 pub fn parse(header: &str, now: SystemTime) -> Option<Duration> {
     let header = header.trim();
     let wait = match header.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -36,7 +36,7 @@ mod tests {
             ("Sat, 06 Nov 2094 08:48:37 GMT", Some(86_400)),
             ("Sun, 06 Nov 1994 08:49:37 CET", None),
             ("Sun, 99 Nov 1994 08:49:37 GMT", None),
-            // the two older forms, which servers must understand and some still send
+            // the two obsolete formats, which some servers still send
             ("Sunday, 06-Nov-94 08:49:37 GMT", Some(37)),
             ("Sun Nov  6 08:49:37 1994", Some(37)),
             ("soon", None),

@@ -1,6 +1,6 @@
-//! A command carried out by the database itself: one statement, in one transaction with the job's end.
+//! Commands executed by the database: one statement, in the same transaction as the job's completion.
 //!
-//! Both happen or neither does: a worker that dies in between leaves no trace of the attempt, and one that has lost its
+//! Both happen or neither: if the worker dies in between, nothing of the attempt remains. A worker that has lost its
 //! claim cannot complete the job, so its writes are rolled back. The statement takes effect exactly once.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Object;
 use futures_util::TryStreamExt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -18,14 +17,15 @@ use tokio_postgres::{Column, IsolationLevel, Row, Statement, Transaction};
 use tokio_util::sync::CancellationToken;
 
 use super::stopped;
+use crate::db::connect::Connection;
 use crate::error::Error;
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 
-/// How long to try to tell the server that nobody waits for the statement any more.
+/// How long to try to cancel the statement on the server.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs a SQL statement.
+/// Runs an SQL statement.
 pub struct Sql {
     statement: Arc<str>,
     timeout: Duration,
@@ -41,8 +41,8 @@ impl Sql {
 }
 
 impl Executor for Sql {
-    /// The work goes on in a task of its own: when this future is dropped, at its time limit, the statement still has
-    /// to be cancelled on the server, or it would run on and keep its connection.
+    /// The statement runs in a separate task: when this future is dropped at its time limit, the statement still has to
+    /// be cancelled on the server, or it would keep running and hold its connection.
     fn execute(&self, context: Context) -> Execution {
         let statement = self.statement.clone();
         let stop = context.cancellation().child_token();
@@ -72,17 +72,17 @@ async fn settle(statement: Arc<str>, context: Context, stop: CancellationToken) 
         () = stop.cancelled() => {}
     }
     let _ = tokio::time::timeout(CANCEL_TIMEOUT, context.pool().cancel(&server)).await;
-    // not back into the pool: the cancellation could hit the next one's statement
-    drop(Object::take(connection));
+    // not returned to the pool: the cancellation could hit the next statement on this connection
+    connection.discard();
     Err(stopped())
 }
 
-async fn run(sql: &str, context: &Context, connection: &mut Object) -> Result<(), Failure> {
+async fn run(sql: &str, context: &Context, connection: &mut Connection) -> Result<(), Failure> {
     let builder = connection
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted);
     let transaction = builder.start().await.map_err(failure)?;
-    // $1 is jsonb whatever the statement would make of it: the same text means the same everywhere
+    // $1 is always jsonb, so that the same text has the same meaning in every statement
     let statement = transaction.prepare_typed(sql, &[Type::JSONB]).await.map_err(failure)?;
     let readers = readers(&statement)?;
     let row = first_row(&transaction, &statement, &context.job().payload).await?;
@@ -91,7 +91,7 @@ async fn run(sql: &str, context: &Context, connection: &mut Object) -> Result<()
     transaction.commit().await.map_err(failure)
 }
 
-/// Run the statement to its end. Only its first row is kept.
+/// Run the statement to completion. Only its first row is kept.
 async fn first_row(
     transaction: &Transaction<'_>,
     statement: &Statement,
@@ -102,7 +102,7 @@ async fn first_row(
         0 => &[],
         1 => &[&payload],
         many => {
-            let message = format!("the statement has {many} parameters; it can have one: $1, the payload");
+            let message = format!("the statement has {many} parameters; the only one allowed is $1, the payload");
             return Err(Failure::new(message).code("bad_statement").not_retryable());
         }
     };
@@ -120,12 +120,12 @@ async fn first_row(
 
 type Reader = fn(&Row, usize) -> Result<Box<RawValue>, Failure>;
 
-/// How to read each column as JSON. Known before the statement is run, so that nothing has to be undone.
+/// How to read each column as JSON. Determined before the statement runs, so that nothing has to be rolled back.
 fn readers(statement: &Statement) -> Result<Vec<Reader>, Failure> {
     let reader_of = |column: &Column| {
         reader(column.type_()).ok_or_else(|| {
             Failure::new(format!(
-                "column {:?} has the type {}, which cannot be a result\n\
+                "column {:?} has type {}, which cannot be converted to a result\n\
                  hint: Cast it to jsonb or text, or return to_jsonb(…).",
                 column.name(),
                 column.type_().name()
@@ -166,7 +166,7 @@ fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Failure> {
     Ok(to_raw_value(value)?)
 }
 
-/// One column is the result itself; several are an object.
+/// A single column is the result itself; several columns become an object.
 fn result(row: &Row, readers: &[Reader]) -> Result<Option<Box<RawValue>>, Failure> {
     let mut values = readers.iter().enumerate().map(|(column, read)| read(row, column));
     match readers.len() {
@@ -181,7 +181,7 @@ fn result(row: &Row, readers: &[Reader]) -> Result<Option<Box<RawValue>>, Failur
     }
 }
 
-/// An error of this library: the claim is lost, the pool is exhausted, or what Postgres said.
+/// The failure for an error of this library: a lost claim, an exhausted pool, or an error from Postgres.
 fn refused(error: Error) -> Failure {
     match error
         .source()
@@ -196,7 +196,7 @@ fn failure(error: tokio_postgres::Error) -> Failure {
     described(&error)
 }
 
-/// Postgres' message and hint. Not its detail: that often shows a whole row.
+/// The message and hint from Postgres, without the detail, which often contains a whole row.
 fn described(error: &tokio_postgres::Error) -> Failure {
     let Some(said) = error.as_db_error() else {
         return Failure::from(error).code("connection");
@@ -204,7 +204,7 @@ fn described(error: &tokio_postgres::Error) -> Failure {
     let sqlstate = said.code().code();
     let hint = said.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
     let failure = Failure::new(format!("{}{hint}", said.message())).code(sqlstate);
-    // syntax, names and rights: the statement itself must change, or what it refers to
+    // syntax errors, unknown names and missing privileges: retrying does not help
     match sqlstate.starts_with("42") {
         true => failure.not_retryable(),
         false => failure,

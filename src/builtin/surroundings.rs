@@ -1,5 +1,5 @@
-//! What a program finds in its environment: as little as it needs. The worker's own variables hold passwords and
-//! tokens, so they are passed on only if the worker's file says so.
+//! The environment of a program: as little as it needs. The variables of the worker contain passwords and tokens, so
+//! they are passed on only if the worker's file says so.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use crate::config::{Environment, ProgramEnv};
 use crate::error::Result;
 
-/// Passed on to every program, if the worker has them.
+/// Passed on to every program if they are set for the worker.
 pub const ALWAYS: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
 
-/// Where programs are looked for if no `PATH` is set, as the C library does.
+/// The search path if `PATH` is not set, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The variables of a program, the same for all its jobs.
+/// The variables of a program that are the same for all its jobs.
 pub fn variables(wanted: &ProgramEnv, environment: Environment) -> Result<Vec<(OsString, OsString)>> {
     let is_named = |name: &OsStr| {
         let named = ALWAYS.iter().copied().chain(wanted.pass.iter().map(String::as_str));
@@ -36,7 +36,7 @@ pub fn variables(wanted: &ProgramEnv, environment: Environment) -> Result<Vec<(O
     Ok(variables)
 }
 
-/// What the worker itself logs in with. Passed on only by name.
+/// Variables with the worker's own credentials. Passed on only if they are listed by name.
 fn is_credential(name: &OsStr, withheld: &[String]) -> bool {
     let name = name.to_string_lossy();
     name == "DATABASE_URL"
@@ -45,8 +45,8 @@ fn is_credential(name: &OsStr, withheld: &[String]) -> bool {
         || withheld.iter().any(|known| *known == name)
 }
 
-/// The file of a program, found in the `PATH` that the program is given. Without a slash in its name the standard
-/// library would have to copy this process to look for it, which takes several times as long.
+/// The path of a program, found in the `PATH` that the program is given. For a name without a slash the standard
+/// library would have to fork this process to search for it, which takes several times as long.
 pub fn find(program: &str, variables: &[(OsString, OsString)]) -> io::Result<PathBuf> {
     if program.contains('/') {
         return Ok(program.into());
@@ -55,7 +55,7 @@ pub fn find(program: &str, variables: &[(OsString, OsString)]) -> io::Result<Pat
     let path = path.map_or(OsStr::new(DEFAULT_PATH), |(_, path)| path);
     let mut reason = ErrorKind::NotFound;
     for folder in env::split_paths(path) {
-        // an empty entry is the current folder
+        // an empty entry means the current directory
         let file = Path::new(".").join(folder).join(program);
         match fs::metadata(&file) {
             Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => return Ok(file),
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(find_in("/nowhere").unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(find("sh", &[]).unwrap(), Path::new("/bin/sh"));
         assert_eq!(find("./sh", &[]).unwrap(), Path::new("./sh"));
-        // a folder of that name is no program
+        // a directory is not a program
         let error = find("bin", &[("PATH".into(), "/".into())]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }

@@ -1,4 +1,4 @@
-//! A job to try executors with. There is no database behind it.
+//! A job for testing executors without a database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +22,7 @@ impl TestJob {
     pub fn new(payload: &str) -> TestJob {
         let workspaces = Workspaces::open(&Workspaces::default_base()).unwrap();
         let nowhere = Target::parse("host=/nowhere user=nobody").unwrap();
-        let pool = Pool::new(&nowhere, "test", 1).unwrap();
+        let pool = Pool::for_worker(&nowhere, "test", 1).unwrap();
         let now = SystemTime::now();
         let inner = Inner {
             job: ClaimedJob {
@@ -53,13 +53,13 @@ impl TestJob {
             place: None,
         };
         TestJob {
-            context: Context { inner: Arc::new(inner) },
+            context: Context::new(inner),
             workspaces,
         }
     }
 }
 
-/// The result of an attempt that went well.
+/// The result of a successful attempt.
 pub fn completed(outcome: Outcome) -> Option<String> {
     match outcome {
         Outcome::Complete(result) => result.map(|json| json.get().to_string()),
@@ -67,7 +67,7 @@ pub fn completed(outcome: Outcome) -> Option<String> {
     }
 }
 
-/// The failure of one that did not.
+/// The failure of a failed attempt.
 pub fn failed(outcome: Outcome) -> Failure {
     match outcome {
         Outcome::Fail(failure) => failure,
@@ -75,12 +75,12 @@ pub fn failed(outcome: Outcome) -> Failure {
     }
 }
 
-/// Wait until this holds.
+/// Wait until the condition holds.
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < deadline, "not in time: {what}");
-        // why: this is the pause between two looks
+        // why: this is the pause between two checks
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

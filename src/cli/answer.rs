@@ -1,4 +1,4 @@
-//! What people tell jobs on the command line: `bugle jobs answer`, and `bugle jobs add-missing`.
+//! `bugle jobs answer` and `bugle jobs add-missing`.
 
 use std::process::ExitCode;
 
@@ -13,21 +13,21 @@ use super::workflow;
 use crate::admin::operate::{self, Answer};
 use crate::job::JobId;
 
-/// What to answer to whom.
+/// `bugle jobs answer ID`.
 #[derive(Debug, Args)]
 pub struct AnswerArguments {
-    /// The waiting job
+    /// Id of the waiting job
     id: JobId,
-    /// Its result, as JSON: the job is completed
+    /// Complete the job with this result (JSON)
     #[arg(long, value_name = "JSON", conflicts_with_all = ["error", "resume"])]
     result: Option<String>,
-    /// What went wrong: the job has failed
+    /// Fail the job with this error
     #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
     error: Option<String>,
-    /// An answer, as JSON, with which its executor goes on
+    /// Resume the job with this answer (JSON)
     #[arg(long, value_name = "JSON")]
     resume: Option<String>,
-    /// The token its executor handed out
+    /// Token issued by the executor
     #[arg(long)]
     token: Option<String>,
 }
@@ -53,20 +53,20 @@ pub async fn answer(client: &Client, arguments: AnswerArguments) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which jobs to add.
+/// `bugle jobs add-missing COMMAND`.
 #[derive(Debug, Args)]
 pub struct AddMissing {
-    /// What to do: the command of all of them
+    /// Command of all jobs
     command: String,
-    /// A file with one JSON object on each line, or - for standard input: {"key": "order-1", "payload": {"order": 1}}
+    /// File with one JSON object per line, or - for standard input: {"key": "order-1", "payload": {"order": 1}}
     #[arg(value_name = "FILE|-", default_value = "-")]
     file: String,
 }
 
-/// The lines that are added in one transaction.
+/// Lines per transaction.
 const LINES: usize = 1000;
 
-/// `bugle jobs add-missing COMMAND < file.jsonl`. Every line is read before anything is added.
+/// `bugle jobs add-missing COMMAND < file.jsonl`. All lines are parsed before the first job is added.
 pub async fn add_missing(client: &Client, arguments: AddMissing, json: bool) -> Result<ExitCode> {
     let text = workflow::text(&arguments.file)?;
     let mut jobs: Vec<Value> = Vec::new();
@@ -78,11 +78,11 @@ pub async fn add_missing(client: &Client, arguments: AddMissing, json: bool) -> 
     for jobs in jobs.chunks(LINES) {
         added += ask(client, operate::add_missing(client, &arguments.command, jobs)).await?;
     }
-    let there = jobs.len() as i64 - added;
+    let existing = jobs.len() as i64 - added;
     if json {
-        output::print_json(&serde_json::json!({ "added": added, "there": there }))?;
+        output::print_json(&serde_json::json!({ "added": added, "existing": existing }))?;
     } else {
-        output::print(&format!("{added} added, {there} were there\n"))?;
+        output::print(&format!("{added} added, {existing} already existed\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

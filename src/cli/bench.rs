@@ -1,4 +1,4 @@
-//! `bugle bench`: measure, and print a table or JSON lines.
+//! `bugle bench`: run benchmarks and print a table or JSON lines.
 
 use std::process::ExitCode;
 
@@ -9,12 +9,11 @@ use crate::bench::{
     Bench, backlog, drain, enqueue, floor, idle, limits, payload, peer, pickup, pinned, steady, worker,
 };
 
-/// Measure how fast Bugle is on this machine, next to the least Postgres itself can do
+/// Benchmark Bugle on this machine and compare it with plain Postgres tables
 ///
-/// Runs on a private Postgres that waits for its disk as one in production does, and is gone afterwards; with
-/// --database-url in databases of its own on that server, which are dropped afterwards. Workers are processes of their
-/// own. What is compared is measured in the same run, turn by turn: trust the ratios more than the figures. Exit code 1
-/// if a job is not accounted for.
+/// Runs on a temporary Postgres server with durable commits (fsync on), or with --database-url in temporary databases
+/// on that server. Workers are separate processes. Alternatives are measured in turns within the same run, so ratios
+/// are more reliable than absolute figures. The exit code is 1 if any job is unaccounted for.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -24,15 +23,15 @@ pub struct Arguments {
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
 
-    /// Take this major version of Postgres for the private server
+    /// Major version of Postgres for the temporary server
     #[arg(long, global = true, value_name = "MAJOR")]
     pg: Option<u32>,
 
-    /// Print one JSON line for each result
+    /// Print JSON, one line per result
     #[arg(long, global = true)]
     json: bool,
 
-    /// A second or so for each: proves that it works, measures little
+    /// Run each benchmark for about a second, to check that it works; the figures mean little
     #[arg(long, global = true)]
     quick: bool,
 }
@@ -49,14 +48,14 @@ enum What {
     Idle(idle::Options),
     Payload(payload::Options),
     Floor(floor::Options),
-    /// All of them, one after the other, each with its defaults
+    /// Run all benchmarks with their defaults
     All,
 
-    /// A worker of a benchmark
+    /// A worker process of a benchmark
     #[command(hide = true)]
     Worker(worker::Arguments),
 
-    /// One job runner among others
+    /// Measure another job runner for comparison
     #[command(hide = true)]
     Peer {
         #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `bugle config show`: what a worker with these flags, this environment and this file would go by.
+//! `bugle config show`: the configuration that results from these flags, the environment and the file.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use super::output::{self, Table};
 use crate::config::{Action, Config, Flags, Settings};
 use crate::db::connect::parse_given_by;
 
-/// What to do with it.
+/// `bugle config`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -19,7 +19,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Print what is in effect, with secrets hidden, and connect to nothing.
+    /// Print the effective configuration with secrets hidden, without connecting to the database.
     Show {
         #[command(flatten)]
         flags: Flags,
@@ -47,7 +47,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// By the names of the file; the connection by libpq's.
+/// Settings have their names from the configuration file, connection parameters their libpq names.
 fn in_effect(settings: &Settings) -> Result<Map<String, Value>> {
     let duration = |length| json!(humantime::format_duration(length).to_string());
     let mut all = Map::new();

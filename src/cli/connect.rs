@@ -1,4 +1,4 @@
-//! Which database: the same flag and variables for every subcommand.
+//! How subcommands find the database: one flag and two variables.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -8,10 +8,10 @@ use crate::config::{environment, flag_or_variable};
 use crate::db::connect::{Target, is_named_by, parse, parse_given_by};
 use crate::error::Error;
 
-/// Which database to speak to.
+/// The database to connect to.
 #[derive(Debug, Clone, Args)]
 pub struct Connect {
-    /// Where the jobs are: postgres://user@host/database [else: DATABASE_URL]
+    /// Database that holds the jobs: postgres://user@host/database [fallback: DATABASE_URL]
     #[arg(
         long,
         global = true,
@@ -23,7 +23,7 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// How to connect, or what to do if no database is named.
+    /// The connection target. Without one, the error says how to set it.
     pub fn target(&self) -> Result<Target> {
         let given = self.database_url.clone().filter(|url| !url.is_empty());
         let general = environment("DATABASE_URL").filter(|url| !url.is_empty());
@@ -32,29 +32,28 @@ impl Connect {
             (None, Some(url)) => Ok(parse_given_by("DATABASE_URL", &url)?),
             (None, None) if is_named_by(&environment) => Ok(parse("")?),
             (None, None) => bail!(
-                "no database is named\nhint: give --database-url postgres://user@host/database, or set DATABASE_URL \
-                 or PGHOST; \
-                 or run \"bugle dev\" for a database of your own"
+                "no database is configured\nhint: give --database-url postgres://user@host/database, set DATABASE_URL \
+                 or PGHOST, or run \"bugle dev\" to start a private database"
             ),
         }
     }
 
-    /// A connection for one question.
+    /// A connection for one command.
     pub async fn client(&self) -> Result<Client> {
         Ok(self.target()?.client("bugle").await?)
     }
 }
 
-/// Ask one question, in a transaction of its own: a pooler may be in between, and a role's own settings may not matter.
-/// An answer is only printed afterwards: who reads it page by page must not hold the transaction open.
+/// Run one query in its own transaction, because there may be a pooler in between and settings of the role must not
+/// matter. The result is printed after the transaction, so that a pager does not keep it open.
 pub async fn ask<T>(client: &Client, question: impl Future<Output = crate::Result<T>>) -> crate::Result<T> {
     crate::db::connect::asked(client, question).await.map_err(explained)
 }
 
-/// An error of a question, with what to do about those that the database cannot know the cure for.
+/// Add a hint to errors for which the database cannot give one.
 pub fn explained(error: Error) -> Error {
     match error.sqlstate() {
-        // no such schema, table, function
+        // undefined schema, table or function
         Some("3F000" | "42P01" | "42883") => {
             error.hint("This database has no Bugle schema, or an old one. Run: bugle migrate")
         }

@@ -27,7 +27,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !arguments.shown.as_json() {
         for finding in found.iter().filter(|finding| finding.fix.is_some()) {
             let fix = finding.fix.as_deref().unwrap_or_default();
-            let told = format!("\n{}: {}\n  {fix}\n", finding.check, finding.words);
+            let told = format!("\n{}: {}\n  {fix}\n", finding.check, finding.message);
             output::print(&output::harmless(&told))?;
         }
     }
@@ -46,7 +46,11 @@ fn table(found: &[Finding]) -> Table {
             Level::Warn => "WARN",
             Level::Fail => "FAIL",
         };
-        table.row(vec![finding.check.to_owned(), level.to_owned(), finding.words.clone()]);
+        table.row(vec![
+            finding.check.to_owned(),
+            level.to_owned(),
+            finding.message.clone(),
+        ]);
     }
     table
 }

@@ -1,4 +1,4 @@
-//! `bugle enqueue COMMAND [JSON]`: a job from the command line, or many from a file.
+//! `bugle enqueue COMMAND [JSON]`: enqueue a job from the command line, or many jobs from a file.
 
 mod bulk;
 mod statement;
@@ -20,99 +20,99 @@ use crate::client::enqueue::{NewJob, OnConflict};
 /// The job to enqueue.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to do: the name an executor is registered for
+    /// Command to run: a name that a worker has an executor for
     #[arg(required_unless_present = "jsonl")]
     command: Option<String>,
 
-    /// The payload as JSON, or - to read it from standard input
+    /// Payload as JSON, or - to read it from standard input
     #[arg(value_name = "JSON|-", default_value = "{}", allow_negative_numbers = true)]
     payload: String,
 
-    /// The queue to wait in [default: default]
+    /// Queue [default: default]
     #[arg(long)]
     queue: Option<String>,
 
-    /// Smaller runs sooner [default: 0]
+    /// Priority; smaller numbers run first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Not before this time, as Postgres reads it: '2026-12-24 18:00+01', 'tomorrow 8:00'
+    /// Do not start before this time, in any format Postgres accepts: '2026-12-24 18:00+01', 'tomorrow 8:00'
     #[arg(long, value_name = "TIME")]
     run_at: Option<String>,
 
-    /// Not before this much later: 90s, 10m, 2h
+    /// Do not start before this delay has passed: 90s, 10m, 2h
     #[arg(long = "in", value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "run_at")]
     delay: Option<Duration>,
 
-    /// Fail it if it has not started by this time
+    /// Fail the job if it has not started by this time
     #[arg(long, value_name = "TIME")]
     deadline: Option<String>,
 
-    /// How long one attempt may take: 30s, 5m
+    /// Time limit for each attempt: 30s, 5m
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
 
-    /// How often it is tried, whatever its policy says
+    /// Maximum number of attempts; overrides the retry policy
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_attempts: Option<i32>,
 
-    /// How retries are spaced: a row of bugle.retry_policies
+    /// Retry policy; see "bugle policies"
     #[arg(long, value_name = "POLICY")]
     retry_policy: Option<String>,
 
-    /// How long the first retry waits, whatever the policy says: 10s, 5m
+    /// Delay before the first retry: 10s, 5m; overrides the retry policy
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     retry_delay: Option<Duration>,
 
-    /// A name and a value that travel with the job; may be repeated
+    /// Header that is passed along with the job; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = name_and_value)]
     headers: Vec<(String, String)>,
 
-    /// At most one live job of the command has this key: if there is one, its id is printed
+    /// Allow at most one live job of the command with this key; if there is one, print its id
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
 
-    /// What becomes of a live job with the unique key: keep, replace (its payload) or move (its time) [default: keep]
+    /// If a live job has the unique key: keep it, replace its payload, or move its time [default: keep]
     #[arg(long, value_name = "MODE")]
     on_conflict: Option<OnConflict>,
 
-    /// One job of the command has this key until it expires, even if that job has ended
+    /// Enqueue at most one job of the command with this key until the key expires, even after that job has finished
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 
-    /// How long the idempotency key is remembered [default: 24h]
+    /// Lifetime of the idempotency key [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "idempotency_key")]
     idempotency_ttl: Option<Duration>,
 
-    /// Start it when this job is completed; may be repeated
+    /// Start after this job has completed; may be repeated
     #[arg(long, value_name = "ID", conflicts_with = "on_conflict")]
     after: Vec<crate::JobId>,
 
-    /// Start it when this job has ended, however; may be repeated
+    /// Start after this job has completed, failed or been cancelled; may be repeated
     #[arg(long, value_name = "ID", conflicts_with = "on_conflict")]
     after_end_of: Vec<crate::JobId>,
 
-    /// The command of a job that is enqueued when this one is completed
+    /// Command to enqueue when this job completes
     #[arg(long, value_name = "COMMAND")]
     on_success: Option<String>,
 
-    /// The command of a job that is enqueued when this one has failed
+    /// Command to enqueue when this job fails for good
     #[arg(long, value_name = "COMMAND")]
     on_failure: Option<String>,
 
-    /// A step of a chain, in order; the command is then only the name of the chain. May be repeated
+    /// Step of a chain; repeat the flag for each step, in order. COMMAND is then only a name for the chain
     #[arg(long = "step", value_name = "COMMAND")]
     steps: Vec<String>,
 
-    /// Jobs of the queue with the same key run one after another, in order of their ids
+    /// Run jobs of the queue that have the same key one at a time, in the order of their ids
     #[arg(long, value_name = "KEY")]
     order_key: Option<String>,
 
-    /// It counts for the limits its queue sets for each key
+    /// Key for the per-key limits of the queue
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
 
-    /// Keys of one queue take turns: a tenant, for example
+    /// Share the queue fairly among these keys (tenants, for example)
     #[arg(long, value_name = "KEY")]
     fair_key: Option<String>,
 
@@ -120,17 +120,17 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Enqueue many, all or none: one JSON object a line, with the columns of bugle.jobs; - for standard input
+    /// Enqueue one job per line of a file, all or none; each line is a JSON object with columns of bugle.jobs
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "wait", "print_sql", "queue", "priority",
         "run_at", "delay", "deadline", "timeout", "max_attempts", "retry_policy", "retry_delay", "headers",
         "unique_key", "on_conflict", "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
     jsonl: Option<String>,
 
-    /// Wait until it has ended, and print its result. Exit code 1 if it did not complete
+    /// Wait for the job to finish and print its result; exit code 1 if it did not complete
     #[arg(long)]
     wait: bool,
 
-    /// Print the INSERT instead of running it
+    /// Print the INSERT statement instead of running it
     #[arg(long, conflicts_with_all = ["wait", "on_conflict", "after", "after_end_of"])]
     print_sql: bool,
 
@@ -246,7 +246,7 @@ fn new_job(arguments: &Arguments, payload: &RawValue) -> NewJob {
     job
 }
 
-/// Looked at before anything is connected to. Kept as it was written: a number with forty digits stays one.
+/// Validated before connecting. Kept verbatim, so that a number with forty digits is not rounded.
 fn payload(argument: &str) -> Result<Box<RawValue>> {
     let (source, text) = match argument {
         "-" => {

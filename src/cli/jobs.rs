@@ -1,4 +1,4 @@
-//! `bugle jobs`: list them, show one, and do something to them.
+//! `bugle jobs`: list jobs, show one job, and the operator's verbs on jobs.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -8,14 +8,15 @@ use clap::{Args, Subcommand};
 
 use super::answer::{self, AddMissing, AnswerArguments};
 use super::connect::{Connect, ask};
-use super::filter::Filters;
+use super::filter::{Filters, one_of};
 use super::operate;
 use super::output::{Shown, Table, age, span};
 use crate::admin::operate::Verb;
-use crate::admin::read::{self, Attempt, Job, JobLine, Relative, Step};
+use crate::admin::read::{self, Event, Job, JobLine, Relative, Step};
 use crate::job::JobId;
+use crate::state::{State, StepState, or_gone};
 
-/// What to look at.
+/// `bugle jobs`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -30,78 +31,87 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The newest jobs, in all states.
+    /// List jobs, newest first.
     List {
         #[command(flatten)]
         filters: Filters,
-        /// The most jobs to show
+        /// Maximum number of jobs to show
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u32,
     },
-    /// Everything about one job.
+    /// Show the details of a job.
     Show {
-        /// Its id
+        /// Job id
         id: JobId,
     },
-    /// Wait until a job has ended, and print its result. Exit code 1 if it did not complete.
+    /// Wait for a job to finish and print its result; exit code 1 if it did not complete.
     Wait {
-        /// Its id
+        /// Job id
         id: JobId,
     },
-    /// Why a job is not running, or what became of it, and what would change that.
+    /// Explain why a job is not running, or how it ended, and what to do about it.
     Explain {
-        /// Its id
+        /// Job id
         id: JobId,
     },
-    /// Answer a job that waits: with its result, with an error, or so that it goes on.
+    /// Answer a waiting job: complete it with a result, fail it with an error, or resume it.
     Answer(AnswerArguments),
-    /// Enqueue those jobs of a file that are not there yet.
+    /// Enqueue the jobs of a file whose keys are not in the database yet.
     AddMissing(AddMissing),
-    /// Call jobs off; running executors are stopped.
+    /// Cancel jobs; running executors are stopped.
     Cancel(operate::Jobs),
-    /// Hold jobs back.
+    /// Pause jobs that are not running.
     Pause(operate::Jobs),
-    /// Let paused jobs go on.
+    /// Resume paused jobs.
     Resume(operate::Jobs),
-    /// Run failed or cancelled jobs again.
+    /// Restart failed or cancelled jobs.
     Restart {
-        /// Go on with the step that failed, instead of beginning with the first
+        /// Continue a chain at the step that failed instead of the first step
         #[arg(long)]
         from_failed_step: bool,
         #[command(flatten)]
         jobs: operate::Jobs,
     },
-    /// Overrule what became of a step of a job that is not running.
+    /// Override the state of a step of a job that is not running.
     SetStep {
-        /// The job
+        /// Job id
         id: JobId,
-        /// The step: its position, or its name
+        /// Position or name of the step
         step: String,
-        /// What it shall be
-        #[arg(value_parser = ["done", "skipped", "pending"])]
-        state: String,
-        /// What it put out, as JSON, if it is done
+        /// New state of the step
+        #[arg(value_parser = one_of::<StepState>(["done", "skipped", "pending"]))]
+        state: StepState,
+        /// Output of the step as JSON, for the state "done"
         #[arg(long, value_name = "JSON")]
         output: Option<String>,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },
     /// Delete jobs that are not running.
     Remove(operate::Jobs),
-    /// Move the time at which jobs are due.
+    /// Change the time at which jobs are due.
     Reschedule {
-        /// When: a time as Postgres reads it
+        /// New time, in any format Postgres accepts
         #[arg(long = "at", value_name = "TIME", default_value = "now")]
         at: String,
         #[command(flatten)]
         jobs: operate::Jobs,
     },
-    /// Change the priority of jobs; smaller runs sooner.
+    /// Change the priority of jobs; smaller numbers run first.
     SetPriority {
-        /// The new priority
+        /// New priority
         #[arg(long, value_name = "N", allow_negative_numbers = true)]
         priority: i32,
+        #[command(flatten)]
+        jobs: operate::Jobs,
+    },
+    /// Overrule the state of jobs that are not running or completed.
+    SetState {
+        /// The state to put them into
+        #[arg(long = "to", value_name = "STATE", value_parser = one_of::<State>(
+            ["scheduled", "ready", "retrying", "paused", "completed", "failed", "cancelled"]))]
+        to: State,
         #[command(flatten)]
         jobs: operate::Jobs,
     },
@@ -132,10 +142,11 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             state,
             output,
             note,
-        } => operate::set_step(&client, id, &step, &state, output.as_deref(), note.as_deref()).await,
+        } => operate::set_step(&client, id, &step, state, output.as_deref(), note.as_deref()).await,
         What::Remove(jobs) => operate::jobs(&client, Verb::Remove, jobs, json).await,
         What::Reschedule { at, jobs } => operate::jobs(&client, Verb::Reschedule(at), jobs, json).await,
         What::SetPriority { priority, jobs } => operate::jobs(&client, Verb::SetPriority(priority), jobs, json).await,
+        What::SetState { to, jobs } => operate::jobs(&client, Verb::SetState(to), jobs, json).await,
         What::List { filters, limit } => {
             let list = async || {
                 let now = ask(&client, read::now(&client)).await?;
@@ -162,7 +173,7 @@ fn list(jobs: &[JobLine], now: SystemTime) -> Table {
     for job in jobs {
         table.row(vec![
             job.id.to_string(),
-            job.state.clone(),
+            job.state.to_string(),
             job.command.clone(),
             job.queue.clone(),
             job.attempt.to_string(),
@@ -173,21 +184,27 @@ fn list(jobs: &[JobLine], now: SystemTime) -> Table {
     table
 }
 
-/// What matters most about a job in its state.
+/// The most relevant detail for the state of the job.
 fn note(job: &JobLine, now: SystemTime) -> String {
     let ran_until = |end: SystemTime| {
         let ran = job.started_at.and_then(|started| end.duration_since(started).ok());
         ran.map(span).unwrap_or_default()
     };
-    match (job.state.as_str(), job.finished_at) {
-        ("scheduled" | "retrying", _) => format!("due {}", age(now, job.run_at)),
-        ("running", _) => format!("for {}", ran_until(now)),
-        ("completed", Some(finished)) if job.started_at.is_some() => format!("took {}", ran_until(finished)),
+    let with_error = |text: String| match &job.error_line {
+        Some(error) => format!("{text}: {error}"),
+        None => text,
+    };
+    match (job.state, job.finished_at) {
+        (State::Scheduled, _) => format!("due {}", age(now, job.run_at)),
+        (State::Retrying, _) => with_error(format!("due {}", age(now, job.run_at))),
+        (State::Failed, _) => with_error(job.reason.clone().unwrap_or_default()),
+        (State::Running, _) => format!("for {}", ran_until(now)),
+        (State::Completed, Some(finished)) if job.started_at.is_some() => format!("took {}", ran_until(finished)),
         _ => job.reason.clone().unwrap_or_default(),
     }
 }
 
-/// One line a field, without those that are not set.
+/// One line per field; fields that are not set are left out.
 fn show(job: &Job, now: SystemTime) -> Table {
     let line = &job.line;
     let time = |time: SystemTime| format!("{} ({})", read::rfc3339(time), age(now, time));
@@ -209,7 +226,7 @@ fn show(job: &Job, now: SystemTime) -> Table {
     });
     let fields = [
         ("id", Some(line.id.to_string())),
-        ("state", Some(line.state.clone())),
+        ("state", Some(line.state.to_string())),
         ("reason", line.reason.clone()),
         ("unserved", unserved),
         ("command", Some(line.command.clone())),
@@ -263,8 +280,8 @@ fn show(job: &Job, now: SystemTime) -> Table {
     for step in &job.steps {
         table.row(vec![format!("step {}", step.position), progress_of(step, now)]);
     }
-    for attempt in &job.attempts {
-        table.row(vec![format!("attempt {}", attempt.attempt), failure(attempt, now)]);
+    for event in &job.timeline {
+        table.row(vec![age(now, event.at), happened(event)]);
     }
     table
 }
@@ -274,14 +291,14 @@ fn relatives(relatives: &[Relative]) -> Option<String> {
         relatives
             .iter()
             .map(|job| match &job.name {
-                Some(name) => format!("{} ({name}) {}", job.id, job.state),
-                None => format!("{} {}", job.id, job.state),
+                Some(name) => format!("{} ({name}) {}", job.id, or_gone(job.state)),
+                None => format!("{} {}", job.id, or_gone(job.state)),
             })
             .collect(),
     )
 }
 
-/// A few are named, the rest is counted.
+/// Lists the first few and counts the rest.
 fn some_of(mut all: Vec<String>) -> Option<String> {
     const NAMED: usize = 10;
     let count = all.len();
@@ -301,7 +318,7 @@ fn progress_of(step: &Step, now: SystemTime) -> String {
         many => Some(format!("{many} tries")),
     };
     let by = step.worker_name.as_ref().map(|name| format!("on {name}"));
-    let state = [Some(step.state.clone()), when]
+    let state = [Some(step.state.to_string()), when]
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()
@@ -311,30 +328,28 @@ fn progress_of(step: &Step, now: SystemTime) -> String {
         .flatten()
         .collect::<Vec<_>>()
         .join(", ");
-    if matches!(step.state.as_str(), "failed" | "retrying") {
+    if matches!(step.state, StepState::Failed | StepState::Retrying) {
         let said = [&step.code, &step.error].into_iter().flatten().map(String::as_str);
         text = format!("{text}: {}", said.collect::<Vec<_>>().join(": "));
     }
     format!("{}: {text}", step.name)
 }
 
-fn failure(attempt: &Attempt, now: SystemTime) -> String {
-    let took = attempt
-        .started_at
-        .and_then(|started| attempt.ended_at.duration_since(started).ok());
-    let after = took.map(|took| format!(" after {}", span(took))).unwrap_or_default();
-    let by = match (&attempt.worker_name, attempt.worker) {
-        (Some(name), _) => format!(" on {name}"),
-        (None, Some(id)) => format!(" on worker {id}"),
-        (None, None) => String::new(),
+/// `attempt 2 failed on mailer: e1: connection refused`, `cancel by ada (psql): ready -> cancelled`.
+pub(super) fn happened(event: &Event) -> String {
+    let what = match (event.attempt, &event.step) {
+        (Some(attempt), _) => format!("attempt {attempt} {}", event.event),
+        (None, Some(step)) => format!("{} {step}", event.event),
+        (None, None) => event.event.clone(),
     };
-    let said = [&attempt.code, &attempt.error]
-        .into_iter()
-        .flatten()
-        .map(String::as_str);
-    format!(
-        "failed {}{after}{by}: {}",
-        age(now, attempt.ended_at),
-        said.collect::<Vec<_>>().join(": ")
-    )
+    let by = match (&event.worker_name, event.worker, &event.who, &event.application) {
+        (Some(name), ..) => format!(" on {name}"),
+        (None, Some(id), ..) => format!(" on worker {id}"),
+        (_, _, Some(who), Some(application)) if !application.is_empty() => format!(" by {who} ({application})"),
+        (_, _, Some(who), _) => format!(" by {who}"),
+        _ => String::new(),
+    };
+    let details = [&event.code, &event.message].into_iter().flatten();
+    let details: String = details.map(|text| format!(": {text}")).collect();
+    what.replace('_', " ") + &by + &details
 }

@@ -1,4 +1,4 @@
-//! `bugle migrate`: bring the schema of a database up to date, compare it, or print it.
+//! `bugle migrate`: install or upgrade the schema, check its status, or print it.
 
 use std::process::ExitCode;
 
@@ -6,9 +6,10 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::connect::Connect;
+use super::output;
 use crate::schema::{self, Status};
 
-/// What to do with the schema.
+/// `bugle migrate`; without a subcommand, the schema is installed or upgraded.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -20,12 +21,19 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Bring the schema up to date (the default). Any number of processes may do so at once.
+    /// Install or upgrade the schema (default). Safe to run in several processes at once.
     Up,
-    /// Say whether it is up to date: exit code 0 if so, 1 if not.
+    /// Check whether the schema is up to date (exit code 0) or not (exit code 1).
     Status,
-    /// Print the whole schema as one script, to pipe into psql or another migration tool.
-    Sql,
+    /// Print the SQL that brings a database up to date, for psql or another migration tool.
+    ///
+    /// It is one statement and happens as a whole or not at all. It checks that the database has REVISION, and records
+    /// what it did: bugle migrate then finds nothing to do.
+    Sql {
+        /// The revision that the database has: select revision from bugle.schema_version; 0 without the schema
+        #[arg(long, value_name = "REVISION", default_value_t = 0, allow_negative_numbers = true)]
+        from: i32,
+    },
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -43,8 +51,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             let missing = schema::missing_roles(&arguments.connect.target()?).await?;
             if !missing.is_empty() {
                 eprintln!(
-                    "note: this user may not create roles, so there is no {}\n\
-                     hint: have them created and run bugle migrate again, or let everyone connect as the owner",
+                    "note: this user cannot create roles, so these are missing: {}\n\
+                     hint: have them created and run bugle migrate again, or connect as the owner of the schema",
                     missing.join(", ")
                 );
             }
@@ -67,8 +75,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                 ExitCode::FAILURE
             })
         }
-        What::Sql => {
-            print!("{}", schema::script());
+        What::Sql { from } => {
+            output::print(&schema::script(from)?)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -1,30 +1,35 @@
-//! What the `bugle` command understands. Each subcommand is a file; the binary parses, calls and prints.
+//! The `bugle` command line. Each subcommand has its own file; the binary parses the arguments and calls [`run`].
 
 mod answer;
+#[cfg(feature = "bench")]
 mod bench;
 mod config;
 mod connect;
-mod demo;
-mod dev;
 mod doctor;
 mod enqueue;
 mod filter;
+#[cfg(feature = "web")]
 mod health;
 mod jobs;
+pub(crate) mod log;
+mod man;
 mod migrate;
 mod operate;
 mod output;
+#[cfg(feature = "dev")]
+mod private_server;
 mod queues;
 mod rules;
 mod schedules;
 mod stats;
+#[cfg(feature = "tui")]
 mod top;
-mod with_postgres;
+#[cfg(feature = "web")]
+mod web;
 pub mod worker;
 mod workers;
 mod workflow;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -42,89 +47,85 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve queues: claim jobs and run them.
+    /// Run a worker: claim jobs from queues and execute them.
     Worker(worker::Arguments),
 
-    /// Bring the schema of a database up to date.
+    /// Install or upgrade the schema in a database.
     Migrate(migrate::Arguments),
 
     /// Enqueue a job and print its id.
     Enqueue(Box<enqueue::Arguments>),
 
-    /// Look at jobs.
+    /// List and inspect jobs; cancel, pause, restart or delete them.
     Jobs(jobs::Arguments),
 
-    /// Show how each queue is doing.
+    /// Show queues; pause them or set their limits.
     Queues(queues::Arguments),
 
-    /// Manage recurring jobs: cron expressions and intervals.
+    /// Manage recurring jobs (cron expressions and intervals).
     Schedules(schedules::Arguments),
 
-    /// Show the worker processes.
+    /// Show workers; pause or drain them.
     Workers(workers::Arguments),
 
-    /// Enqueue jobs that start when others are done.
+    /// Enqueue and inspect workflows: jobs that depend on other jobs.
     Workflow(workflow::Arguments),
 
-    /// Show the commands there are: who serves them, and what holds for their jobs.
+    /// Show commands, the workers that serve them and the defaults of their jobs.
     Commands(rules::Commands),
 
-    /// Show how retries are spaced.
+    /// Show retry policies and preview their delays.
     Policies(rules::Policies),
 
-    /// Show how much is done, how fast, and what fails.
+    /// Show throughput, latency and failure rates.
     Stats(stats::Arguments),
 
-    /// Watch queues, workers, what runs and what failed on one screen; pause, cancel and restart from there.
+    #[cfg(feature = "tui")]
+    /// Monitor queues, workers and jobs on one screen; pause, cancel and restart them.
     Top(top::Arguments),
 
-    /// Check the database and its workers for problems, and say how to fix them.
+    /// Serve the management pages: see everything and act, in a browser.
+    #[cfg(feature = "web")]
+    Web(web::Arguments),
+
+    /// Check the database and its workers for problems and print how to fix them.
     Doctor(doctor::Arguments),
 
-    /// Ask a worker whether it is well: exit code 0 or 1, for health checks.
+    #[cfg(feature = "web")]
+    /// Check whether a worker is healthy (exit code 0 or 1), for container health checks.
     Health(health::Arguments),
 
-    /// Look at what a worker would go by.
+    /// Show the effective configuration of a worker.
     Config(config::Arguments),
 
-    /// Print what makes a shell complete these commands: bash, zsh, fish, elvish, powershell
+    /// Print a shell completion script.
     Completions {
-        /// The shell
+        /// Shell to generate the script for
         shell: clap_complete::Shell,
     },
 
-    /// Start a database to play with and a worker beside it, until Ctrl-C.
-    Dev(dev::Arguments),
+    /// Print the manual page, or write the pages of all commands into a directory.
+    Man(man::Arguments),
 
-    /// Watch it all happen: enqueue, retry, a killed worker, on a private Postgres that is gone afterwards.
-    Demo(demo::Arguments),
+    #[cfg(feature = "dev")]
+    #[command(flatten)]
+    PrivateServer(private_server::Command),
 
-    /// The story of the demo, on the server it started.
-    #[command(hide = true)]
-    DemoStory,
-
-    /// Measure how fast it is on this machine, next to the least Postgres itself can do.
+    #[cfg(feature = "bench")]
+    /// Benchmark Bugle on this machine and compare it with plain Postgres tables.
     Bench(bench::Arguments),
-
-    /// Run a command with a private Postgres server, which is gone afterwards.
-    #[command(hide = true)]
-    WithPostgres(with_postgres::Arguments),
-
-    /// Own a private server for another process: stop and remove it when that process is gone.
-    #[command(hide = true)]
-    GuardPostgres { folder: PathBuf },
 }
 
-/// Do what was asked for. The exit code is the command's own, or that of the program it ran.
+/// Run a subcommand. Returns its exit code, or the exit code of the program it ran.
 ///
 /// # Errors
-/// When it could not be done. The message is for the person at the terminal.
+/// When the subcommand fails. The message is meant to be shown to the user; see [`message`].
 pub fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Worker(arguments) => {
             let runtime = tokio::runtime::Runtime::new()?;
             let code = runtime.block_on(worker::run(arguments, Registry::new()));
-            // executors that block a thread must not keep the process
+            // executors that block a thread must not keep the process alive
             runtime.shutdown_background();
             code
         }
@@ -138,8 +139,12 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Commands(arguments) => wait_for(rules::commands(arguments)),
         Command::Policies(arguments) => wait_for(rules::policies(arguments)),
         Command::Stats(arguments) => wait_for(stats::run(arguments)),
+        #[cfg(feature = "tui")]
         Command::Top(arguments) => wait_for(top::run(arguments)),
+        #[cfg(feature = "web")]
+        Command::Web(arguments) => wait_for(web::run(arguments)),
         Command::Doctor(arguments) => wait_for(doctor::run(arguments)),
+        #[cfg(feature = "web")]
         Command::Health(arguments) => wait_for(health::run(arguments)),
         Command::Config(arguments) => config::run(arguments),
         Command::Completions { shell } => {
@@ -148,19 +153,15 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
             output::print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Dev(arguments) => dev::run(arguments),
-        Command::Demo(arguments) => demo::run(arguments),
-        Command::DemoStory => wait_for(demo::story()),
+        Command::Man(arguments) => man::run(arguments, Cli::command()),
+        #[cfg(feature = "dev")]
+        Command::PrivateServer(command) => private_server::run(command),
+        #[cfg(feature = "bench")]
         Command::Bench(arguments) => bench::run(arguments),
-        Command::WithPostgres(arguments) => with_postgres::run(arguments),
-        Command::GuardPostgres { folder } => {
-            crate::private_postgres::guard(&folder)?;
-            Ok(ExitCode::SUCCESS)
-        }
     }
 }
 
-/// What went wrong, for the person at the terminal: with its causes, and with a hint if there is one.
+/// The error message for the terminal: the error, its causes and its hint, if there is one.
 pub fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -168,16 +169,16 @@ pub fn message(error: &anyhow::Error) -> String {
             text.push_str(": ");
         }
         text.push_str(&cause.to_string());
-        // it has told its own causes already
+        // its message already includes its causes
         if cause.is::<crate::Error>() {
             break;
         }
     }
-    // the server quotes what others wrote
+    // messages from the server may quote untrusted text
     output::harmless(&text)
 }
 
-/// One thread is enough for a question or two.
+/// Run a short command on a single-threaded runtime.
 fn wait_for(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -15,6 +15,7 @@ use crate::admin::operate::{self, FleetVerb, Verb};
 use crate::admin::read;
 use crate::db::connect::Target;
 use crate::job::JobId;
+use crate::state::{State, StepState, or_gone};
 
 /// Which jobs: by their ids, or by a filter.
 #[derive(Debug, Args)]
@@ -74,8 +75,8 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
     } else {
         for job in operated.iter().filter(|job| !jobs.by_filter() || job.done) {
             match &job.why {
-                None => println!("{} {}", job.id, job.state.as_deref().unwrap_or_default()),
-                Some(why) => eprintln!("{}: {}", job.id, output::one_line(why)),
+                None => println!("{} {}", job.id, job.state.map_or("removed", State::as_str)),
+                Some(why) => eprintln!("{}", output::one_line(why)),
             }
         }
     }
@@ -110,7 +111,7 @@ pub async fn set_step(
     client: &Client,
     id: JobId,
     step: &str,
-    state: &str,
+    state: StepState,
     output: Option<&str>,
     note: Option<&str>,
 ) -> Result<ExitCode> {
@@ -131,8 +132,8 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
         output::print_json(&reasons)?;
     } else {
         for reason in reasons {
-            let (words, cure) = (output::one_line(&reason.words), output::one_line(&reason.cure));
-            output::print(&format!("{words}\n  {cure}\n"))?;
+            let (message, fix) = (output::one_line(&reason.message), output::one_line(&reason.fix));
+            output::print(&format!("{message}\n  {fix}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -141,7 +142,7 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
 /// `bugle jobs wait ID`: print the result of a job as soon as it has ended.
 pub async fn wait(target: &Target, id: JobId) -> Result<ExitCode> {
     let ended = crate::Bugle::at(target)?.ended(id).await?;
-    if ended.state == "completed" {
+    if ended.state == Some(State::Completed) {
         output::print_json(&ended.result)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -150,7 +151,7 @@ pub async fn wait(target: &Target, id: JobId) -> Result<ExitCode> {
         .flatten()
         .collect::<Vec<_>>()
         .join(": ");
-    eprintln!("job {id} is {} {}", ended.state, output::harmless(&why));
+    eprintln!("job {id} is {} {}", or_gone(ended.state), output::harmless(&why));
     Ok(ExitCode::FAILURE)
 }
 

@@ -1,4 +1,4 @@
-//! How answers are printed: aligned on a terminal, tab-separated in a pipe, JSON if asked for.
+//! Output formats: aligned columns on a terminal, tab-separated in a pipe, JSON on request.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-/// How to print an answer, and whether to ask again.
+/// Output format and refresh interval.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Shown {
     /// Print JSON
     #[arg(long, global = true, conflicts_with = "jsonl")]
     json: bool,
-    /// Print JSON, one line for each
+    /// Print JSON, one line per row
     #[arg(long, global = true)]
     jsonl: bool,
     /// Refresh every DURATION, for example 2s
@@ -24,12 +24,12 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Whether a program reads it.
+    /// Whether the output is JSON.
     pub fn as_json(&self) -> bool {
         self.json || self.jsonl
     }
 
-    /// Print what was asked for.
+    /// Print rows.
     pub fn rows<T: Serialize>(&self, rows: &[T], table: impl FnOnce(&[T]) -> Table) -> Result<()> {
         if self.jsonl {
             return rows.iter().try_for_each(print_json);
@@ -40,7 +40,7 @@ impl Shown {
         }
     }
 
-    /// Print one thing.
+    /// Print a single value.
     pub fn one<T: Serialize>(&self, value: &T, table: impl FnOnce(&T) -> Table) -> Result<()> {
         match self.as_json() {
             true => print_json(value),
@@ -48,7 +48,7 @@ impl Shown {
         }
     }
 
-    /// Ask once, or with --watch until interrupted.
+    /// Run once, or until interrupted with --watch.
     pub async fn repeat(&self, mut once: impl AsyncFnMut() -> Result<()>) -> Result<ExitCode> {
         let Some(pause) = self.watch else {
             once().await?;
@@ -65,7 +65,7 @@ impl Shown {
     }
 }
 
-/// Lines and columns of text.
+/// A table of text.
 #[derive(Debug, Default)]
 pub struct Table {
     headings: Vec<String>,
@@ -81,20 +81,28 @@ impl Table {
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
+        self.rows.push(cells);
     }
 
-    /// For people: headings, and columns below each other.
-    pub fn aligned(&self) -> String {
-        self.aligned_in(false)
+    /// The lines of a row for people: a list has one, a field of one thing keeps the line breaks of its value.
+    fn lines(&self, row: &[String]) -> Vec<Vec<String>> {
+        match row {
+            [name, value] if self.headings.is_empty() && value.contains('\n') => {
+                let names = std::iter::once(one_line(name)).chain(std::iter::repeat(String::new()));
+                names
+                    .zip(value.trim_end().lines())
+                    .map(|(name, line)| vec![name, one_line(line)])
+                    .collect()
+            }
+            cells => vec![cells.iter().map(|cell| one_line(cell)).collect()],
+        }
     }
 
-    fn aligned_in(&self, colour: bool) -> String {
-        let lines: Vec<&Vec<String>> = Some(&self.headings)
-            .filter(|headings| !headings.is_empty())
-            .into_iter()
-            .chain(&self.rows)
-            .collect();
+    /// For people: headings and aligned columns.
+    pub fn aligned(&self, colour: bool) -> String {
+        let headings = (!self.headings.is_empty()).then(|| self.headings.clone());
+        let rows = self.rows.iter().flat_map(|row| self.lines(row));
+        let lines: Vec<Vec<String>> = headings.into_iter().chain(rows).collect();
         let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0);
         let width = |column: usize| {
             lines
@@ -113,32 +121,33 @@ impl Table {
         })
     }
 
-    /// For programs: the values alone.
+    /// For programs: the values only.
     pub fn tab_separated(&self) -> String {
-        self.rows.iter().map(|row| row.join("\t") + "\n").collect()
+        let line = |row: &Vec<String>| row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>().join("\t");
+        self.rows.iter().map(|row| line(row) + "\n").collect()
     }
 
     /// Aligned on a terminal, tab-separated otherwise.
     pub fn print(&self) -> Result<()> {
         print(&if io::stdout().is_terminal() {
-            self.aligned_in(may_paint())
+            self.aligned(may_paint())
         } else {
             self.tab_separated()
         })
     }
 }
 
-/// `format!` would count characters; a terminal counts columns, and 東 takes two of them.
+/// Pads by terminal columns: `format!` counts characters, but 東 is two columns wide.
 fn padded(cell: &str, width: usize) -> String {
     cell.to_owned() + &" ".repeat(width.saturating_sub(cell.width()))
 }
 
-/// Colours are for people who look at a terminal and do not mind them.
+/// Colours are used on a terminal, unless NO_COLOR is set.
 pub fn may_paint() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
-/// Words that mean something good, bad or pending stand out.
+/// Highlight states by whether they are good, bad or pending.
 fn painted(word: &str, text: &str, colour: bool) -> String {
     let code = match word {
         "failed" | "lost" | "FAIL" => "31",
@@ -157,7 +166,7 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     print(&(escaped(&serde_json::to_string(value)?) + "\n"))
 }
 
-/// JSON leaves DEL and the controls above it as they are; terminals do not. Only strings can contain them.
+/// JSON does not escape DEL and the C1 control characters, but terminals interpret them. Only strings can contain them.
 fn escaped(json: &str) -> String {
     let escape = |c: char| match c.is_control() {
         true => format!("\\u{:04x}", u32::from(c)),
@@ -169,7 +178,7 @@ fn escaped(json: &str) -> String {
     }
 }
 
-/// Print, and do not mind a reader that has seen enough, such as `head`.
+/// Print; a closed pipe (as with `head`) is not an error.
 pub fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -177,12 +186,12 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Text of others must neither break the table nor steer the terminal.
+/// Make untrusted text safe to print: it must neither break the table nor control the terminal.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The same for text of several lines, such as an error with its hint.
+/// The same for multi-line text, such as an error with its hint.
 pub fn harmless(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(one_line).collect();
     lines.join("\n")
@@ -197,7 +206,7 @@ pub fn age(now: SystemTime, then: SystemTime) -> String {
     }
 }
 
-/// A length of time in its two largest units: "3m 20s", "2d 4h", "120ms".
+/// A duration in its two largest units: "3m 20s", "2d 4h", "120ms".
 pub fn span(length: Duration) -> String {
     let seconds = length.as_secs();
     let units = [
@@ -244,7 +253,7 @@ mod tests {
         let mut table = Table::new(&["STATE", "ID"]);
         table.row(vec!["failed".into(), "1".into()]);
 
-        assert_eq!(table.aligned_in(true), "STATE   ID\n\x1b[31mfailed\x1b[0m  1\n");
+        assert_eq!(table.aligned(true), "STATE   ID\n\x1b[31mfailed\x1b[0m  1\n");
     }
 
     #[test]
@@ -253,7 +262,20 @@ mod tests {
         table.row(vec!["東京".into(), "1".into()]);
         table.row(vec!["e\u{301}te".into(), "2".into()]);
 
-        assert_eq!(table.aligned(), "NAME  ID\n東京  1\ne\u{301}te   2\n");
+        assert_eq!(table.aligned(false), "NAME  ID\n東京  1\ne\u{301}te   2\n");
+    }
+
+    #[test]
+    fn a_field_keeps_the_line_breaks_of_its_value() {
+        let mut table = Table::default();
+        table.row(vec!["id".into(), "1".into()]);
+        table.row(vec!["last error".into(), "exit 1\nno such host\x1b[0m\n".into()]);
+
+        assert_eq!(
+            table.aligned(false),
+            "id          1\nlast error  exit 1\n            no such host [0m\n"
+        );
+        assert_eq!(table.tab_separated(), "id\t1\nlast error\texit 1 no such host [0m \n");
     }
 
     #[test]
@@ -262,7 +284,7 @@ mod tests {
         table.row(vec!["1".into(), "a\tb\x1b[31m".into()]);
         table.row(vec!["1000".into(), "ü".into()]);
 
-        assert_eq!(table.aligned(), "ID    NAME\n1     a b [31m\n1000  ü\n");
+        assert_eq!(table.aligned(false), "ID    NAME\n1     a b [31m\n1000  ü\n");
         assert_eq!(table.tab_separated(), "1\ta b [31m\n1000\tü\n");
         assert_eq!(harmless("a\u{9b}31m\r\nb"), "a 31m \nb");
         assert_eq!(escaped("{\"a\":\"ü\u{9b}\u{7f}\"}"), "{\"a\":\"ü\\u009b\\u007f\"}");

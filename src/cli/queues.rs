@@ -1,4 +1,4 @@
-//! `bugle queues`: how each queue is doing.
+//! `bugle queues`: statistics, pausing and limits of queues.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::output::{self, Shown, Table, age, span};
 use crate::admin::operate::{FleetVerb, Limits, set_command_limit, set_limits, set_queue};
 use crate::admin::read::{self, Queue};
 
-/// What to do; without a word they are shown.
+/// `bugle queues`; without a subcommand, the queues are listed.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -29,67 +29,76 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// How each of them is doing; the same as no word.
+    /// List queues with their statistics (default).
     List,
-    /// Pause a queue: its jobs are not claimed; running jobs go on.
+    /// Pause a queue: no more of its jobs are started; running jobs finish.
     Pause {
-        /// Its name
+        /// Name of the queue
+        #[arg(value_name = "QUEUE")]
         whom: String,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },
-    /// Claim from a paused queue again.
+    /// Resume a paused queue.
     Resume {
-        /// Its name
+        /// Name of the queue
+        #[arg(value_name = "QUEUE")]
         whom: String,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },
-    /// Limit a queue, while it runs; what is not named stays. Prints what holds now.
+    /// Set limits of a queue and print the limits now in force. Limits that are not given stay as they are.
+    #[command(after_help = SET_EXAMPLES)]
     Set(Set),
-    /// Limit how many jobs of a command run at once, in all queues together.
+    /// Limit the number of running jobs of a command, across all queues.
     LimitCommand {
-        /// The command
+        /// Name of the command
         command: String,
-        /// The most jobs, or none for no limit
+        /// Maximum number of running jobs, or none
         #[arg(value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
         max_running: i32,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },
 }
 
+const SET_EXAMPLES: &str = "\
+Examples:
+  bugle queues set mail --max-running 10
+  bugle queues set mail --max-starts 100/1m --max-running-per-key 2
+  bugle queues set mail --max-starts none";
+
 #[derive(Debug, Args)]
 struct Set {
-    /// Its name
+    /// Name of the queue
     queue: String,
-    /// How many of its jobs run at once
+    /// Maximum number of running jobs
     #[arg(long, value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
     max_running: Option<i32>,
-    /// How many start in a period that slides: 100/1m
+    /// Maximum number of starts in a sliding period: 100/1m
     #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
     max_starts: Option<Rate>,
-    /// How many jobs of each limit key run at once
+    /// Maximum number of running jobs per limit key
     #[arg(long, value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
     max_running_per_key: Option<i32>,
-    /// How many jobs of each limit key start in a period that slides
+    /// Maximum number of starts per limit key in a sliding period
     #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
     max_starts_per_key: Option<Rate>,
-    /// Behind a job that is retried, the others of its order key wait (block) or go on (pass)
+    /// Whether jobs wait for an earlier job of their order key that is being retried (block) or overtake it (pass)
     #[arg(long, value_name = "block|pass")]
     order_on_retry: Option<String>,
-    /// Whether a claim waits for the disk: a crash of the server then loses none. For the owner of the schema
+    /// Whether claims are committed durably, so that a server crash loses none. Requires the owner of the schema
     #[arg(long, value_name = "BOOL")]
     synchronous_claims: Option<bool>,
-    /// Why, for the record
+    /// Reason, recorded in bugle.changes
     #[arg(long)]
     note: Option<String>,
 }
 
-/// A number of starts for each period; 0 is none at all.
+/// A number of starts per period; 0 for no limit.
 type Rate = (i32, Option<Duration>);
 
 fn number(text: &str) -> Result<i32> {
@@ -177,7 +186,7 @@ fn list(queues: &[Queue], now: SystemTime) -> Table {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         table.row(vec![
             queue.queue.clone(),
-            // for programs a number; --json says whether it is an estimate
+            // a plain number for programs; --json has is_estimate
             format!(
                 "{}{}",
                 if queue.is_estimate && for_people { "~" } else { "" },
@@ -201,7 +210,7 @@ fn list(queues: &[Queue], now: SystemTime) -> Table {
     table
 }
 
-/// What keeps its jobs from starting: a pause, and its limits.
+/// What keeps jobs of the queue from starting: a pause and limits.
 fn held_back(queue: &Queue, now: SystemTime) -> String {
     let paused = queue.paused_since.map(|since| format!("paused {}", age(now, since)));
     let all: Vec<String> = paused.into_iter().chain(queue.limits.clone()).collect();

@@ -1,4 +1,4 @@
-//! `bugle commands` and `bugle policies`: what holds for jobs that do not say otherwise.
+//! `bugle commands` and `bugle policies`: the defaults of jobs.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use super::connect::{Connect, ask};
 use super::output::{Shown, Table, span};
 use crate::admin::read::{self, CommandLine, Policy};
 
-/// Which commands.
+/// `bugle commands`.
 #[derive(Debug, Args)]
 pub struct Commands {
     #[command(subcommand)]
@@ -24,11 +24,11 @@ pub struct Commands {
 
 #[derive(Debug, Subcommand)]
 enum CommandsWhat {
-    /// All that are set up, or that a live worker serves; the same as no word.
+    /// List the commands that are configured or served by a live worker (default).
     List,
 }
 
-/// Which policies.
+/// `bugle policies`.
 #[derive(Debug, Args)]
 pub struct Policies {
     #[command(subcommand)]
@@ -43,13 +43,13 @@ pub struct Policies {
 
 #[derive(Debug, Subcommand)]
 enum PoliciesWhat {
-    /// All of them; the same as no word.
+    /// List all retry policies (default).
     List,
-    /// When a job under this policy would be tried again, without jitter, if it failed at once each time.
+    /// Print the retry delays of a policy, without jitter.
     Preview {
-        /// Its name
+        /// Name of the policy
         name: String,
-        /// How many
+        /// Number of retries to print
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: i32,
     },
@@ -91,12 +91,10 @@ pub async fn policies(arguments: Policies) -> Result<ExitCode> {
     if let Some(PoliciesWhat::Preview { name, count }) = &arguments.what {
         let delays = ask(&client, read::policy_delays(&client, name, *count)).await?;
         if delays.is_empty() {
-            anyhow::bail!(
-                "the policy {name:?} tries nothing again, or there is none of that name\nhint: bugle policies"
-            );
+            anyhow::bail!("policy {name:?} does not exist or does not retry\nhint: bugle policies lists all policies");
         }
         shown.rows(&delays, |delays| {
-            let mut table = Table::new(&["RETRY", "AFTER", "IN ALL"]);
+            let mut table = Table::new(&["RETRY", "AFTER", "TOTAL"]);
             for delay in delays {
                 let length =
                     |seconds: f64| std::time::Duration::try_from_secs_f64(seconds).map_or_else(|_| "∞".into(), span);
@@ -127,7 +125,7 @@ fn list_policies(policies: &[Policy]) -> Table {
             policy.kind.clone(),
             policy
                 .attempts
-                .map_or_else(|| "endless".into(), |most| most.to_string()),
+                .map_or_else(|| "unlimited".into(), |most| most.to_string()),
             policy.delay.clone(),
             policy.factor.to_string(),
             policy.max_delay.clone(),

@@ -4,15 +4,17 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
-use serde_json::json;
+use clap::{ArgGroup, Args, Subcommand};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
 use super::output::{self, Shown, Table, age};
+use crate::admin::operations::{Operation, Values, perform};
 use crate::admin::read::{self, NewSchedule, rfc3339};
 
-/// What to do; without a word they are shown.
+/// `bugle schedules`; without a subcommand, the schedules are listed.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -27,95 +29,112 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show them all.
+    /// List all schedules (default).
     List,
-    /// Add one, and print when it fires first.
+    /// Add a schedule and print when it fires first.
+    #[command(after_help = ADD_EXAMPLES)]
     Add(Box<Add>),
-    /// Show what a cron expression means.
+    /// Print the next times of a cron expression.
     Preview {
-        /// '0 9 * * MON-FRI', '@daily'
+        /// Cron expression: '0 9 * * MON-FRI', '@daily'
         cron: String,
-        /// Its time zone
+        /// Time zone of the expression
         #[arg(long, value_name = "ZONE", default_value = "UTC")]
         timezone: String,
-        /// How many
+        /// Number of times to print
         #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
         count: i32,
     },
-    /// Fire nothing until it is resumed.
+    /// Change columns of a schedule and print when it fires next: bugle schedules change nightly cron='0 3 * * *'
+    Change {
+        /// Name of the schedule
+        name: String,
+        /// Columns of bugle.schedules with their new values; an empty value removes it
+        #[arg(value_name = "COLUMN=VALUE", required = true)]
+        columns: Vec<String>,
+    },
+    /// Pause a schedule.
     Pause(Named),
-    /// Go on with the next slot.
+    /// Resume a paused schedule and print when it fires next.
     Resume(Named),
-    /// Delete one; its jobs stay.
+    /// Delete a schedule. Jobs it has enqueued are kept.
     Remove {
-        /// Its name
+        /// Name of the schedule
         name: String,
     },
-    /// Enqueue a job of it now, besides its slots, and print its id.
+    /// Enqueue a job now, in addition to the regular ones, and print its id.
     RunNow(Named),
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// Its name
+    /// Name of the schedule
     name: String,
-    /// Why, for the record
+    /// Reason, recorded in bugle.changes
     #[arg(long)]
     note: Option<String>,
 }
 
+const ADD_EXAMPLES: &str = "\
+Examples:
+  bugle schedules add daily-report --cron '0 9 * * MON-FRI' --timezone Europe/Berlin --command report
+  bugle schedules add sync '{\"full\": false}' --every 10m --command sync --overlap skip";
+
 /// The schedule to add.
 #[derive(Debug, Args)]
-#[group(id = "when", required = true, args = ["cron", "every"])]
+#[command(group(ArgGroup::new("when").required(true).args(["cron", "every"])))]
 struct Add {
-    /// How it is called in every verb
+    /// Name of the schedule
     name: String,
-    /// The payload of its jobs as JSON
+    /// Payload of the jobs, as JSON
     #[arg(value_name = "JSON", default_value = "{}", allow_negative_numbers = true)]
     payload: String,
-    /// When: '0 9 * * MON-FRI', with seconds first if there are six fields, or '@daily'
+    /// Cron expression: '0 9 * * MON-FRI' or '@daily'; with six fields, the first is seconds
     #[arg(long)]
     cron: Option<String>,
-    /// Time between two jobs: 30s, 10m, '1 day'
+    /// Interval between jobs: 30s, 10m, '1 day'
     #[arg(long, value_name = "INTERVAL")]
     every: Option<String>,
     /// Time zone for --cron [default: UTC]
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// What its jobs do: the name an executor is registered for, or that of a chain
+    /// Command of the jobs
     #[arg(long)]
     command: String,
-    /// The queue they wait in [default: default]
+    /// Queue of the jobs [default: default]
     #[arg(long)]
     queue: Option<String>,
-    /// Smaller runs sooner [default: 0]
+    /// Priority of the jobs; smaller numbers run first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// How long one attempt may take: 30s, 5m
+    /// Time limit for each attempt: 30s, 5m
     #[arg(long, value_name = "INTERVAL")]
     timeout: Option<String>,
-    /// How often a job is tried, whatever its policy says
+    /// Maximum number of attempts; overrides the retry policy
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_attempts: Option<i32>,
-    /// How retries are spaced: a row of bugle.retry_policies
+    /// Retry policy of the jobs; see "bugle policies"
     #[arg(long, value_name = "POLICY")]
     retry_policy: Option<String>,
-    /// Make its jobs chains: a command of theirs, in order; give it once for each
+    /// Delay before the first retry, instead of the policy's: 30s, 5m
+    #[arg(long, value_name = "INTERVAL")]
+    retry_delay: Option<String>,
+    /// Step of a chain; repeat the flag for each step, in order
     #[arg(long = "step", value_name = "COMMAND")]
     steps: Vec<String>,
-    /// What becomes of slots that were missed [default: run_once]
+    /// What to do about missed runs [default: run_once]
     #[arg(long, value_parser = ["skip", "run_once", "catch_up"])]
     misfire: Option<String>,
-    /// With catch_up: the most slots to catch up [default: 10]
+    /// Maximum number of missed runs to catch up on, with --misfire catch_up [default: 10]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     catch_up_limit: Option<i32>,
-    /// While an earlier job has not ended [default: allow]
+    /// Whether to enqueue a job while an earlier one is unfinished [default: allow]
     #[arg(long, value_parser = ["allow", "skip"])]
     overlap: Option<String>,
-    /// No slot before this time, as Postgres reads it
+    /// Do not fire before this time, in any format Postgres accepts
     #[arg(long, value_name = "TIME")]
     starts_at: Option<String>,
-    /// No slot after this time
+    /// Do not fire after this time
     #[arg(long, value_name = "TIME")]
     ends_at: Option<String>,
 }
@@ -136,6 +155,13 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             let name = add.name.clone();
             let next = ask(&client, read::add_schedule(&client, &add.schedule()?)).await?;
             tell_next(&name, next, json)?;
+        }
+        What::Change { name, columns } => {
+            let next = change(&client, &name, &columns).await?;
+            match json {
+                true => output::print_json(&next)?,
+                false => output::print(&format!("{}\n", next["next_at"].as_str().unwrap_or("never")))?,
+            }
         }
         What::Preview { cron, timezone, count } => {
             let slots = ask(&client, read::preview(&client, &cron, &timezone, count)).await?;
@@ -164,6 +190,35 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+async fn change(client: &Client, name: &str, columns: &[String]) -> Result<Value> {
+    let operation = Operation::named("change_schedule").expect("it is in the table");
+    let settable = || {
+        operation
+            .parameters
+            .iter()
+            .map(|parameter| parameter.name)
+            .filter(|name| *name != "name")
+    };
+    let mut values = Values::new().with(operation, "name", name);
+    for column in columns {
+        let Some((column, value)) = column.split_once('=') else {
+            bail!("{column:?} is not COLUMN=VALUE\nhint: for example cron='0 3 * * *'");
+        };
+        if !settable().any(|name| name == column) {
+            let known: Vec<&str> = settable().collect();
+            bail!(
+                "a schedule has no column {column:?} to change\nhint: {}",
+                known.join(", ")
+            );
+        }
+        values = values.with(operation, column, value);
+    }
+    match ask(client, perform(client, operation, &values)).await? {
+        Some(answer) => Ok(answer),
+        None => bail!("there is no schedule {name:?}\nhint: bugle schedules list"),
+    }
+}
+
 impl Add {
     fn schedule(self) -> Result<NewSchedule> {
         Ok(NewSchedule {
@@ -178,6 +233,7 @@ impl Add {
             timeout: self.timeout,
             max_attempts: self.max_attempts,
             retry_policy: self.retry_policy,
+            retry_delay: self.retry_delay,
             steps: (!self.steps.is_empty()).then_some(self.steps),
             misfire: self.misfire,
             catch_up_limit: self.catch_up_limit,

@@ -1,4 +1,4 @@
-//! `bugle stats`: how much, how fast, how well.
+//! `bugle stats`: throughput, latency and failures.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use super::filter::interval;
 use super::output::{Shown, Table, age, span};
 use crate::admin::read::{self, CommandStats, ErrorGroup};
 
-/// What to count.
+/// `bugle stats`; without a subcommand, statistics by queue and command.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -26,11 +26,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The last hour by queue and command; the same as no word.
+    /// Statistics of the last hour by queue and command (default).
     Commands,
-    /// Failed attempts, grouped by what their errors have in common.
+    /// Failed attempts, grouped by similar errors.
     Errors {
-        /// How far back
+        /// Time range
         #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "1h")]
         since: Duration,
     },

@@ -1,5 +1,6 @@
-//! `bugle top`: a screen with queues, workers, what runs and what failed, and the verbs for them.
+//! `bugle top`: queues, workers and jobs on the terminal, refreshed, with the verbs for them.
 
+mod list;
 mod screen;
 
 use std::io::IsTerminal;
@@ -10,19 +11,21 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
-use crate::admin::operate::{self, Verb};
+use crate::admin::operate;
 use crate::admin::read::{self, Filter};
-use screen::{Act, Screen, Seen};
+use crate::job::JobId;
+use crate::state::or_gone;
+use screen::{Act, Body, Jobs, Page, Screen, Seen, View};
 
-/// What to watch.
+/// `bugle top`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// How often to look
+    /// Refresh interval
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
     every: Duration,
 
@@ -30,15 +33,16 @@ pub struct Arguments {
     connect: Connect,
 }
 
-/// The most lines of each list.
-const MOST: i64 = 100;
+/// Maximum number of jobs in a list.
+const MOST: i64 = 500;
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !std::io::stdout().is_terminal() {
-        bail!("top needs a terminal\nhint: bugle queues --watch 2s prints lines");
+        bail!("bugle top needs a terminal\nhint: use bugle queues --watch 2s");
     }
     let client = arguments.connect.client().await?;
-    let mut screen = Screen::new(look(&client).await?);
+    let database = ask(&client, read::database(&client)).await?;
+    let mut screen = Screen::new(database, read_view(&client, &View::Queues).await?);
     let (keys, stop) = keys();
     let mut terminal = ratatui::init();
     let ended = watch(&mut terminal, &mut screen, &client, keys, arguments.every).await;
@@ -51,64 +55,101 @@ async fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     screen: &mut Screen,
     client: &Client,
-    mut keys: mpsc::UnboundedReceiver<KeyEvent>,
+    mut keys: mpsc::UnboundedReceiver<Event>,
     every: Duration,
 ) -> Result<()> {
     let mut ticks = tokio::time::interval(every.max(Duration::from_millis(200)));
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
-        tokio::select! {
-            _ = ticks.tick() => screen.see(look(client).await?),
-            Some(key) = keys.recv() => match screen.press(key.code) {
-                Act::Nothing => {}
-                Act::Quit => return Ok(()),
-                act => {
-                    let said = carry_out(client, act).await;
-                    screen.say(said.unwrap_or_else(|error| error.to_string()));
-                    screen.see(look(client).await?);
-                }
+        let act = tokio::select! {
+            _ = ticks.tick() => Act::Read,
+            Some(event) = keys.recv() => match event {
+                Event::Key(key) => screen.press(key.code),
+                _ => Act::Nothing,
             },
+        };
+        match act {
+            Act::Nothing => continue,
+            Act::Quit => return Ok(()),
+            Act::Read => {}
+            act => {
+                let outcome = carry_out(client, act).await;
+                screen.say(outcome.unwrap_or_else(|error| error.to_string()));
+            }
         }
+        screen.see(read_view(client, screen.view()).await?);
     }
 }
 
-async fn look(client: &Client) -> Result<Seen> {
-    let in_state = |state: &str| Filter {
-        state: Some(state.to_owned()),
-        ..Filter::default()
+async fn read_view(client: &Client, view: &View) -> Result<Seen> {
+    let body = match view {
+        View::Queues => Body::Queues,
+        View::Workers => Body::Workers(ask(client, read::workers(client, false)).await?),
+        View::Jobs(jobs) => Body::Jobs(ask(client, read::jobs(client, &filter(jobs), MOST)).await?),
+        View::Job(id) => Body::Job(page(client, *id).await?.map(Box::new)),
     };
     Ok(Seen {
         now: ask(client, read::now(client)).await?,
         queues: ask(client, read::queues(client)).await?,
-        workers: ask(client, read::workers(client, false)).await?,
-        running: ask(client, read::jobs(client, &in_state("running"), MOST)).await?,
-        failed: ask(client, read::jobs(client, &in_state("failed"), MOST)).await?,
+        minutes: ask(client, read::last_hour(client)).await?,
+        body,
     })
+}
+
+fn filter(jobs: &Jobs) -> Filter {
+    let mut filter = Filter::new();
+    filter.state = jobs.state;
+    filter.queue = jobs.queue.clone();
+    filter.worker = jobs.worker;
+    filter
+}
+
+async fn page(client: &Client, id: JobId) -> Result<Option<Page>> {
+    let Some(job) = ask(client, read::job(client, id)).await? else {
+        return Ok(None);
+    };
+    let explanations = match ask(client, operate::explain(client, id)).await {
+        // it may have been removed meanwhile
+        Err(error) if error.sqlstate() == Some("JB030") => return Ok(None),
+        explained => explained?,
+    };
+    Ok(Some(Page {
+        explanations,
+        documents: ask(client, read::documents(client, id)).await?,
+        job,
+    }))
 }
 
 async fn carry_out(client: &Client, act: Act) -> Result<String> {
     let note = Some("bugle top");
-    let (verb, id) = match act {
-        Act::Order(post, whom) => {
-            ask(client, operate::order(client, post, &whom, note)).await?;
-            return Ok("done".into());
+    match act {
+        Act::Fleet(verb, whom) => {
+            ask(client, operate::order(client, verb, &whom, note)).await?;
+            Ok("done".into())
         }
-        Act::Cancel(id) => (Verb::Cancel, id),
-        Act::Restart(id) => (Verb::Restart, id),
-        Act::Nothing | Act::Quit => return Ok(String::new()),
-    };
-    let operated = ask(client, operate::apply(client, &verb, &[id], note)).await?;
-    Ok(match operated.first() {
-        Some(job) => job
-            .why
-            .clone()
-            .unwrap_or_else(|| format!("job {id} is {}", job.state.as_deref().unwrap_or("gone"))),
-        None => format!("there is no job {id}"),
-    })
+        Act::Jobs(verb, ids) => {
+            let operated = ask(client, operate::apply(client, &verb, &ids, note)).await?;
+            let refused: Vec<_> = operated.iter().filter(|job| !job.done).collect();
+            let done = operated.len() - refused.len();
+            Ok(match (operated.as_slice(), refused.as_slice()) {
+                ([job], []) => format!("job {} is {}", job.id, or_gone(job.state)),
+                (_, []) => format!("done for {done} jobs"),
+                (_, [first, ..]) => {
+                    let why = first.why.as_deref().unwrap_or_default();
+                    format!(
+                        "done for {done} jobs, rejected for {}: job {}: {why}",
+                        refused.len(),
+                        first.id
+                    )
+                }
+            })
+        }
+        Act::Nothing | Act::Quit | Act::Read => Ok(String::new()),
+    }
 }
 
-/// Keys as they are pressed, read by a thread of their own.
-fn keys() -> (mpsc::UnboundedReceiver<KeyEvent>, Arc<AtomicBool>) {
+/// Keys as they are pressed and changes of the terminal's size, read by a thread of their own.
+fn keys() -> (mpsc::UnboundedReceiver<Event>, Arc<AtomicBool>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -116,10 +157,10 @@ fn keys() -> (mpsc::UnboundedReceiver<KeyEvent>, Arc<AtomicBool>) {
         while !stopped.load(Ordering::Relaxed) {
             match event::poll(Duration::from_millis(100)) {
                 Ok(true) => match event::read() {
-                    Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                        let _ = sender.send(key);
+                    Ok(Event::Key(key)) if key.kind != KeyEventKind::Press => {}
+                    Ok(event) => {
+                        let _ = sender.send(event);
                     }
-                    Ok(_) => {}
                     Err(_) => return,
                 },
                 Ok(false) => {}

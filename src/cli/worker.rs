@@ -1,4 +1,4 @@
-//! `bugle worker`, and the same for a program with executors of its own.
+//! `bugle worker`, and [`worker_main`] for programs with their own executors.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -7,14 +7,14 @@ use anyhow::Result;
 use clap::{Args, Parser};
 
 use crate::builtin;
+use crate::cli::log::{self, LogFlags};
 use crate::config::{CommandConfig, Config, Flags, Settings};
 use crate::execute::descriptors;
 use crate::execute::registry::Registry;
-use crate::observe::log::{self, LogFlags};
 use crate::worker::Worker;
 use crate::worker::shutdown::Shutdown;
 
-/// Serve queues: claim jobs and run them.
+/// Run a worker: claim jobs from queues and execute them.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
     serve(settings, registry, Shutdown::on_signals()?).await
 }
 
-/// Serve with the commands of the settings and of the registry, until shutdown. Exit code 0 if every job could finish.
+/// Run a worker with the commands of the settings and the registry until shutdown. Exit code 0 if every job finished.
 pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -> Result<ExitCode> {
     let registry = executors(registry, &settings.commands)?;
     descriptors::raise();
@@ -42,20 +42,20 @@ pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -
     })
 }
 
-/// All it can run: what is registered, and what the file sets up.
+/// All commands of the worker: the registered ones and those of the file.
 pub fn executors(registry: Registry, commands: &BTreeMap<String, CommandConfig>) -> Result<Registry> {
     let registry = builtin::register(registry, commands)?;
     if registry.is_empty() {
         anyhow::bail!(
-            "no command is set up, so there is nothing this worker could run\n\
-             hint: add a [commands.NAME] to the file given with --config, for example\n\n    \
+            "no commands are configured, so this worker has nothing to run\n\
+             hint: add a [commands.NAME] section to the file given with --config, for example\n\n    \
              [commands.greet]\n    program = [\"cat\"]"
         );
     }
     Ok(registry)
 }
 
-/// A worker of your own, in one call: the same flags, config file, signals and logs as `bugle worker`.
+/// The `main` of a program with its own executors: same flags, config file, signals and logs as `bugle worker`.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -64,20 +64,21 @@ pub fn executors(registry: Registry, commands: &BTreeMap<String, CommandConfig>)
 ///     bugle::worker_main(registry)
 /// }
 /// ```
-pub fn worker_main(registry: Registry) -> ExitCode {
+pub fn worker_main<S>(registry: Registry<S>) -> ExitCode {
     #[derive(Parser)]
-    #[command(version, about = "Serve queues: claim jobs and run them.")]
+    #[command(version, about = "Run a worker: claim jobs from queues and execute them.")]
     struct Standalone {
         #[command(flatten)]
         arguments: Arguments,
     }
     let arguments = Standalone::parse().arguments;
     let runtime = tokio::runtime::Runtime::new().expect("an async runtime");
+    let registry = Registry::new().merge(registry);
     let code = runtime.block_on(run(arguments, registry)).unwrap_or_else(|error| {
         eprintln!("error: {}", super::message(&error));
         ExitCode::FAILURE
     });
-    // executors that block a thread must not keep the process
+    // executors that block a thread must not keep the process alive
     runtime.shutdown_background();
     code
 }

@@ -1,4 +1,4 @@
-//! `bugle workers`: which processes serve the queues.
+//! `bugle workers`: the worker processes.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -12,13 +12,13 @@ use super::output::{Shown, Table, age};
 use crate::admin::operate::FleetVerb;
 use crate::admin::read::{self, WorkerLine};
 
-/// Which ones, and how to show them.
+/// `bugle workers`; without a subcommand, the workers are listed.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// Those that have stopped, too
+    /// Include stopped workers
     #[arg(long)]
     all: bool,
 
@@ -31,29 +31,32 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Which there are; the same as no word.
+    /// List workers (default).
     List,
-    /// A worker claims nothing more; what it runs goes on.
+    /// Pause a worker: it claims no more jobs; running jobs finish.
     Pause {
-        /// Its id
+        /// Worker id
+        #[arg(value_name = "ID")]
         whom: String,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },
-    /// A paused worker claims again.
+    /// Resume a paused worker.
     Resume {
-        /// Its id
+        /// Worker id
+        #[arg(value_name = "ID")]
         whom: String,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },
-    /// A worker finishes what it runs and ends.
+    /// Drain a worker: it finishes its running jobs and exits.
     Drain {
-        /// Its id
+        /// Worker id
+        #[arg(value_name = "ID")]
         whom: String,
-        /// Why, for the record
+        /// Reason, recorded in bugle.changes
         #[arg(long)]
         note: Option<String>,
     },

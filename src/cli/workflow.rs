@@ -1,4 +1,4 @@
-//! `bugle workflow`: enqueue jobs that start when others are done, and look at them.
+//! `bugle workflow`: enqueue and inspect workflows.
 
 use std::process::ExitCode;
 
@@ -10,8 +10,9 @@ use super::connect::{Connect, ask};
 use super::output::{self, Table};
 use crate::admin::{operate, read};
 use crate::job::JobId;
+use crate::state::or_gone;
 
-/// What to do.
+/// `bugle workflow`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -27,15 +28,15 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Enqueue a workflow, all of it or nothing, and print the name and id of each job.
+    /// Enqueue a workflow in one transaction and print the name and id of each job.
     Enqueue {
-        /// A file with {"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}, or - for standard input
+        /// File with {"jobs": {"x": {"command": …}, "y": {"command": …, "after": ["x"]}}}, or - for standard input
         #[arg(value_name = "FILE|-")]
         file: String,
     },
-    /// The jobs of a workflow, and their states.
+    /// Show the jobs of a workflow and their states.
     Show {
-        /// The id of any of its jobs
+        /// Id of any job of the workflow
         id: JobId,
     },
 }
@@ -65,7 +66,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             let client = arguments.connect.client().await?;
             let jobs = ask(&client, read::workflow(&client, id)).await?;
             if jobs.is_empty() {
-                bail!("job {id} belongs to no workflow\nhint: bugle jobs show {id} tells what it waits for");
+                bail!("job {id} does not belong to a workflow\nhint: bugle jobs show {id} shows what it waits for");
             }
             if arguments.json {
                 output::print_json(&jobs)?;
@@ -75,7 +76,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                     table.row(vec![
                         job.name,
                         job.id.to_string(),
-                        job.state,
+                        or_gone(job.state).to_owned(),
                         job.command.unwrap_or_default(),
                         job.after.join(", "),
                         job.reason.unwrap_or_default(),
@@ -88,7 +89,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The text of a file, or of standard input.
+/// Read a file, or standard input.
 pub fn text(file: &str) -> Result<String> {
     match file {
         "-" => std::io::read_to_string(std::io::stdin()).context("standard input"),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
@@ -22,93 +22,74 @@ pub use spec::Needed;
 
 /// A job to be enqueued. Only the command is required.
 ///
-/// Written as JSON, it is what `bugle.enqueue_job` and workflows take.
+/// A type of job that is enqueued in more than one place is better described once: see [`Job`](crate::Job).
+///
+/// ```no_run
+/// # async fn example(transaction: tokio_postgres::Transaction<'_>) -> bugle::Result<()> {
+/// use bugle::NewJob;
+/// use std::time::Duration;
+///
+/// let id = NewJob::new("send_mail", serde_json::json!({ "to": "ada@example.org" }))
+///     .queue("mail")
+///     .max_attempts(5)
+///     .delay(Duration::from_secs(60))
+///     .enqueue(&transaction)
+///     .await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Serialize)]
 pub struct NewJob {
     command: String,
     #[serde(serialize_with = "spec::payload")]
     payload: Result<Box<RawValue>, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<i32>,
-    #[serde(serialize_with = "spec::time")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "spec::time")]
     run_at: Option<SystemTime>,
-    #[serde(serialize_with = "spec::seconds")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "spec::seconds")]
     delay: Option<Duration>,
-    #[serde(serialize_with = "spec::time")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "spec::time")]
     deadline: Option<SystemTime>,
-    #[serde(serialize_with = "spec::seconds")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "spec::seconds")]
     timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     retry_policy: Option<String>,
-    #[serde(serialize_with = "spec::seconds")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "spec::seconds")]
     retry_delay: Option<Duration>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unique_key: Option<String>,
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     on_conflict: Option<OnConflict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<String>,
-    #[serde(serialize_with = "spec::seconds")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "spec::seconds")]
     idempotency_ttl: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     order_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     limit_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     fair_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     on_success: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     after: Vec<After>,
 }
 
-/// The columns of a new job, as `bugle.settable_columns` names them.
-pub(crate) const COLUMNS: [&str; 20] = [
-    "command",
-    "payload",
-    "queue",
-    "priority",
-    "run_at",
-    "deadline",
-    "timeout",
-    "max_attempts",
-    "retry_policy",
-    "retry_delay",
-    "headers",
-    "unique_key",
-    "idempotency_key",
-    "idempotency_ttl",
-    "order_key",
-    "limit_key",
-    "fair_key",
-    "steps",
-    "on_success",
-    "on_failure",
-];
-
-/// Insert jobs that are written as JSON objects with these columns. Returns the ids of those that are new.
-pub(crate) async fn insert_many(client: &impl GenericClient, jobs: &[&Value]) -> Result<Vec<JobId>> {
-    let value = |column: &&str| match *column {
-        "payload" => "coalesce(r.payload, '{}')".to_owned(),
-        "queue" => "coalesce(r.queue, 'default')".to_owned(),
-        "priority" => "coalesce(r.priority, 0)".to_owned(),
-        "run_at" => "coalesce(r.run_at, now())".to_owned(),
-        column => format!("r.{column}"),
-    };
-    let sql = format!(
-        "insert into bugle.jobs ({}) select {} \
-         from jsonb_array_elements($1) with ordinality j (spec, place), \
-           jsonb_populate_record(null::bugle.jobs, j.spec) r \
-         order by j.place \
-         on conflict do nothing \
-         returning id",
-        COLUMNS.join(", "),
-        COLUMNS.iter().map(value).collect::<Vec<_>>().join(", ")
-    );
-    let rows = client.ask(&sql, &[&Json(jobs)]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
-}
-
-/// What becomes of a live job that has the [unique key](NewJob::unique_key) of a new one. A running job is always left
-/// alone.
+/// What happens to a live job that has the [unique key](NewJob::unique_key) of a new one. A running job is never
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnConflict {
     /// It stays as it is.
     Keep,
@@ -129,6 +110,12 @@ impl OnConflict {
     }
 }
 
+impl Serialize for OnConflict {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
 impl FromStr for OnConflict {
     type Err = Error;
 
@@ -140,17 +127,18 @@ impl FromStr for OnConflict {
     }
 }
 
-/// The answer to [`NewJob::enqueue_once`].
+/// What [`NewJob::enqueue_once`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Enqueued {
-    /// The job that is there now.
+    /// The new job, or the existing one.
     pub id: JobId,
-    /// Whether it is new; if not, it was there under the same key.
+    /// Whether it is new. If not, it existed under the same key.
     pub created: bool,
 }
 
 impl NewJob {
-    /// Carry out `command` with this payload.
+    /// Run `command` with this payload.
     pub fn new(command: &str, payload: impl Serialize) -> Self {
         NewJob {
             command: command.to_string(),
@@ -183,31 +171,31 @@ impl NewJob {
         }
     }
 
-    /// The lane to wait in, instead of `default`.
+    /// The queue, instead of `default`.
     pub fn queue(mut self, queue: &str) -> Self {
         self.queue = Some(queue.to_string());
         self
     }
 
-    /// Smaller runs sooner; 0 if not set.
+    /// The priority; smaller runs sooner. The default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Not before this time.
+    /// Do not start it before this time.
     pub fn run_at(mut self, at: SystemTime) -> Self {
         self.run_at = Some(at);
         self
     }
 
-    /// Not before this much later, by the database's clock.
+    /// Do not start it before this much time has passed, by the database's clock.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Not after this time: if it has not started by then it has failed.
+    /// Do not start it after this time: if it has not started by then, it fails.
     pub fn deadline(mut self, at: SystemTime) -> Self {
         self.deadline = Some(at);
         self
@@ -219,44 +207,44 @@ impl NewJob {
         self
     }
 
-    /// How often it is tried, whatever its policy says.
+    /// The maximum number of attempts, instead of that of its retry policy.
     pub fn max_attempts(mut self, attempts: i32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// A row of `bugle.retry_policies`.
+    /// The retry policy: a row of `bugle.retry_policies`.
     pub fn retry_policy(mut self, policy: &str) -> Self {
         self.retry_policy = Some(policy.to_string());
         self
     }
 
-    /// How long the first retry waits, whatever its policy says; later ones grow from it as the policy has them grow.
+    /// The delay before the first retry, instead of that of its retry policy. Later delays grow from it by the policy.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(delay);
         self
     }
 
-    /// A name and a value that travel with the job.
+    /// Add a header: a name and a value that are stored with the job.
     pub fn header(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.headers.insert(name.to_string(), value.into());
         self
     }
 
-    /// At most one live job of the command has this key: if there is one, it is the answer.
+    /// Allow at most one live job of the command with this key. If there is one, its id is returned.
     pub fn unique_key(mut self, key: &str) -> Self {
         self.unique_key = Some(key.to_string());
         self
     }
 
-    /// What becomes of the live job that has the unique key, instead of what its command says, or [`OnConflict::Keep`].
+    /// What happens to the live job that has the unique key, instead of what its command says, or [`OnConflict::Keep`].
     pub fn on_conflict(mut self, mode: OnConflict) -> Self {
         self.on_conflict = Some(mode);
         self
     }
 
-    /// One job of the command has this key until it expires, even if that job has ended: if there is one, it is the
-    /// answer. The id of the message or the request that causes the job is a good one.
+    /// Allow one job of the command with this key until the key expires, even if that job has ended. If there is one,
+    /// its id is returned. The id of the message or request that causes the job is a good key.
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.idempotency_key = Some(key.to_string());
         self
@@ -274,19 +262,19 @@ impl NewJob {
         self
     }
 
-    /// It counts for the limits its queue sets for each key.
+    /// The key by which the per-key limits of its queue count it.
     pub fn limit_key(mut self, key: &str) -> Self {
         self.limit_key = Some(key.to_string());
         self
     }
 
-    /// Keys of one queue take turns.
+    /// The key, such as a tenant, between which the queue alternates.
     pub fn fair_key(mut self, key: &str) -> Self {
         self.fair_key = Some(key.to_string());
         self
     }
 
-    /// Make it a chain of these commands; its own command is then only a name.
+    /// Make it a chain that runs these commands in order. Its own command is then only a name.
     pub fn steps<S: Into<String>>(mut self, steps: impl IntoIterator<Item = S>) -> Self {
         self.steps = Some(steps.into_iter().map(Into::into).collect());
         self
@@ -304,13 +292,41 @@ impl NewJob {
         self
     }
 
+    /// The job as JSON, as `bugle.enqueue_job` takes it: to enqueue with any driver, in a transaction of your own.
+    ///
+    /// With sqlx, for example:
+    ///
+    /// ```ignore
+    /// let id: i64 = sqlx::query_scalar("select bugle.enqueue_job($1)")
+    ///     .bind(SendMail { to }.to_job().to_json()?)
+    ///     .fetch_one(&mut *transaction)
+    ///     .await?;
+    /// ```
+    ///
+    /// A job that repeats a [`unique_key`](NewJob::unique_key) or an [`idempotency_key`](NewJob::idempotency_key) is
+    /// answered with the id of the existing job.
+    ///
+    /// ```
+    /// let job = bugle::NewJob::new("ship", "tea").queue("parcels");
+    /// let json = serde_json::json!({ "command": "ship", "payload": "tea", "queue": "parcels" });
+    /// assert_eq!(job.to_json()?, json);
+    /// # Ok::<(), bugle::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the payload cannot be written as JSON.
+    pub fn to_json(&self) -> Result<Value> {
+        self.payload()?;
+        serde_json::to_value(self).map_err(|error| Error::new(format!("the job cannot be written as JSON: {error}")))
+    }
+
     fn payload(&self) -> Result<&RawValue> {
         self.payload
             .as_deref()
             .map_err(|error| Error::new(format!("the payload cannot be written as JSON: {error}")))
     }
 
-    /// Enqueue on this connection, as a part of whatever transaction is open there.
+    /// Enqueue on this connection, as a part of the transaction that is open there.
     ///
     /// ```no_run
     /// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -325,7 +341,7 @@ impl NewJob {
     /// ```
     ///
     /// # Errors
-    /// If the schema refuses the job ([`Error::is_refused`]): nothing is stored then.
+    /// If the schema rejects the job ([`Error::is_refused`]): nothing is stored then.
     pub async fn enqueue(&self, client: &impl GenericClient) -> Result<JobId> {
         Ok(self.enqueue_once(client).await?.id)
     }

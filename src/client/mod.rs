@@ -1,6 +1,9 @@
 //! A client: enqueue jobs, and await their outcomes.
 
+#[cfg(feature = "cli")]
+pub(crate) mod bulk;
 pub mod enqueue;
+pub mod job;
 pub mod result;
 pub mod workflow;
 
@@ -12,21 +15,33 @@ use serde::de::DeserializeOwned;
 use self::enqueue::{Enqueued, NewJob};
 use self::result::{Ended, Waiters};
 use self::workflow::Workflow;
-use crate::db::connect::{self, Target};
+use crate::admin::operate::{self, Operated, Verb};
+use crate::db::connect::{self, Connection, Pool, Target};
 use crate::error::{Error, Result};
 use crate::job::JobId;
 
-/// A client: a pool of connections to enqueue with. Cheap to clone.
+/// How many connections a client opens at most, besides the one it listens on while results are awaited.
+const CONNECTIONS: usize = 8;
+
+/// A client with a pool of connections: enqueue jobs, and await their results. Cheap to clone.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use bugle::{Bugle, NewJob};
+///
+/// let bugle = Bugle::connect(&std::env::var("DATABASE_URL")?)?;
+/// let job = bugle.enqueue(&NewJob::new("add", [1, 2])).await?;
+/// let sum: i64 = job.result().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Bugle {
-    pool: deadpool_postgres::Pool,
+    pool: Pool,
     waiters: Arc<Waiters>,
-    /// Where the pool connects to, if it is ours.
-    target: Option<Target>,
 }
 
 impl Bugle {
-    /// A client for this database. Connects when first used.
+    /// A client for the database at `url`, a connection string as psql takes it. It connects when it is first used.
     ///
     /// # Errors
     /// If the connection string cannot be read.
@@ -36,66 +51,68 @@ impl Bugle {
 
     pub(crate) fn at(target: &Target) -> Result<Bugle> {
         Ok(Bugle {
-            pool: connect::pool(target, "client", 8)?,
-            waiters: Arc::new(Waiters::listening(target.clone())),
-            target: Some(target.clone()),
+            pool: Pool::for_client(target, "client", CONNECTIONS)?,
+            waiters: Arc::new(Waiters::new(target.clone())),
         })
     }
 
-    /// A client over a pool that is there already. It has no connection to listen on, so it asks for results every 10
-    /// to 250 ms.
+    /// A connection of this client's pool: for the functions of [`read`](crate::read) and
+    /// [`operate`](crate::operate), for [`NewJob::enqueue`] in a transaction, and for statements of your own.
+    ///
+    /// ```no_run
+    /// # async fn example(bugle: bugle::Bugle) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut connection = bugle.connection().await?;
+    /// let transaction = connection.transaction().await?;
+    /// transaction.execute("insert into orders (item) values ('tea')", &[]).await?;
+    /// bugle::NewJob::new("ship", "tea").enqueue(&transaction).await?;
+    /// transaction.commit().await?; // the order and the job, or neither
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// None at present.
-    pub fn from_pool(pool: deadpool_postgres::Pool) -> Result<Bugle> {
-        Ok(Bugle {
-            pool,
-            waiters: Arc::default(),
-            target: None,
-        })
+    /// If the database cannot be reached.
+    pub async fn connection(&self) -> Result<Connection> {
+        self.pool.get_or_explain().await
     }
 
-    async fn connection(&self) -> Result<deadpool_postgres::Object> {
-        let explained = |error| match &self.target {
-            Some(target) => target.explained_of_pool(error),
-            None => Error::from(error),
-        };
-        self.pool.get().await.map_err(explained)
-    }
-
-    /// Enqueue one job in a transaction of its own.
+    /// Enqueue a job in a transaction of its own: a [`NewJob`], or a reference to a type that implements
+    /// [`Job`](crate::Job).
     ///
     /// ```no_run
     /// # async fn example(bugle: bugle::Bugle) -> bugle::Result<()> {
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct SendMail { to: String }
+    /// # impl bugle::Job for SendMail { const COMMAND: &'static str = "send_mail"; }
+    /// bugle.enqueue(&SendMail { to: "ada@example.org".into() }).await?;
     /// let sum: i64 = bugle.enqueue(&bugle::NewJob::new("add", [1, 2])).await?.result().await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// If the database cannot be reached, or refuses the job.
-    pub async fn enqueue(&self, job: &NewJob) -> Result<Handle> {
-        let id = job.enqueue(&**self.connection().await?).await?;
-        Ok(self.job(id))
+    /// If the database cannot be reached, or rejects the job.
+    pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Handle> {
+        Ok(self.job(self.enqueue_once(job).await?.id))
     }
 
-    /// The same, and whether it is new.
+    /// The same, and whether the job is new or existed already under its key.
     ///
     /// # Errors
     /// As [`enqueue`](Bugle::enqueue).
-    pub async fn enqueue_once(&self, job: &NewJob) -> Result<Enqueued> {
-        job.enqueue_once(&**self.connection().await?).await
+    pub async fn enqueue_once(&self, job: impl Into<NewJob>) -> Result<Enqueued> {
+        let job = job.into();
+        job.enqueue_once(&*self.connection().await?).await
     }
 
-    /// Enqueue jobs that start when others are done, all or none. Returns a handle of each, by its name.
+    /// Enqueue jobs that start when others are done, all or none. Returns a handle for each, by its name.
     ///
     /// # Errors
     /// As [`enqueue`](Bugle::enqueue); also if the workflow waits for itself.
     pub async fn enqueue_workflow(&self, workflow: &Workflow) -> Result<BTreeMap<String, Handle>> {
-        let jobs = workflow.enqueue(&**self.connection().await?).await?;
+        let jobs = workflow.enqueue(&*self.connection().await?).await?;
         Ok(jobs.into_iter().map(|(name, id)| (name, self.job(id))).collect())
     }
 
-    /// A job that was enqueued by whomever.
+    /// A handle for an existing job. Nothing is sent to the database.
     pub fn job(&self, id: JobId) -> Handle {
         Handle {
             id,
@@ -103,17 +120,23 @@ impl Bugle {
         }
     }
 
-    /// Wait until a job has ended, however. Any number may wait at once: they share one connection.
+    /// Wait until a job has ended. Any number of callers may wait at once: they share one connection.
     ///
     /// # Errors
-    /// If the client goes away meanwhile. A job that failed is not an error here, but in
+    /// If the client is dropped meanwhile. A job that failed is not an error here, but in
     /// [`Ended::into_result`](crate::Ended::into_result).
     pub async fn ended(&self, id: JobId) -> Result<Ended> {
         self.waiters.wait(&self.pool, id).await
     }
 }
 
-/// A job that was enqueued, and a way to await its outcome. Cheap to clone.
+impl std::fmt::Debug for Bugle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bugle").finish_non_exhaustive()
+    }
+}
+
+/// A job that was enqueued: await its outcome, or cancel it. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     id: JobId,
@@ -121,25 +144,43 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Its id.
+    /// The job's id.
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// Wait until it has ended, and take its result.
+    /// Wait until the job has ended, and return its result.
     ///
     /// # Errors
-    /// If it did not complete, or its result is not a `T`.
+    /// If the job did not complete, or its result is not a `T`.
     pub async fn result<T: DeserializeOwned>(&self) -> Result<T> {
         self.ended().await?.into_result()
     }
 
-    /// Wait until it has ended, however.
+    /// Wait until the job has ended.
     ///
     /// # Errors
-    /// If the client goes away meanwhile.
+    /// If the client is dropped meanwhile.
     pub async fn ended(&self) -> Result<Ended> {
         self.bugle.ended(self.id).await
+    }
+
+    /// Cancel the job. If it is running, its executor is told to stop. For members of `bugle_operator`.
+    ///
+    /// # Errors
+    /// If the job has ended or does not exist, the database cannot be reached, or the role may not cancel jobs.
+    pub async fn cancel(&self) -> Result<()> {
+        let client = self.bugle.connection().await?;
+        let operated = operate::apply(&*client, &Verb::Cancel, &[self.id], None).await?;
+        match operated.into_iter().next() {
+            Some(Operated { done: true, .. }) => Ok(()),
+            refused => {
+                let why = refused
+                    .and_then(|job| job.why)
+                    .unwrap_or_else(|| "there is no such job".into());
+                Err(Error::new(format!("job {} cannot be cancelled: {why}", self.id)))
+            }
+        }
     }
 }
 

@@ -1,11 +1,10 @@
-//! Awaiting the result of a job. Thousands of waiters share one connection, which listens while there are waiters:
-//! completions tell nobody else, so that nobody who does not wait pays for those who do.
+//! Awaiting the result of a job. Thousands of waiters share one connection, which listens while there are waiters.
+//! Completions that no client waits for send no notification, and so cost nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -13,9 +12,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::db::calls;
-use crate::db::connect::{self, Notifications, Session, Target};
+use crate::db::connect::{self, Notifications, Pool, Session, Target};
 use crate::error::{Error, Result};
 use crate::job::JobId;
+use crate::state::{self, State};
 
 /// The pause between two polls of a waiter that cannot listen: short at first, longer while nothing ends.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -26,14 +26,15 @@ const SAFETY: Duration = Duration::from_secs(2);
 /// How long to listen on when nobody waits any more: the next one is likely to come soon.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How a job ended.
+/// The outcome of a job.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Ended {
-    /// `completed`, `failed` or `cancelled`; `gone` if it was removed, or its history is not kept.
-    pub state: String,
+    /// Completed, failed or cancelled; none if it was deleted, or its history is not kept.
+    pub state: Option<State>,
     /// Why, if it did not complete.
     pub reason: Option<String>,
-    /// What its executor returned.
+    /// Its result.
     pub result: Option<Box<RawValue>>,
     /// The last error, if there was one.
     pub error: Option<String>,
@@ -45,10 +46,11 @@ impl Ended {
     /// # Errors
     /// If the job did not complete, or its result is not a `T`.
     pub fn into_result<T: DeserializeOwned>(self) -> Result<T> {
-        if self.state != "completed" {
+        if self.state != Some(State::Completed) {
             let reason = self.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
             let error = self.error.map(|error| format!(": {error}")).unwrap_or_default();
-            return Err(Error::new(format!("the job is {}{reason}{error}", self.state)));
+            let state = state::or_gone(self.state);
+            return Err(Error::new(format!("the job is {state}{reason}{error}")));
         }
         let result = self.result.as_deref().map_or("null", RawValue::get);
         serde_json::from_str(result).map_err(|error| Error::new(format!("the result does not fit: {error}")))
@@ -56,10 +58,9 @@ impl Ended {
 }
 
 /// Everyone in this process who waits for jobs of one database.
-#[derive(Default)]
 pub(crate) struct Waiters {
-    /// Where to listen; a client that has only a pool polls.
-    listen_at: Option<Target>,
+    /// Where to listen.
+    target: Target,
     crowd: Mutex<Crowd>,
     /// Notified when a waiter joins.
     joined: Notify,
@@ -73,10 +74,11 @@ struct Crowd {
 }
 
 impl Waiters {
-    pub(crate) fn listening(target: Target) -> Waiters {
+    pub(crate) fn new(target: Target) -> Waiters {
         Waiters {
-            listen_at: Some(target),
-            ..Waiters::default()
+            target,
+            crowd: Mutex::default(),
+            joined: Notify::default(),
         }
     }
 
@@ -128,16 +130,16 @@ async fn attend(waiters: Weak<Waiters>, pool: Pool) {
     loop {
         let Some(crowd) = waiters.upgrade() else { return };
         // through a pooler that lends sessions nothing is heard, so they are asked for
-        if let (None, Some(target)) = (listens, &crowd.listen_at) {
-            listens = connect::is_lent(target).await.ok().map(|is_lent| !is_lent);
+        if listens.is_none() {
+            listens = connect::is_lent(&crowd.target).await.ok().map(|is_lent| !is_lent);
         }
-        if let (Some(true), Some(target)) = (listens, &crowd.listen_at)
-            && let Ok(mut ear) = Ear::open(target).await
+        if listens == Some(true)
+            && let Ok(mut ear) = Ear::open(&crowd.target).await
         {
             drop(crowd);
             match ear.attend(&waiters).await {
                 Ok(()) => return,
-                Err(error) => tracing::debug!(event = "attend", %error, "will listen again"),
+                Err(error) => tracing::debug!(event = "subscribe", %error, "will listen again"),
             }
             continue;
         }

@@ -36,8 +36,8 @@ impl Workflow {
     }
 
     /// Add a job, or replace the one of this name.
-    pub fn job(mut self, name: &str, job: NewJob) -> Self {
-        self.jobs.insert(name.to_string(), job);
+    pub fn job(mut self, name: &str, job: impl Into<NewJob>) -> Self {
+        self.jobs.insert(name.to_string(), job.into());
         self
     }
 

@@ -1,8 +1,11 @@
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
 
 use clap::Parser;
 
 use super::*;
+use crate::error::{Error, Result};
 
 #[derive(Parser)]
 struct Cli {
@@ -10,7 +13,7 @@ struct Cli {
     flags: Flags,
 }
 
-/// Variables of the process would show through clap, so tests name everything they rely on.
+/// Clap would read the environment of this process, so tests set everything they rely on.
 fn flags(arguments: &[&str]) -> Flags {
     Cli::try_parse_from([&["bugle"], arguments].concat()).unwrap().flags
 }
@@ -89,16 +92,19 @@ fn what_is_wrong_is_said_with_its_line_and_key() {
         ),
         (
             "[commands.a]\ntimeout = '5m'",
-            &["commands.a", "needs one of program, sql and http"],
+            &["commands.a", "needs one of program, sql or http"],
         ),
         (
             "[commands.a]\nprogram = ['x']\nsql = 'y'",
-            &["commands.a", "only one of program, sql and http"],
+            &["commands.a", "only one of program, sql or http"],
         ),
         ("[commands.a]\nprogram = []", &["commands.a", "program is empty"]),
         ("[commands.a]\nprogram = ['']", &["commands.a", "program is empty"]),
         ("[commands.a]\nsql = ' '", &["commands.a", "sql is empty"]),
-        ("[commands.a]\nsql = 'x'\ncwd = '/'", &["commands.a", "cwd is only for"]),
+        (
+            "[commands.a]\nsql = 'x'\ncwd = '/'",
+            &["commands.a", "cwd is only valid for"],
+        ),
         (
             "[commands.a]\nprogram = ['x']\nenv = { 'A=B' = 'c' }",
             &["commands.a", "cannot be named \"A=B\""],
@@ -133,7 +139,7 @@ fn what_is_wrong_is_said_with_its_line_and_key() {
         ),
         (
             "[commands.a]\nprogram = ['x']\ntimeout = '0s'",
-            &["commands.a", "longer than nothing"],
+            &["commands.a", "longer than zero"],
         ),
         (
             "[commands.a]\nprogram = ['x']\ntimeout = '5 cows'",
@@ -250,9 +256,9 @@ fn no_database_at_all_is_an_error_with_a_hint() {
 #[test]
 fn values_out_of_range_are_refused() {
     for (arguments, part) in [
-        (["--pool-size", "0"], "1 to 1000"),
-        (["--safety-poll", "5ms"], "shorter than 100ms"),
-        (["--queue", "a=1,a=2"], "named twice"),
+        (["--pool-size", "0"], "between 1 and 1000"),
+        (["--safety-poll", "5ms"], "at least 100ms"),
+        (["--queue", "a=1,a=2"], "given twice"),
     ] {
         let error = resolve(&arguments, "").expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
@@ -290,7 +296,7 @@ fn a_token_is_read_from_a_file_that_nobody_else_can_write() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let settings = resolve(
             &["--token-file", path.to_str().unwrap()],
-            "token = 'of the file, and not used'",
+            "token = 'from the file, not used'",
         )?;
         Ok::<_, Error>(settings.token.expect("a token"))
     };
@@ -317,6 +323,6 @@ fn a_token_and_a_file_with_a_token_are_not_given_both() {
         resolve(&both, "").unwrap_err(),
         resolve(&[], "token = 'env:X'\ntoken_file = '/nowhere'").unwrap_err(),
     ] {
-        assert!(error.to_string().contains("both a token and a file"), "{error}");
+        assert!(error.to_string().contains("both a token and a token file"), "{error}");
     }
 }

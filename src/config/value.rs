@@ -1,11 +1,8 @@
-//! Values of the file that are more than plain data.
+//! Values of settings: secrets and the environment.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
-
-use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 
 use crate::error::{Error, Result};
 
@@ -17,27 +14,27 @@ pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A text that may be a secret and is therefore never shown; `env:NAME` stands for what the variable NAME holds.
+/// A text that may be secret and is therefore never shown. `env:NAME` stands for the value of the variable NAME.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// This text.
+    /// A secret with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Secret(text.into())
     }
 
-    /// The text as it was written.
+    /// The text as written.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// The variable it stands for, if it stands for one.
+    /// The variable it refers to, if any.
     pub(crate) fn variable(&self) -> Option<&str> {
         self.0.strip_prefix("env:")
     }
 
-    /// The text itself, or what the variable it names holds.
+    /// The text itself, or the value of the variable it refers to.
     ///
     /// # Errors
     /// If the variable is not set; the error names it.
@@ -63,41 +60,4 @@ impl FromStr for Secret {
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(Secret::new(text))
     }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // serde's own message would show the value it did not expect
-        match toml::Value::deserialize(deserializer)? {
-            toml::Value::String(text) => Ok(Secret(text)),
-            other => Err(D::Error::custom(format!(
-                "expected a string, or \"env:NAME\", but found a value of type {}",
-                other.type_str()
-            ))),
-        }
-    }
-}
-
-/// For flags: a duration as people write it.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as \"30s\", \"5m\" or \"1h 30m\""))
-}
-
-/// For the file: a duration as people write it.
-pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    struct Written;
-
-    impl Visitor<'_> for Written {
-        type Value = Duration;
-
-        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            f.write_str("a duration such as \"30s\" or \"5m\"")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
-            parse_duration(text).map_err(E::custom)
-        }
-    }
-
-    deserializer.deserialize_str(Written).map(Some)
 }

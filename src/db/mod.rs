@@ -1,4 +1,5 @@
-//! The database, as the rest of the library sees it: connections, and the calls that workers and clients make.
+//! The database layer: connections, and the calls of workers and clients.
 
 pub mod calls;
 pub mod connect;
+pub(crate) mod versions;

@@ -1,10 +1,9 @@
-//! Chains: the steps of one job, run in order in this worker, each persisted before the next begins.
+//! Chains: the steps of one job, run in order in this worker, each persisted before the next one starts.
 //!
-//! The database says which step is next, the outputs of those before, how long it may take, and how long to wait
-//! before it is tried again. Whatever happens here, the next worker is told the same.
+//! The database decides which step is next, with the outputs of the previous ones, its time limit and its retry delay.
+//! Whatever happens here, the next worker gets the same answers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::value::{RawValue, to_raw_value};
@@ -17,7 +16,7 @@ use crate::execute::step::{Unheard, said};
 use crate::job::Place;
 use crate::worker::crew::limited;
 
-/// Run what is left of a chain.
+/// Run the remaining steps of a chain.
 pub(crate) async fn run(registry: &Registry, context: Context) -> Outcome {
     match go_through(registry, &context).await {
         Ok(outcome) => outcome,
@@ -50,7 +49,7 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
                 (step.finish(why.as_deref(), true).await?, 1)
             }
             Outcome::Settled => (step.settled().await?, 1),
-            // through no fault of the step: the job is given back, and goes on with it
+            // not the step's fault: the job is given back and continues with this step
             Outcome::Fail(failure) if chain.inner.attempt.shortage().is_some() => return Ok(Outcome::Fail(failure)),
             Outcome::Fail(failure) => {
                 if !step.is_tried_again(&failure).await? {
@@ -59,7 +58,7 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
                 tries += 1;
                 (start(chain, tries).await?, tries)
             }
-            // the job as a whole is put off, waits or is called off: it goes on with this step
+            // the whole job is snoozed, waits or is cancelled: it continues with this step
             outcome => return Ok(outcome),
         };
         (next, tries) = (new_next, new_tries);
@@ -83,7 +82,7 @@ async fn start(chain: &Context, tries: i32) -> Result<NextStep, Unheard> {
     heard(next.await?)
 }
 
-/// A repeated call is as good as the first; any other verdict means that another worker has the job.
+/// A repeated call counts as a success; any other verdict means that another worker has the job.
 fn heard(next: NextStep) -> Result<NextStep, Unheard> {
     match next.verdict.as_deref() {
         None | Some("repeated") => Ok(next),
@@ -91,7 +90,7 @@ fn heard(next: NextStep) -> Result<NextStep, Unheard> {
     }
 }
 
-/// One try of one step.
+/// One attempt of one step.
 struct Step<'a> {
     chain: &'a Context,
     /// The job as the step sees it.
@@ -119,11 +118,11 @@ impl<'a> Step<'a> {
         if position != job.step + 1 {
             inner.job.answer = None;
         }
-        // its own time can be over before that of the chain
+        // its time limit can end before that of the chain
         inner.cancellation = chain.cancellation().child_token();
         Step {
             chain,
-            context: Context { inner: Arc::new(inner) },
+            context: Context::new(inner),
             name,
             which: Try { position, number },
         }
@@ -151,7 +150,7 @@ impl<'a> Step<'a> {
 
     async fn finish(&self, output: Option<&RawValue>, skipped: bool) -> Result<NextStep, Unheard> {
         let (me, held, which) = (self.chain.inner.identity, self.chain.job().held, self.which);
-        // if this is the last one, its end is committed before this worker knows
+        // if this is the last step, its completion is committed before this worker knows
         self.chain.note_settled(Some(Settled::Completed));
         let next = said(self.chain, |connection| {
             async move { calls::finish_step(&connection, me, held, which, output, skipped).await }.boxed()
@@ -162,7 +161,7 @@ impl<'a> Step<'a> {
         heard(next)
     }
 
-    /// The executor says that the step's end is committed already, with its own writes.
+    /// The executor says that the completion of the step is already committed, with its own writes.
     async fn settled(&self) -> Result<NextStep, Unheard> {
         let next = start(self.chain, 1).await?;
         if next.position == Some(self.which.position) {
@@ -178,9 +177,9 @@ impl<'a> Step<'a> {
         Ok(next)
     }
 
-    /// Whether this worker tries it again; waits until then.
+    /// Whether this worker retries the step; waits for the delay.
     async fn is_tried_again(&self, failure: &Failure) -> Result<bool, Unheard> {
-        // no failure of its own, if the whole chain was told to stop
+        // not a failure of the step if the whole chain was told to stop
         if self.chain.cancellation().is_cancelled() {
             return Ok(false);
         }
@@ -221,7 +220,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The payload with the context laid over it, key by key. Kept as it was written: a number with forty digits stays one.
+/// The payload merged with the context, key by key. Values are kept verbatim, so that large numbers are not rounded.
 fn overlaid(payload: &RawValue, context: Option<&RawValue>) -> Box<RawValue> {
     type Fields = BTreeMap<String, Box<RawValue>>;
     let fields = |json: &RawValue| serde_json::from_str::<Fields>(json.get()).ok();

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use deadpool_postgres::Object;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::db::calls::{self, Try};
-use crate::db::connect::Pool;
+use crate::db::connect::{Connection, Pool};
 use crate::error::{Error, Result};
 use crate::execute::executor::Failure;
 use crate::execute::shortage::Shortage;
@@ -18,10 +17,21 @@ use crate::execute::workspace::Workspace;
 use crate::job::{ClaimedJob, JobId, Place};
 use crate::worker::Identity;
 
-/// The job an executor carries out, and what it may use while it does. Cheap to clone.
-#[derive(Clone)]
-pub struct Context {
+/// The job an executor runs, and what it may use meanwhile. Cheap to clone.
+///
+/// `S` is the state that the executors of a registry share: see [`Registry::with_state`](crate::Registry::with_state).
+pub struct Context<S = ()> {
     pub(crate) inner: Arc<Inner>,
+    state: Arc<S>,
+}
+
+impl<S> Clone for Context<S> {
+    fn clone(&self) -> Self {
+        Context {
+            inner: self.inner.clone(),
+            state: self.state.clone(),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -75,6 +85,28 @@ impl Attempt {
 }
 
 impl Context {
+    pub(crate) fn new(inner: Inner) -> Context {
+        Context {
+            inner: Arc::new(inner),
+            state: Arc::default(),
+        }
+    }
+
+    /// The same job, with the state that its executor shares with others.
+    pub(crate) fn with_state<S>(self, state: Arc<S>) -> Context<S> {
+        Context {
+            inner: self.inner,
+            state,
+        }
+    }
+}
+
+impl<S> Context<S> {
+    /// What the executors of this registry share: see [`Registry::with_state`](crate::Registry::with_state).
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
     /// The job's id.
     pub fn id(&self) -> JobId {
         self.inner.job.held.id
@@ -126,19 +158,23 @@ impl Context {
     ///
     /// # Errors
     /// If it cannot be written as JSON.
-    pub fn with_payload(&self, payload: impl Serialize) -> Result<Context, Failure> {
+    pub fn with_payload(&self, payload: impl Serialize) -> Result<Context<S>, Failure> {
         let mut inner = Inner::clone(&self.inner);
         inner.job.payload = serde_json::value::to_raw_value(&payload)?;
-        Ok(Context { inner: Arc::new(inner) })
+        Ok(Context {
+            inner: Arc::new(inner),
+            state: self.state.clone(),
+        })
     }
 
-    /// Fires when the job should stop. Executors that take long should watch it.
+    /// Cancelled when the job should stop: its claim was lost, it was cancelled or timed out, or the worker stops.
+    /// Long-running executors should watch it.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.inner.cancellation
     }
 
-    /// A folder for this attempt alone, and for all steps of a chain, made when first asked for and removed when the
-    /// attempt has ended, however it ends.
+    /// A folder for this attempt, shared by all steps of a chain. It is created at the first call, and removed when the
+    /// attempt has ended.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -159,15 +195,15 @@ impl Context {
         &self.inner.pool
     }
 
-    /// A connection of the worker's pool, for the executor's own statements.
+    /// A connection from the worker's pool, for the executor's own statements.
     ///
     /// # Errors
     /// If none can be had. If that is because the worker or the server has too few of them, or if the job has to stop
     /// while it waits for one, the job is given back, and the attempt is not counted.
-    pub async fn database(&self) -> Result<Object> {
+    pub async fn database(&self) -> Result<Connection> {
         let before = self.inner.attempt.shortage();
         self.note_shortage(Some(Shortage::Connections));
-        let connection = self.inner.pool.get().await.map_err(Error::from);
+        let connection = self.inner.pool.get().await;
         let shortage = connection.as_ref().err().and_then(Shortage::of_connection);
         self.note_shortage(shortage.or(before));
         connection
@@ -182,7 +218,7 @@ impl Context {
         *self.inner.attempt.settled.lock().unwrap() = settled;
     }
 
-    /// Say how far the job is (0 to 100), for people who watch `bugle.running_jobs`.
+    /// Report the progress of the job (0 to 100), which is shown in `bugle.running_jobs`.
     ///
     /// # Errors
     /// If the database cannot be reached. Work can go on regardless.
@@ -192,8 +228,8 @@ impl Context {
         calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
     }
 
-    /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the job's
-    /// end commit together. Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
+    /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the
+    /// completion commit together. Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
     ///
     /// # Errors
     /// If the claim is no longer current: roll back, another worker runs this job now.

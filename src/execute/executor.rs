@@ -1,4 +1,4 @@
-//! Executors: the code that carries out a command, what it is given, and how it ends.
+//! Executors: the code that runs a command, and the outcomes of its attempts.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,32 +9,33 @@ use serde_json::value::RawValue;
 
 use crate::execute::context::Context;
 
-/// How an attempt ended. Most executors return `Result<T, Failure>` and never name this.
+/// The outcome of an attempt. Most executors return `Result<T, Failure>` and never name it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Outcome {
-    /// Done, with a result to be kept in `bugle.jobs.result`.
+    /// The job is completed, with a result that is stored in `bugle.jobs.result`.
     Complete(Option<Box<RawValue>>),
-    /// Not done. Retried by the job's policy, unless the failure says otherwise.
+    /// The attempt failed. The job is retried by its policy, unless the failure says otherwise.
     Fail(Failure),
-    /// Run again after this time; the attempt is not counted.
+    /// Run the job again after this time. The attempt does not count.
     Snooze(Duration),
-    /// Ended without a result: the job waits until `bugle.resolve` or `bugle.reject` is called.
+    /// The job waits for an answer: `bugle.resolve`, `bugle.reject` or `bugle.resume_with`.
     Wait {
-        /// The answer must name this token, if it is set.
+        /// A token that the answer must name, if it is set.
         token: Option<String>,
-        /// How long to wait for the answer; without end if none.
+        /// How long to wait for the answer; forever if not set.
         at_most: Option<Duration>,
     },
-    /// This step of a chain need not be done: the chain goes on with the next. A job that is no chain is completed.
+    /// This step of a chain is skipped, for this reason, and the chain continues. A job that is no chain is completed.
     Skip(String),
-    /// There is nothing to do any more: the job ends as cancelled.
+    /// The job is cancelled, for this reason.
     Cancelled(String),
-    /// The end of the job, or of the step of a chain, is already committed, by [`Context::complete_in`].
+    /// The outcome is already committed: by [`Context::complete_in`] or [`Context::spawn`].
     Settled,
 }
 
 impl Outcome {
-    /// Done, with this result. `null` is kept as no result.
+    /// The job is completed with this result. `null` is stored as no result.
     pub fn complete<T: Serialize>(result: T) -> Outcome {
         match serde_json::value::to_raw_value(&result) {
             Ok(json) if json.get() == "null" => Outcome::Complete(None),
@@ -68,13 +69,13 @@ impl Failure {
         }
     }
 
-    /// A short name for this kind of failure, kept in `last_error_code`.
+    /// A short name for this kind of failure, stored in `last_error_code`.
     pub fn code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
         self
     }
 
-    /// Do not try again: the job has failed.
+    /// Do not retry: the job has failed.
     pub fn not_retryable(mut self) -> Self {
         self.retryable = false;
         self
@@ -90,7 +91,7 @@ impl Failure {
         self.code.as_deref().map(clean)
     }
 
-    /// Try again after this time, whatever the policy says.
+    /// Retry after this time, instead of by the policy.
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
@@ -105,7 +106,7 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
 }
 
-/// The cause's whole chain is kept, one line each.
+/// Its causes are kept, one line each.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut message = error.to_string();
@@ -119,9 +120,9 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// What an executor may return on success: anything that serialises is the result; an [`Outcome`] is itself.
+/// What an executor may return on success: a result, which is anything that serialises, or an [`Outcome`].
 pub trait IntoOutcome {
-    /// The outcome it stands for.
+    /// The outcome of the attempt.
     fn into_outcome(self) -> Outcome;
 }
 
@@ -137,15 +138,16 @@ impl IntoOutcome for Outcome {
     }
 }
 
-/// A future that borrows nothing, as executors return it.
+/// The future that executors and stages return.
 pub type Execution = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// Carries out one command. A closure is enough for most: see [`Registry::on`](crate::Registry::on).
+/// Runs a command. For most commands a function is enough: see [`Registry::job`](crate::Registry::job) and
+/// [`Registry::on`](crate::Registry::on).
 pub trait Executor: Send + Sync + 'static {
-    /// Start one attempt. The future is dropped if its time is over or its claim is lost.
+    /// Start an attempt. The future is dropped if it times out or the claim is lost.
     fn execute(&self, context: Context) -> Execution;
 
-    /// How long an attempt may take if neither the job nor its command says so.
+    /// The time limit of an attempt, if neither the job nor its command sets one.
     fn default_timeout(&self) -> Option<Duration> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a job has to do with others, as its executor sees it: children it spawns, jobs it came after, an answer it got.
+//! What a job has to do with others, for its executor: its children, the jobs it waited for, and its answer.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -11,28 +11,30 @@ use crate::error::{Error, Result};
 use crate::execute::context::{Context, Settled};
 use crate::execute::executor::{Failure, Outcome};
 use crate::job::JobId;
+use crate::state::{self, State};
 
-/// A job that another has waited for: a child, or one it came after.
+/// A job that another waited for: a child, or a dependency.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DependencyResult {
     /// Its id.
     pub id: JobId,
-    /// What the workflow calls it, if it has a name.
+    /// Its name in the workflow, if it has one.
     pub name: Option<String>,
-    /// `completed`, `failed` or `cancelled`.
-    pub state: String,
+    /// How it ended; none if it was deleted.
+    pub state: Option<State>,
     /// Why, if it did not complete.
     pub reason: Option<String>,
-    /// What its executor returned.
+    /// Its result.
     pub result: Option<Box<RawValue>>,
-    /// What went wrong, if it did not complete.
+    /// Its error, if it did not complete.
     pub error: Option<String>,
 }
 
 impl DependencyResult {
     /// Whether it completed.
     pub fn is_completed(&self) -> bool {
-        self.state == "completed"
+        self.state == Some(State::Completed)
     }
 
     /// Its result as `T`, or its failure as an error.
@@ -41,8 +43,9 @@ impl DependencyResult {
     /// If it did not complete, or its result is not a `T`.
     pub fn result<T: DeserializeOwned>(&self) -> Result<T> {
         if !self.is_completed() {
-            let error = self.error.as_deref().unwrap_or("no error was told");
-            return Err(Error::new(format!("job {} is {}: {error}", self.id, self.state)));
+            let error = self.error.as_deref().unwrap_or("no error was stored");
+            let state = state::or_gone(self.state);
+            return Err(Error::new(format!("job {} is {state}: {error}", self.id)));
         }
         let result = self.result.as_deref().map_or("null", RawValue::get);
         serde_json::from_str(result)
@@ -50,12 +53,12 @@ impl DependencyResult {
     }
 }
 
-impl Context {
-    /// Enqueue children of this job and have it wait until all of them have ended. Return what this returns: the
-    /// executor is run again then, as the same attempt, and finds them with [`children`](Context::children).
+impl<S: Send + Sync> Context<S> {
+    /// Enqueue children of this job, which then waits until all of them have ended. Return the outcome that this
+    /// returns. The executor runs again, as the same attempt, and reads them with [`children`](Context::children).
     ///
-    /// The children and the waiting are one transaction, under the job's claim: a worker that dies before leaves no
-    /// children, and one that was given up cannot spawn any.
+    /// Children and waiting are one transaction, under the job's claim: a worker that dies before it leaves no
+    /// children, and one that has lost its claim cannot spawn any.
     ///
     /// ```
     /// use bugle::{Context, IntoOutcome, NewJob, Registry};
@@ -74,10 +77,10 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If a child is refused, there is none, or the claim is no longer current. Nothing is stored then.
-    pub async fn spawn(&self, children: impl IntoIterator<Item = NewJob>) -> Result<Outcome> {
-        let children: Vec<_> = children.into_iter().collect();
-        self.spawn_all(&**self.database().await?, &children).await
+    /// If a child is rejected, there is none, or the claim is no longer current. Nothing is stored then.
+    pub async fn spawn(&self, children: impl IntoIterator<Item = impl Into<NewJob>>) -> Result<Outcome> {
+        let children: Vec<_> = children.into_iter().map(Into::into).collect();
+        self.spawn_all(&*self.database().await?, &children).await
     }
 
     /// The same inside a transaction of the executor's own: its writes, the children and the waiting commit together.
@@ -87,20 +90,20 @@ impl Context {
     pub async fn spawn_in(
         &self,
         transaction: &Transaction<'_>,
-        children: impl IntoIterator<Item = NewJob>,
+        children: impl IntoIterator<Item = impl Into<NewJob>>,
     ) -> Result<Outcome> {
-        let children: Vec<_> = children.into_iter().collect();
+        let children: Vec<_> = children.into_iter().map(Into::into).collect();
         self.spawn_all(transaction, &children).await
     }
 
-    /// The same with children that come after one another.
+    /// The same with children that depend on each other.
     ///
     /// # Errors
     /// As [`spawn`](Context::spawn).
     pub async fn spawn_workflow(&self, children: &Workflow) -> Result<Outcome> {
         let jobs = serde_json::json!({ "jobs": children.specs()? });
         self.spawn_json(
-            &**self.database().await?,
+            &*self.database().await?,
             &serde_json::value::to_raw_value(&jobs).expect("is JSON"),
         )
         .await
@@ -118,7 +121,7 @@ impl Context {
         Ok(Outcome::Settled)
     }
 
-    /// The children of this job that its executor has spawned, in the order in which it did. None in the first run.
+    /// The children that the executor has spawned, in that order. None in the first run.
     ///
     /// # Errors
     /// If the database cannot be reached, or the claim is no longer current.
@@ -126,7 +129,7 @@ impl Context {
         self.dependency_results(true).await
     }
 
-    /// The jobs this one came after, in the order of their ids.
+    /// The jobs that this one waited for, in the order of their ids.
     ///
     /// # Errors
     /// If the database cannot be reached, or the claim is no longer current.
@@ -136,7 +139,7 @@ impl Context {
 
     async fn dependency_results(&self, child: bool) -> Result<Vec<DependencyResult>> {
         calls::dependency_results(
-            &**self.database().await?,
+            &*self.database().await?,
             self.inner.identity,
             self.inner.job.held,
             child,
@@ -148,7 +151,7 @@ impl Context {
     /// [`Outcome::Wait`](crate::Outcome::Wait). None in the first run.
     ///
     /// # Errors
-    /// A failure that is not retried, if the answer is not a `T`.
+    /// If the answer is not a `T`: a failure that is not retried.
     pub fn answer<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
         let Some(answer) = &self.inner.job.answer else {
             return Ok(None);

@@ -1,10 +1,9 @@
-//! Processes that a program leaves behind. Its process group ends with it, but a process can leave the group
+//! Processes that a program leaves behind. Its process group is killed with it, but a process can leave the group
 //! (`setsid`).
 //!
-//! Every program has a mark in its environment, `BUGLE_RUN`, that is its own and inherited by all it starts. Whatever
-//! carries the mark of a run that is over is killed, with all its descendants. That needs `/proc`: on other systems
-//! than Linux only process groups are ended. A process that clears its environment is found as long as its parent
-//! lives.
+//! Every program has a unique mark in its environment, `BUGLE_RUN`, which all its descendants inherit. Processes with
+//! the mark of a finished run are killed with all their descendants. This needs `/proc`: on systems other than Linux,
+//! only process groups are killed. A process that clears its environment is found as long as its parent lives.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -14,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-/// The variable that holds the mark.
+/// The variable that contains the mark.
 pub const MARK: &str = "BUGLE_RUN";
 
-/// The shortest time between two sweeps that nobody waits for.
+/// The minimum interval between two background sweeps.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The share of one core that they may take.
+/// The fraction of one core that background sweeps may use.
 const SHARE: u32 = 30;
-/// How often to look again at what was killed and is still there.
+/// How often to check killed processes that are still alive.
 const TRIES: usize = 200;
 
-/// The name of this process in all its marks: no other process has it, now or later.
+/// The name of this process in all its marks, unique among all processes, now and later.
 pub fn this_process() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
         let random: String = std::iter::repeat_with(fastrand::alphanumeric).take(12).collect();
@@ -33,7 +32,7 @@ pub fn this_process() -> &'static str {
     &NAME
 }
 
-/// Which runs there were and which of them are not over.
+/// The runs of this process, and which of them are not finished.
 #[derive(Clone)]
 struct Runs {
     begun: u64,
@@ -46,8 +45,8 @@ static RUNS: Mutex<Runs> = Mutex::new(Runs {
 });
 
 impl Runs {
-    /// Whether this is the mark of a run of this process that was over when this was the state of things. One that has
-    /// begun since is not.
+    /// Whether this is the mark of a run of this process that had finished when this snapshot was taken. Runs that
+    /// started later have not.
     fn is_over(&self, mark: &str) -> bool {
         let run = mark.strip_prefix(this_process()).and_then(|rest| rest.rsplit_once('.'));
         let run = run.and_then(|(_, run)| run.parse::<u64>().ok());
@@ -55,14 +54,14 @@ impl Runs {
     }
 }
 
-/// One run of a program. It is over when this is dropped, if not before.
+/// One run of a program. It is finished at the latest when this is dropped.
 pub struct Run {
     number: u64,
     mark: String,
 }
 
 impl Run {
-    /// A run for the worker whose folder this is.
+    /// A run for the worker with this working directory.
     pub fn begin(worker: &Path) -> Run {
         let worker = worker.file_name().unwrap_or_default().to_string_lossy();
         let mut runs = RUNS.lock().unwrap();
@@ -75,19 +74,19 @@ impl Run {
         }
     }
 
-    /// What its processes carry in [`MARK`].
+    /// The value of [`MARK`] for its processes.
     pub fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// It is over: what it has left behind is killed soon.
+    /// Finish the run: its remaining processes are killed soon.
     pub fn end(&self) {
         if RUNS.lock().unwrap().running.remove(&self.number) {
             sweep_soon();
         }
     }
 
-    /// What has left the process group of its first process.
+    /// The processes that left the process group of the first process.
     pub async fn strays(&self, first: i32) -> Vec<Process> {
         let mark = self.mark.clone();
         let looking = tokio::task::spawn_blocking(move || {
@@ -105,7 +104,7 @@ impl Drop for Run {
     }
 }
 
-/// Kill what is left of the runs of this process that are over, and return when it is gone.
+/// Kill the remaining processes of finished runs of this process, and return when they are gone.
 pub async fn sweep() {
     if RUNS.lock().unwrap().begun > 0 {
         let _ = tokio::task::spawn_blocking(sweep_now).await;
@@ -113,12 +112,12 @@ pub async fn sweep() {
 }
 
 fn sweep_now() {
-    // before looking: what ends meanwhile may be about to go by itself
+    // before scanning: processes of runs that finish meanwhile may be about to exit by themselves
     let runs = RUNS.lock().unwrap().clone();
     kill(|mark| runs.is_over(mark));
 }
 
-/// Kill what is left of all runs of the worker with a folder of this name, which is dead.
+/// Kill the remaining processes of all runs of a dead worker with a directory of this name.
 pub fn end_all_of(worker: &str) {
     let prefix = format!("{worker}.");
     kill(|mark| mark.starts_with(&prefix));
@@ -137,8 +136,7 @@ fn kill(is_over: impl Fn(&str) -> bool) {
     }
 }
 
-/// Have what is left swept by a thread of its own, so that no job waits for it, and all jobs that have ended meanwhile
-/// share one sweep.
+/// Sweep in a separate thread, so that no job waits for it, and all jobs that end meanwhile share one sweep.
 fn sweep_soon() {
     static ASKED: Mutex<bool> = Mutex::new(false);
     static ASKING: Condvar = Condvar::new();
@@ -167,24 +165,24 @@ fn sweep_soon() {
     }
 }
 
-/// A process, as `/proc` tells of it.
+/// A process as described by `/proc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     id: i32,
     parent: i32,
     group: i32,
-    /// With the id it names one process and never another.
+    /// Together with the id, it identifies a process uniquely.
     started: u64,
     mark: Option<String>,
 }
 
 impl Process {
-    /// Send it a signal, unless it has ended.
+    /// Send it a signal, unless it has exited.
     #[cfg(target_os = "linux")]
     pub fn signal(&self, signal: Signal) {
         use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
         let Some(pid) = Pid::from_raw(self.id) else { return };
-        // what is open stays the same process, whatever becomes of the number
+        // the open handle refers to the same process even if its id is reused
         let open = pidfd_open(pid, PidfdFlags::empty());
         if read(self.id).is_some_and(|now| now.started == self.started) {
             let _ = match open {
@@ -198,7 +196,7 @@ impl Process {
     pub fn signal(&self, _: Signal) {}
 }
 
-/// Those that are meant, and all that descend from them.
+/// The given processes and all their descendants.
 fn with_descendants(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
     for process in all {
@@ -218,7 +216,7 @@ fn with_descendants(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec
     found.into_iter().cloned().collect()
 }
 
-/// All processes, except those that have ended and were not waited for.
+/// All processes except zombies.
 fn processes() -> Vec<Process> {
     ids().filter_map(read).collect()
 }
@@ -230,7 +228,7 @@ fn ids() -> impl Iterator<Item = i32> {
 
 fn read(id: i32) -> Option<Process> {
     let stat = std::fs::read(format!("/proc/{id}/stat")).ok()?;
-    // the name of the program, in parentheses, can hold anything
+    // the program name, in parentheses, can contain any characters
     let after = stat.iter().rposition(|byte| *byte == b')')?;
     let fields = String::from_utf8_lossy(&stat[after + 1..]).into_owned();
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();

@@ -1,19 +1,35 @@
-//! The registry: which executor carries out which command, and which stages are around it.
+//! The registry: which executor runs which command, and which stages are around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use crate::client::job::Job;
 use crate::error::Error;
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
 use crate::execute::stage::{self, Next, Stage};
 
-/// Which executor carries out which command.
-#[derive(Clone, Default)]
-pub struct Registry {
+/// Which executor runs which command.
+///
+/// An executor is an async closure or function that takes a [`Context`] and the job's payload, as any type that can be
+/// deserialised, and returns `Result<T, Failure>`. `T` is anything that serialises, and becomes the job's result; or it
+/// is an [`Outcome`].
+///
+/// ```
+/// use bugle::{Context, Failure, Registry};
+///
+/// let registry = Registry::new()
+///     .on("add", async |_: Context, (a, b): (i64, i64)| Ok(a + b))
+///     .on("fail", async |_: Context, why: String| Err::<(), _>(Failure::new(why).not_retryable()));
+/// assert_eq!(registry.commands(), ["add", "fail"]);
+/// ```
+pub struct Registry<S = ()> {
+    /// What its executors share.
+    state: Arc<S>,
     executors: BTreeMap<String, Arc<dyn Executor>>,
     /// Commands that were registered more than once.
     ambiguous: BTreeSet<String>,
@@ -24,51 +40,106 @@ pub struct Registry {
 impl Registry {
     /// An empty registry.
     pub fn new() -> Self {
-        Registry::default()
+        Registry::with_state(())
+    }
+}
+
+impl<S: Send + Sync + 'static> Registry<S> {
+    /// An empty registry whose executors share `state`: a pool, a client of a mail server, the configuration. They
+    /// reach it with [`Context::state`]. It needs no `Arc` of its own.
+    ///
+    /// ```
+    /// use bugle::{Failure, Registry};
+    ///
+    /// struct App {
+    ///     sender: String,
+    /// }
+    /// type Context = bugle::Context<App>;
+    ///
+    /// async fn send_mail(context: Context, to: String) -> Result<String, Failure> {
+    ///     Ok(format!("from {} to {to}", context.state().sender))
+    /// }
+    ///
+    /// let registry = Registry::with_state(App { sender: "shop@example.org".into() }).on("send_mail", send_mail);
+    /// ```
+    pub fn with_state(state: S) -> Self {
+        Registry {
+            state: Arc::new(state),
+            executors: BTreeMap::new(),
+            ambiguous: BTreeSet::new(),
+            stages: Vec::new(),
+        }
     }
 
-    /// Carry out `command` with an async closure over the typed payload.
+    /// Run jobs of type `J` with an async closure or function. The command is [`J::COMMAND`](Job::COMMAND).
     ///
     /// A payload that does not deserialise fails the job at once, with the message and the path of the field.
     ///
     /// ```
-    /// use bugle::{Context, Failure, Registry};
+    /// use bugle::{Context, Failure, Job, Registry};
     ///
-    /// #[derive(serde::Deserialize)]
-    /// struct Mail { to: String }
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct SendMail {
+    ///     to: String,
+    /// }
     ///
-    /// let registry = Registry::new().on("send_mail", async |_context: Context, mail: Mail| {
+    /// impl Job for SendMail {
+    ///     const COMMAND: &'static str = "send_mail";
+    /// }
+    ///
+    /// let registry = Registry::new().job(async |_: Context, mail: SendMail| {
     ///     if !mail.to.contains('@') {
-    ///         return Err(Failure::new("no such address").not_retryable());
+    ///         return Err(Failure::new("no such address").code("bad_address").not_retryable());
     ///     }
-    ///     Ok(serde_json::json!({ "sent": true }))
+    ///     Ok(serde_json::json!({ "sent_to": mail.to }))
     /// });
-    /// assert_eq!(registry.commands(), ["send_mail"]);
+    /// ```
+    pub fn job<J, R, F, Fut>(self, run: F) -> Self
+    where
+        J: Job + Send + 'static,
+        R: IntoOutcome + 'static,
+        F: Fn(Context<S>, J) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'static,
+    {
+        self.on(J::COMMAND, run)
+    }
+
+    /// Run `command` with an async closure or function. Its second argument is the payload.
+    ///
+    /// A payload that does not deserialise fails the job at once, with the message and the path of the field.
+    ///
+    /// ```
+    /// use bugle::{Context, Registry};
+    ///
+    /// let registry = Registry::new().on("add", async |_: Context, (a, b): (i64, i64)| Ok(a + b));
+    /// assert_eq!(registry.commands(), ["add"]);
     /// ```
     pub fn on<P, R, F, Fut>(self, command: &str, run: F) -> Self
     where
         P: DeserializeOwned + Send + 'static,
         R: IntoOutcome + 'static,
-        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        F: Fn(Context<S>, P) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, Failure>> + Send + 'static,
     {
+        let state = self.state.clone();
         self.register(
             command,
             Typed {
                 run: Arc::new(run),
-                payload: std::marker::PhantomData::<fn(P)>,
+                state,
+                payload: PhantomData::<fn(P)>,
             },
         )
     }
 
-    /// Carry out `command` with this executor.
+    /// Run `command` with this executor.
     ///
     /// A command has one executor: a worker does not start with a registry in which a command was registered twice.
     pub fn register(self, command: &str, executor: impl Executor) -> Self {
         self.register_arc(command, Arc::new(executor))
     }
 
-    /// Carry out `command` with this executor, which may be shared.
+    /// Run `command` with this executor, which may be shared.
     pub fn register_arc(mut self, command: &str, executor: Arc<dyn Executor>) -> Self {
         if self.executors.insert(command.to_string(), executor).is_some() {
             self.ambiguous.insert(command.to_string());
@@ -76,7 +147,37 @@ impl Registry {
         self
     }
 
-    /// Refuse a registry in which a command has more than one executor.
+    /// Put a stage around every command whose name matches `pattern` (`mail.*`, `*`). Stages are entered in the order
+    /// in which they were added, and left in reverse order, whenever their commands are registered.
+    pub fn stage(mut self, pattern: &str, stage: impl Stage) -> Self {
+        self.stages.push((pattern.to_string(), Arc::new(stage)));
+        self
+    }
+
+    /// Add the executors and stages of another registry, which may have another state. Its stages come after those
+    /// that are here, and are around all commands that match their patterns.
+    pub fn merge<T>(mut self, other: Registry<T>) -> Self {
+        for (command, executor) in other.executors {
+            self = self.register_arc(&command, executor);
+        }
+        self.ambiguous.extend(other.ambiguous);
+        self.stages.extend(other.stages);
+        self
+    }
+
+    /// The commands that have an executor, in alphabetical order.
+    pub fn commands(&self) -> Vec<String> {
+        self.executors.keys().cloned().collect()
+    }
+
+    /// Whether no command is registered.
+    pub fn is_empty(&self) -> bool {
+        self.executors.is_empty()
+    }
+}
+
+impl Registry {
+    /// Reject a registry in which a command has more than one executor.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.ambiguous.is_empty() {
             return Ok(());
@@ -87,23 +188,6 @@ impl Registry {
             commands.join(", ")
         ))
         .hint("Register each command once, or give one of them another name."))
-    }
-
-    /// The commands that have an executor, in order.
-    pub fn commands(&self) -> Vec<String> {
-        self.executors.keys().cloned().collect()
-    }
-
-    /// Whether nothing is registered.
-    pub fn is_empty(&self) -> bool {
-        self.executors.is_empty()
-    }
-
-    /// Put a stage around every command whose name fits `pattern` (`mail.*`, `*`). Stages are entered in the order in
-    /// which they were added and left in the reverse one, whenever their commands are registered.
-    pub fn stage(mut self, pattern: &str, stage: impl Stage) -> Self {
-        self.stages.push((pattern.to_string(), Arc::new(stage)));
-        self
     }
 
     /// The executor of a command, with the stages around it.
@@ -118,20 +202,48 @@ impl Registry {
     }
 }
 
-struct Typed<P, F> {
-    run: Arc<F>,
-    payload: std::marker::PhantomData<fn(P)>,
+impl Default for Registry {
+    fn default() -> Self {
+        Registry::new()
+    }
 }
 
-impl<P, R, F, Fut> Executor for Typed<P, F>
+impl<S> Clone for Registry<S> {
+    fn clone(&self) -> Self {
+        Registry {
+            state: self.state.clone(),
+            executors: self.executors.clone(),
+            ambiguous: self.ambiguous.clone(),
+            stages: self.stages.clone(),
+        }
+    }
+}
+
+impl<S> std::fmt::Debug for Registry<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let commands: Vec<&String> = self.executors.keys().collect();
+        f.debug_struct("Registry")
+            .field("commands", &commands)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Typed<S, P, F> {
+    run: Arc<F>,
+    state: Arc<S>,
+    payload: PhantomData<fn(P)>,
+}
+
+impl<S, P, R, F, Fut> Executor for Typed<S, P, F>
 where
+    S: Send + Sync + 'static,
     P: DeserializeOwned + Send + 'static,
     R: IntoOutcome + 'static,
-    F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+    F: Fn(Context<S>, P) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, Failure>> + Send + 'static,
 {
     fn execute(&self, context: Context) -> Execution {
-        let run = self.run.clone();
+        let (run, context) = (self.run.clone(), context.with_state(self.state.clone()));
         Box::pin(async move {
             let payload = match context.payload_as::<P>() {
                 Ok(payload) => payload,

@@ -1,7 +1,7 @@
-//! What the worker itself is short of: open files, memory, processes, connections, room on the disk.
+//! Resources that the worker itself is short of: open files, memory, processes, connections, disk space.
 //!
-//! A job that runs into such a shortage is not to blame: it is given back, and the attempt is not counted. The worker
-//! claims less until it goes well, says so once in its log, and is not ready meanwhile (`/readyz`).
+//! A job that runs into such a shortage is given back, and the attempt is not counted. The worker claims fewer jobs
+//! until the shortage is over, logs it once, and is not ready meanwhile (`/readyz`).
 
 use std::error::Error as StdError;
 use std::io;
@@ -12,13 +12,13 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// The first pause after a shortage, and the longest: nothing is claimed meanwhile.
+/// The first and the longest pause after a shortage, during which nothing is claimed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How often the number of jobs that may run grows, by a quarter, while nothing is missing.
+/// How often the number of jobs that may run grows by a quarter while there is no shortage.
 const GROW_EVERY: Duration = Duration::from_secs(1);
 
-/// What is missing.
+/// The resource that is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortage {
     /// Open files, of this process or of the machine.
@@ -27,17 +27,16 @@ pub enum Shortage {
     Memory,
     /// Processes or threads.
     Processes,
-    /// Connections to the database: all of the pool are in use, or the server takes no more.
+    /// Connections to the database: the pool is exhausted, or the server accepts no more.
     Connections,
-    /// Room in the folder for working folders.
+    /// Disk space for working directories.
     Disk,
-    /// A place for what ended: history lacks a partition, or the database refuses for another reason that is not the
-    /// job's.
+    /// A history partition, or the database rejects outcomes for another reason that is not the job's.
     History,
 }
 
 impl Shortage {
-    /// In words, and what to do.
+    /// A description, and what to do.
     pub fn words(self) -> &'static str {
         match self {
             Shortage::Files => {
@@ -55,7 +54,7 @@ impl Shortage {
         }
     }
 
-    /// What the operating system says is missing, somewhere in the causes of an error.
+    /// The shortage that the operating system reports somewhere in the causes of an error.
     pub fn in_causes(error: &(dyn StdError + 'static)) -> Option<Shortage> {
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -94,7 +93,7 @@ impl Shortage {
     }
 }
 
-/// How many jobs may run while something is missing.
+/// The limit of running jobs during a shortage.
 #[derive(Default)]
 pub struct Throttle(Mutex<Option<Limit>>);
 
@@ -108,7 +107,7 @@ struct Limit {
 }
 
 impl Throttle {
-    /// A job met a shortage while this many ran. True if nothing was missing before.
+    /// A job met a shortage while this number of jobs were running. True if there was no shortage before.
     pub fn hit(&self, shortage: Shortage, running: usize, now: Instant) -> bool {
         let mut limit = self.0.lock().unwrap();
         let Some(known) = limit.as_mut() else {
@@ -121,7 +120,7 @@ impl Throttle {
             });
             return true;
         };
-        // those that were started before the pause say nothing new
+        // failures of jobs that were started before the pause add no information
         if now >= known.paused_until {
             known.most = (known.most.min(running) / 2).max(1);
             known.pause = (known.pause * 2).min(LONGEST_PAUSE);
@@ -132,7 +131,7 @@ impl Throttle {
         false
     }
 
-    /// How many jobs may run now, of this many slots. Nothing if there is no limit.
+    /// How many of these slots may be used now; `None` if there is no limit.
     pub fn most(&self, slots: usize, now: Instant) -> Option<usize> {
         let mut limit = self.0.lock().unwrap();
         let known = limit.as_mut()?;
@@ -149,7 +148,7 @@ impl Throttle {
         Some(if now < known.paused_until { 0 } else { known.most })
     }
 
-    /// When there may be more room.
+    /// When the limit may change.
     pub fn changes_at(&self, now: Instant) -> Option<Instant> {
         let limit = self.0.lock().unwrap();
         limit.as_ref().map(|limit| match now < limit.paused_until {
@@ -158,7 +157,7 @@ impl Throttle {
         })
     }
 
-    /// What is missing, in words.
+    /// A description of the shortage.
     pub fn words(&self) -> Option<&'static str> {
         self.0.lock().unwrap().as_ref().map(|limit| limit.shortage.words())
     }

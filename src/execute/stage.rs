@@ -1,4 +1,4 @@
-//! Stages: code around executors, A → B → executor → B → A, attached by a pattern of command names or by hand.
+//! Stages: middleware around executors, A → B → executor → B → A, attached by a pattern of command names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tracing::Instrument;
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Outcome};
 
-/// Something around executors. It sees the job before and the outcome after, and may change both.
+/// Middleware around executors. It sees the job before and the outcome after, and may change both.
 ///
 /// ```
 /// use bugle::{Context, Execution, Failure, Next, Outcome, Registry, Stage};
 ///
-/// /// An answer that says "not yet" is a failure, so that it is tried again.
+/// /// The result "not yet" is a failure, so that the job is retried.
 /// struct NotYet;
 ///
 /// impl Stage for NotYet {
@@ -35,11 +35,11 @@ use crate::execute::executor::{Execution, Executor, Outcome};
 ///     .on("report.build", async |_: Context, _: serde_json::Value| Ok("not yet"));
 /// ```
 pub trait Stage: Send + Sync + 'static {
-    /// Run around the rest: call `next.run(context)` once, several times, or not at all.
+    /// Run the stage: call `next.run(context)` once, several times, or not at all.
     fn around(&self, context: Context, next: Next) -> Execution;
 }
 
-/// The rest of the way to the executor. Cheap to clone, so that a stage can go it more than once.
+/// The stages that are left, and the executor. Cheap to clone, so that a stage can run it more than once.
 #[derive(Clone)]
 pub struct Next {
     stages: VecDeque<Arc<dyn Stage>>,
@@ -51,7 +51,7 @@ impl Next {
         Next { stages, executor }
     }
 
-    /// Go on inwards.
+    /// Run the next stage, or the executor.
     pub fn run(mut self, context: Context) -> Execution {
         match self.stages.pop_front() {
             Some(stage) => stage.around(context, self),
@@ -98,19 +98,19 @@ impl Stage for Span {
     }
 }
 
-/// A log line when an attempt starts and when it ends, with its outcome and how long it took; never its data.
+/// Logs when an attempt starts and ends, with its outcome and duration; never its payload or result.
 pub struct Log;
 
 impl Stage for Log {
     fn around(&self, context: Context, next: Next) -> Execution {
         Box::pin(async move {
             let (id, attempt, command) = (context.id(), context.attempt(), context.job().command.clone());
-            tracing::info!(event = "attempt_starts", job = id, attempt, command);
+            tracing::info!(event = "attempt_start", job = id, attempt, command);
             let started = Instant::now();
             let outcome = next.run(context).await;
             let took_ms = started.elapsed().as_millis() as u64;
             tracing::info!(
-                event = "attempt_ends",
+                event = "attempt_end",
                 job = id,
                 attempt,
                 command,
@@ -122,7 +122,7 @@ impl Stage for Log {
     }
 }
 
-/// Calls a function with the command and the time each attempt took: for metrics of your own.
+/// Calls a function with the command and the duration of each attempt: for metrics of your own.
 pub struct Time<F>(pub F);
 
 impl<F: Fn(&str, std::time::Duration) + Send + Sync + Clone + 'static> Stage for Time<F> {

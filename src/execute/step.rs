@@ -6,7 +6,6 @@
 use std::future::Future;
 use std::time::Duration;
 
-use deadpool_postgres::Object;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
@@ -14,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::db::calls;
+use crate::db::connect::Connection;
 use crate::error::{Backoff, Error, Result};
 use crate::execute::context::Context;
 use crate::execute::executor::Failure;
@@ -49,15 +49,15 @@ pub(crate) fn stopped() -> Failure {
 
 /// Make a call on a connection of its own, and repeat it while the database is away. Every call about a step is
 /// safe to repeat. Executors may hold all connections of their pool, so these have one of their own.
-pub(crate) async fn said<'a, T>(
-    context: &Context,
-    word: impl Fn(Object) -> BoxFuture<'a, Result<T>>,
+pub(crate) async fn said<'a, S, T>(
+    context: &Context<S>,
+    word: impl Fn(Connection) -> BoxFuture<'a, Result<T>>,
 ) -> Result<T, Unheard> {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         let heard = match context.inner.steps.get().await {
             Ok(connection) => word(connection).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         let error = match heard {
             Ok(answer) => return Ok(answer),
@@ -69,7 +69,7 @@ pub(crate) async fn said<'a, T>(
         if error.is_caused_by_data() {
             return Err(Unheard::Refused(error));
         }
-        tracing::debug!(event = "unheard", job = context.id(), %error, "cannot reach the database; will repeat");
+        tracing::debug!(event = "undelivered", job = context.id(), %error, "cannot reach the database; will repeat");
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
             () = context.cancellation().cancelled() => {
@@ -83,7 +83,7 @@ pub(crate) async fn said<'a, T>(
     }
 }
 
-impl Context {
+impl<S: Send + Sync> Context<S> {
     /// Do something once in the life of this job. When the job runs again, after a failure, a crash or a restart that
     /// goes on from the failed step, it is not done again: its stored output is returned. Its state, times and error
     /// can be read in `bugle.steps`.
@@ -112,7 +112,7 @@ impl Context {
         F: Future<Output = Result<T, Failure>>,
     {
         if let Some(known) = self.begin_step(name).await? {
-            tracing::debug!(event = "step_known", job = self.id(), step = name);
+            tracing::debug!(event = "step_replay", job = self.id(), step = name);
             return serde_json::from_str(known.get()).map_err(|error| {
                 Failure::new(format!("what step {name:?} put out before does not fit: {error}"))
                     .code("bad_step")

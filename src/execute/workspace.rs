@@ -1,14 +1,14 @@
-//! Working folders: one for each worker, in it one for each attempt that asks, and all of them gone in the end.
+//! Working directories: one per worker, and in it one for each attempt that needs it. All of them are removed.
 //!
 //! ```text
 //! <workdir>/bugle-work-1000/worker-4711-k3v9x2qa81mc-1/job-17-claim-42/
 //! ```
 //!
-//! Everything is in one folder that belongs to us: `bugle-work-` and the number of the user. A worker holds a lock on
-//! its own folder in there for as long as it lives. The system drops the lock however the worker ends, so a folder that
-//! we have marked and whose lock can be had belongs to nobody, and the next worker removes it. Nothing else is ever
-//! removed. The folder itself is locked and not a file in it: cleaners of temporary folders (systemd-tmpfiles) leave a
-//! locked folder alone.
+//! Everything is in one directory owned by the user: `bugle-work-` and the user id. A worker holds a lock on its own
+//! directory in it as long as it lives. The system releases the lock however the worker ends, so a marked directory
+//! whose lock is free is abandoned, and the next worker removes it. Nothing else is ever removed. The directory itself
+//! is locked rather than a file in it, because cleaners of temporary directories (systemd-tmpfiles) skip locked
+//! directories.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use crate::execute::leftovers;
 use crate::job::HeldJob;
 
-/// The folder of this process, in which the folders of its jobs are made. Removed when dropped.
+/// The directory of this process, which contains the directories of its jobs. Removed when dropped.
 #[derive(Debug)]
 pub struct Workspaces {
     path: PathBuf,
@@ -29,22 +29,22 @@ pub struct Workspaces {
 }
 
 impl Workspaces {
-    /// Where folders are made by default.
+    /// The default parent directory.
     pub fn default_base() -> PathBuf {
         std::env::temp_dir()
     }
 
-    /// Make this worker's folder under `base`, and remove those of workers that are no more.
+    /// Create this worker's directory under `base`, and remove those of dead workers.
     ///
     /// # Errors
-    /// If the folder cannot be made, or if `base` or our folder in it belongs to another user, who could then exchange
-    /// what is in it.
+    /// If the directory cannot be created, or if `base` or the directory in it is owned by another user, who could then
+    /// replace its contents.
     pub fn open(base: &Path) -> io::Result<Workspaces> {
         static OPENED: AtomicU64 = AtomicU64::new(1);
         make_folder(base)?;
         let us = rustix::process::geteuid().as_raw();
         let found = fs::metadata(base)?;
-        // in a folder for everybody's files only their owners can exchange them
+        // in a sticky directory, only the owner of a file can replace it
         if found.mode() & 0o1000 == 0 {
             check_owner(base, found.uid(), &[0, us])?;
         }
@@ -56,14 +56,14 @@ impl Workspaces {
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let path = ours.join(format!("{}-{number}", leftovers::this_process()));
         DirBuilder::new().mode(0o700).create(&path)?;
-        // nobody removes it before it has its mark, but a sweeper may just be trying the lock
+        // it is not removed before it has its mark, but a sweeper may be trying the lock
         let lock = open_folder(&path)?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
         File::create_new(path.join(MARK))?;
         Ok(Workspaces { path, _lock: lock })
     }
 
-    /// The folder of this process.
+    /// The directory of this process.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -75,29 +75,29 @@ impl Drop for Workspaces {
     }
 }
 
-/// The folder of one attempt. Removed when dropped.
+/// The directory of one attempt. Removed when dropped.
 #[derive(Debug)]
 pub struct Workspace {
     path: PathBuf,
 }
 
 impl Workspace {
-    /// Make the folder of this attempt under `root`. If it is there already, it is the same one.
+    /// Create the directory of this attempt under `root`. If it exists, it is the same one.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn prepare(root: &Path, held: HeldJob) -> io::Result<Workspace> {
         let path = root.join(format!("job-{}-claim-{}", held.id, held.claim));
         make_folder(&path)?;
         Ok(Workspace { path })
     }
 
-    /// The folder.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Forget about the folder without removing it.
+    /// Release the directory without removing it.
     pub fn keep(self) {
         std::mem::forget(self);
     }
@@ -125,15 +125,15 @@ fn check_owner(folder: &Path, owner: u32, allowed: &[u32]) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, message))
 }
 
-/// Says that a worker made this folder.
+/// Marks a directory as created by a worker.
 const MARK: &str = ".bugle-worker";
 
-/// Remove the folders of dead workers, and end what their programs left running. What cannot be removed is left for the
-/// next one to try.
+/// Remove the directories of dead workers, and kill the processes their programs left running. What cannot be removed
+/// is left for the next sweep.
 fn sweep(ours: &Path, us: u32) {
     let Ok(entries) = fs::read_dir(ours) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
-        // the lock is held until the folder is gone, so that two sweepers do not meet in it
+        // the lock is held until the directory is removed, so that two sweepers do not interfere
         let Ok(Some(lock)) = lock(&path) else { continue };
         let belongs_to_us = |found: io::Result<fs::Metadata>| found.is_ok_and(|found| found.uid() == us);
         let mark = fs::symlink_metadata(path.join(MARK));
@@ -146,7 +146,7 @@ fn sweep(ours: &Path, us: u32) {
     }
 }
 
-/// The lock of a folder, or none if another process holds it or has just removed the folder.
+/// The lock of a directory; `None` if another process holds it or has just removed the directory.
 fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = open_folder(folder)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -156,7 +156,7 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Not through a link: it may point anywhere.
+/// Does not follow links, which may point anywhere.
 fn open_folder(folder: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(folder, flags, Mode::empty())?))
@@ -168,7 +168,7 @@ fn remove_logged(folder: &Path) {
     }
 }
 
-/// Remove a folder with all that is in it. Processes that were just killed may still write there, hence the tries.
+/// Remove a directory with its contents. Processes that were just killed may still write to it, hence the retries.
 fn remove(folder: &Path) -> io::Result<()> {
     for _ in 0..5 {
         match fs::remove_dir_all(folder) {
@@ -181,11 +181,11 @@ fn remove(folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(folder)
 }
 
-/// Only who may write to a folder can remove what is in it.
+/// Removing the contents of a directory requires write permission for it.
 fn make_writable(folder: &Path) {
     let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // not through links: they may point anywhere
+        // does not follow links, which may point anywhere
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             make_writable(&entry.path());
         }

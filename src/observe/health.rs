@@ -1,4 +1,4 @@
-//! Whether a worker is well: for `/livez`, `/readyz`, and the watchdog.
+//! The health of a worker, for `/livez`, `/readyz` and the watchdog.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use crate::execute::shortage::Throttle;
 
-/// A heartbeat that was not answered for this long makes a worker unready.
+/// A worker without a successful heartbeat for this long is not ready.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A worker that does not even try a heartbeat for this long is stuck.
+/// A worker that has not attempted a heartbeat for this long is stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// The state of a worker, kept up by its parts.
+/// The state of a worker, updated by its parts.
 pub struct Health {
     connected: AtomicBool,
     draining: AtomicBool,
     reconnects: AtomicU64,
-    /// When a heartbeat was last tried, and when one was last answered.
+    /// The times of the last attempted and the last successful heartbeat.
     tried: Mutex<Instant>,
     answered: Mutex<Option<Instant>>,
     role: Mutex<String>,
-    /// Why the latest heartbeat or connection failed.
+    /// The error of the last failed heartbeat or connection.
     trouble: Mutex<Option<String>>,
-    /// What the worker is short of, and how many jobs it runs meanwhile.
+    /// The resource the worker is short of, and its reduced number of slots.
     pub throttle: Throttle,
 }
 
@@ -42,13 +42,13 @@ impl Default for Health {
 }
 
 impl Health {
-    /// The first session is there, or there again.
+    /// The claim session is connected or reconnected.
     pub fn connected(&self, again: bool) {
         self.connected.store(true, Ordering::Relaxed);
         self.reconnects.fetch_add(u64::from(again), Ordering::Relaxed);
     }
 
-    /// It is gone.
+    /// The claim session is lost.
     pub fn disconnected(&self, why: &str) {
         self.connected.store(false, Ordering::Relaxed);
         self.note(why);
@@ -59,12 +59,12 @@ impl Health {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// A heartbeat is tried.
+    /// A heartbeat is attempted.
     pub fn tried(&self) {
         *self.tried.lock().unwrap() = Instant::now();
     }
 
-    /// A heartbeat was answered.
+    /// A heartbeat succeeded.
     pub fn answered(&self, role: &str) {
         *self.answered.lock().unwrap() = Some(Instant::now());
         let mut known = self.role.lock().unwrap();
@@ -84,39 +84,39 @@ impl Health {
         *self.role.lock().unwrap() == "keeper"
     }
 
-    /// Whether the session it claims by is there.
+    /// Whether the claim session is connected.
     pub fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// How often it had to connect again.
+    /// The number of reconnects.
     pub fn reconnects(&self) -> u64 {
         self.reconnects.load(Ordering::Relaxed)
     }
 
-    /// How long ago a heartbeat was answered.
+    /// The age of the last successful heartbeat.
     pub fn silence(&self) -> Option<Duration> {
         self.answered.lock().unwrap().map(|answered| answered.elapsed())
     }
 
-    /// Whether its parts move at all. A database that cannot be reached is no reason to be killed.
+    /// Whether the process makes progress at all. An unreachable database is no reason to restart it.
     pub fn is_alive(&self) -> bool {
         self.tried.lock().unwrap().elapsed() < STUCK
     }
 
-    /// What keeps it from taking jobs, in words. Nothing, if it is ready.
+    /// Descriptions of what keeps it from claiming jobs; empty if it is ready.
     pub fn failing(&self) -> Vec<String> {
         let mut failing = Vec::new();
         if self.draining.load(Ordering::Relaxed) {
-            failing.push("draining: it was asked to stop".to_owned());
+            failing.push("draining: the worker was asked to stop".to_owned());
         }
         if !self.is_connected() {
-            failing.push("disconnected: the session it claims by is gone".to_owned());
+            failing.push("disconnected: the claim session is lost".to_owned());
         }
         match self.silence() {
             Some(silence) if silence < SILENCE => {}
-            Some(silence) => failing.push(format!("silent: no heartbeat was answered for {} s", silence.as_secs())),
-            None => failing.push("starting: no heartbeat was answered yet".to_owned()),
+            Some(silence) => failing.push(format!("silent: no successful heartbeat for {} s", silence.as_secs())),
+            None => failing.push("starting: no heartbeat has succeeded yet".to_owned()),
         }
         if let Some(shortage) = self.throttle.words() {
             failing.push(format!("shortage: {shortage}"));
@@ -124,10 +124,7 @@ impl Health {
         if !failing.is_empty()
             && let Some(trouble) = &*self.trouble.lock().unwrap()
         {
-            failing.push(format!(
-                "latest trouble: {}",
-                trouble.lines().next().unwrap_or_default()
-            ));
+            failing.push(format!("last error: {}", trouble.lines().next().unwrap_or_default()));
         }
         failing
     }

@@ -1,18 +1,18 @@
-//! Every metric there is, in one table. docs/observe.md shows the same; a test compares them.
+//! All metrics in one table. docs/reference/metrics.md shows the same; a test compares them.
 
-/// What a metric is to Prometheus.
+/// The Prometheus type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It only rises.
+    /// Only increases.
     Counter,
-    /// It rises and falls.
+    /// Increases and decreases.
     Gauge,
-    /// Times, in seconds, from 1 ms to 1 h.
+    /// Durations in seconds, with buckets from 1 ms to 1 h.
     Histogram,
 }
 
 impl Kind {
-    /// As Prometheus spells it.
+    /// The name that Prometheus uses.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -27,13 +27,13 @@ impl Kind {
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// What it is told by.
+    /// Its labels.
     pub labels: &'static [&'static str],
-    /// Whether only the keeper tells it, because it is about the whole database.
+    /// Whether only the keeper reports it, because it describes the whole database.
     pub of_keeper: bool,
-    /// What it means.
+    /// Its description.
     pub help: &'static str,
 }
 
@@ -57,20 +57,25 @@ const fn of_keeper(name: &'static str, labels: &'static [&'static str], help: &'
     }
 }
 
-/// All of them.
+/// All metrics.
 pub const METRICS: [Metric; 25] = [
     metric(
         "bugle_worker_info",
         Kind::Gauge,
         &["name", "host", "version"],
-        "Always 1; the labels say who this worker is.",
+        "Always 1; the labels identify the worker.",
     ),
-    metric("bugle_worker_ready", Kind::Gauge, &[], "1 if /readyz says so."),
+    metric(
+        "bugle_worker_ready",
+        Kind::Gauge,
+        &[],
+        "1 if the worker is ready (/readyz).",
+    ),
     metric(
         "bugle_worker_connected",
         Kind::Gauge,
         &[],
-        "1 while the session it claims by is there.",
+        "1 while the claim session is connected.",
     ),
     metric(
         "bugle_worker_keeper",
@@ -82,79 +87,74 @@ pub const METRICS: [Metric; 25] = [
         "bugle_worker_reconnects_total",
         Kind::Counter,
         &[],
-        "How often it had to connect again.",
+        "Number of reconnects to the database.",
     ),
     metric(
         "bugle_worker_heartbeat_age_seconds",
         Kind::Gauge,
         &[],
-        "How long ago a heartbeat was answered.",
+        "Age of the last successful heartbeat.",
     ),
     metric(
         "bugle_worker_slots",
         Kind::Gauge,
         &["queue"],
-        "How many jobs of a queue it runs at once.",
+        "Maximum number of jobs of a queue that run at once.",
     ),
     metric(
-        "bugle_worker_undelivered",
+        "bugle_worker_undelivered_outcomes",
         Kind::Gauge,
         &[],
-        "Ends of jobs that the database was not told yet.",
+        "Outcomes that were not delivered to the database yet.",
     ),
     metric(
         "bugle_jobs_running",
         Kind::Gauge,
         &["queue", "command"],
-        "Jobs that run here.",
+        "Jobs running in this worker.",
     ),
     metric(
-        "bugle_jobs_started_total",
+        "bugle_attempts_started_total",
         Kind::Counter,
         &["queue", "command"],
-        "Attempts that were started here.",
+        "Attempts started by this worker.",
     ),
     metric(
-        "bugle_jobs_ended_total",
+        "bugle_attempts_finished_total",
         Kind::Counter,
         &["queue", "command", "outcome"],
-        "Attempts that ended here, by how: completed, failed, snoozed, cancelled, waiting, given_back, fenced.",
+        "Finished attempts by outcome: completed, failed, snoozed, cancelled, waiting, given_back, fenced.",
     ),
     metric(
         "bugle_job_run_seconds",
         Kind::Histogram,
         &["queue", "command"],
-        "How long attempts ran.",
+        "Run time of attempts.",
     ),
     metric(
         "bugle_job_wait_seconds",
         Kind::Histogram,
         &["queue", "command"],
-        "How long they waited, from when they were due until they were started.",
+        "Time from when a job was due until its attempt started.",
     ),
+    metric("bugle_claim_seconds", Kind::Histogram, &[], "Duration of claim calls."),
     metric(
-        "bugle_claim_seconds",
+        "bugle_completion_seconds",
         Kind::Histogram,
         &[],
-        "How long the database took to answer a claim.",
-    ),
-    metric(
-        "bugle_flush_seconds",
-        Kind::Histogram,
-        &[],
-        "How long the database took to take the ends of a batch of jobs.",
+        "Duration of calls that deliver a batch of outcomes.",
     ),
     of_keeper(
         "bugle_queue_jobs",
         &["queue", "state"],
-        "Live jobs of a queue. Beyond 10,000 ready ones of a command an estimate.",
+        "Live jobs of a queue by state. An estimate above 10,000 ready jobs of a command.",
     ),
     of_keeper(
         "bugle_queue_oldest_ready_seconds",
         &["queue"],
-        "How long the oldest ready job has been due.",
+        "Time since the oldest ready job was due.",
     ),
-    of_keeper("bugle_queue_paused", &["queue"], "1 if nobody claims from the queue."),
+    of_keeper("bugle_queue_paused", &["queue"], "1 if the queue is paused."),
     of_keeper(
         "bugle_queue_failed_last_minute",
         &["queue"],
@@ -163,32 +163,33 @@ pub const METRICS: [Metric; 25] = [
     of_keeper(
         "bugle_unserved_seconds",
         &["queue", "command"],
-        "For how long ready jobs have been there that no live worker serves.",
+        "Age of the oldest ready job that no live worker serves.",
     ),
-    of_keeper(
-        "bugle_workers",
-        &["state"],
-        "Worker processes that are alive, paused or lost.",
-    ),
+    of_keeper("bugle_workers", &["state"], "Workers by state: alive, paused, lost."),
     of_keeper(
         "bugle_history_days_ahead",
         &["kind"],
-        "Days ahead for which history partitions exist: ended, failed.",
+        "Number of days ahead for which history partitions exist, by kind: ended, failed.",
     ),
-    of_keeper("bugle_dead_rows", &[], "Rows of the live table that wait for VACUUM."),
+    of_keeper(
+        "bugle_dead_rows",
+        &[],
+        "Dead rows in bugle.jobs_live that VACUUM has not removed yet.",
+    ),
     of_keeper(
         "bugle_oldest_snapshot_seconds",
         &[],
-        "The oldest transaction that keeps VACUUM from removing rows.",
+        "Age of the oldest transaction that prevents VACUUM from removing rows.",
     ),
     of_keeper(
         "bugle_notification_queue_ratio",
         &[],
-        "How full the server's queue of notifications is, from 0 to 1.",
+        "Usage of the server's notification queue, from 0 to 1.",
     ),
 ];
 
-/// Where a gauge of `bugle.gauges()` is told: its metric, and which label takes its label.
+/// The metric of a gauge of `bugle.gauges()`, and the name of its label.
+#[cfg(feature = "web")]
 pub fn of_gauge(name: &str) -> Option<(&'static str, Option<&'static str>)> {
     Some(match name {
         "queue_jobs" => ("bugle_queue_jobs", Some("state")),

@@ -1,40 +1,42 @@
-//! What a worker can be asked while it runs: what it did (tallies), whether it is well (health), and the endpoints that
-//! say so.
+//! Observability of a running worker: counters (tallies), health, and the endpoints that expose them.
 
-mod api;
 mod health;
+#[cfg(feature = "web")]
 mod listen;
-pub mod log;
 mod metrics;
+#[cfg(feature = "web")]
 mod render;
 mod tally;
 pub mod trace;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use health::Health;
-pub use listen::{EndpointState, bind, check_address, listen};
+#[cfg(feature = "web")]
+pub use listen::{EndpointState, Endpoints, bind, listen};
 pub use metrics::{Kind, METRICS, Metric};
 pub use tally::{Ending, Tallies, time};
 
 use crate::db::calls;
 use crate::db::connect::Session;
+use crate::error::{Error, Result};
 use crate::worker::Identity;
 
-/// How often a worker tells the database what it did, at most.
+/// The minimum interval between two reports of a worker to the database.
 pub const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// All that is known about this worker from inside.
+/// The internal state of this worker that is observable.
 #[derive(Default)]
 pub struct Observed {
-    /// What it did.
+    /// Its counters.
     pub tallies: Tallies,
-    /// How it is.
+    /// Its health.
     pub health: Health,
 }
 
 impl Observed {
-    /// Tell the database what was done since the last time: `bugle.minutes`. What cannot be told now is told later.
+    /// Report the counts since the last report to the database (`bugle.minutes`). A failed report is repeated later.
     pub async fn report(&self, session: &Session, me: Identity) {
         let reports = self.tallies.take_reports();
         if reports.is_empty() {
@@ -47,5 +49,35 @@ impl Observed {
                 self.tallies.put_back(reports);
             }
         }
+    }
+}
+
+/// Reject an address that other machines can reach if there is no token.
+///
+/// # Errors
+/// If other machines can reach the address and there is no token.
+pub fn check_address(address: SocketAddr, has_token: bool) -> Result<()> {
+    if address.ip().is_loopback() || has_token {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "listen address {address} is reachable from other machines, but no token is set"
+    ))
+    .hint("Set a token (--token, BUGLE_TOKEN, or token in the file), or listen on 127.0.0.1."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_others_can_reach_needs_a_token() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+
+        assert!(check_address(at("127.0.0.1:9187"), false).is_ok());
+        assert!(check_address(at("[::1]:9187"), false).is_ok());
+        assert!(check_address(at("0.0.0.0:9187"), true).is_ok());
+        let error = check_address(at("0.0.0.0:9187"), false).unwrap_err();
+        assert!(error.to_string().contains("no token is set"), "{error}");
     }
 }

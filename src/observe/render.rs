@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them.
+//! Metrics in the Prometheus text format.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::metrics::{METRICS, Metric, of_gauge};
 use super::tally::{BOUNDS, Ending, Histogram};
 use crate::db::calls::Gauge;
 
-/// The page: all metrics of this worker, and with `gauges` those of the database.
+/// The page with all metrics of this worker and, with `gauges`, those of the database.
 pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
     let mut page = Page::default();
     let health = &worker.observed.health;
@@ -28,20 +28,24 @@ pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
     for (queue, slots) in &worker.queues {
         page.sample("bugle_worker_slots", &[("queue", queue)], f64::from(*slots));
     }
-    page.sample("bugle_worker_undelivered", &[], (worker.undelivered)() as f64);
+    page.sample("bugle_worker_undelivered_outcomes", &[], (worker.undelivered)() as f64);
     for ((queue, command), tally) in tallies.snapshot() {
         let labels = [("queue", queue.as_str()), ("command", command.as_str())];
         page.sample("bugle_jobs_running", &labels, tally.running() as f64);
-        page.sample("bugle_jobs_started_total", &labels, tally.started as f64);
+        page.sample("bugle_attempts_started_total", &labels, tally.started as f64);
         for how in Ending::ALL {
             let labels = [labels[0], labels[1], ("outcome", how.as_str())];
-            page.sample("bugle_jobs_ended_total", &labels, tally.ended[how as usize] as f64);
+            page.sample(
+                "bugle_attempts_finished_total",
+                &labels,
+                tally.ended[how as usize] as f64,
+            );
         }
         page.histogram("bugle_job_run_seconds", &labels, &tally.run);
         page.histogram("bugle_job_wait_seconds", &labels, &tally.wait);
     }
     page.histogram("bugle_claim_seconds", &[], &tallies.claims.lock().unwrap());
-    page.histogram("bugle_flush_seconds", &[], &tallies.flushes.lock().unwrap());
+    page.histogram("bugle_completion_seconds", &[], &tallies.flushes.lock().unwrap());
     for gauge in gauges {
         if let Some((name, label)) = of_gauge(&gauge.name) {
             let queue = gauge.queue.as_deref().map(|queue| ("queue", queue));
@@ -53,7 +57,7 @@ pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
     page.text()
 }
 
-/// Samples by metric, in the order of the table: the format wants those of a metric together.
+/// Samples by metric, in the order of the table, because the format requires samples of a metric to be adjacent.
 #[derive(Default)]
 struct Page {
     samples: Vec<(usize, String)>,
@@ -86,7 +90,7 @@ impl Page {
     }
 
     fn text(mut self) -> String {
-        // stable: samples of a metric stay in their order
+        // a stable sort keeps the samples of a metric in order
         self.samples.sort_by_key(|(place, _)| *place);
         let mut text = String::new();
         let mut told = None;

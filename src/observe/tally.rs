@@ -1,4 +1,4 @@
-//! Counting what happens to jobs, by queue and command. Cheap enough to be always on: a lock and a few additions a job.
+//! Counters by queue and command. Cheap enough to be always on: a lock and a few additions per job.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,33 +7,33 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::db::calls::MinuteReport;
 
-/// The upper ends of the spans times are counted in, in seconds; the last span is open. The same as `bugle.bounds()`.
+/// The upper bounds of the histogram buckets in seconds; the last bucket is open. The same as `bugle.bounds()`.
 pub const BOUNDS: [f64; 20] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
     3600.0,
 ];
 
-/// How an attempt ended, as far as this worker is concerned.
+/// How an attempt ended, from the point of view of this worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// Done.
+    /// The executor completed the job.
     Completed,
-    /// The executor failed, panicked or took too long.
+    /// The executor failed, panicked or timed out.
     Failed,
-    /// To be run again later.
+    /// The job will run again later.
     Snoozed,
-    /// The executor said that there is nothing to do.
+    /// The executor cancelled the job.
     Cancelled,
-    /// It waits for an answer.
+    /// The job waits for an answer or for other jobs.
     Waiting,
-    /// Interrupted because the worker stops.
+    /// The attempt was interrupted because the worker is stopping.
     GivenBack,
-    /// Another worker has it now, or it was cancelled.
+    /// The claim was lost: another worker has the job, or it was cancelled.
     Fenced,
 }
 
 impl Ending {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Ending; 7] = [
         Ending::Completed,
         Ending::Failed,
@@ -44,7 +44,7 @@ impl Ending {
         Ending::Fenced,
     ];
 
-    /// As the label of a metric.
+    /// The value of the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Ending::Completed => "completed",
@@ -58,12 +58,12 @@ impl Ending {
     }
 }
 
-/// Times, counted by spans.
+/// A histogram of durations.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
-    /// How many are in each span.
+    /// The number of durations in each bucket.
     pub counts: [u64; BOUNDS.len() + 1],
-    /// All of them together.
+    /// The sum of all durations.
     pub seconds: f64,
 }
 
@@ -75,23 +75,23 @@ impl Histogram {
     }
 }
 
-/// What became of the jobs of one queue and command.
+/// The counters of one queue and command.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Attempts that were started.
+    /// Started attempts.
     pub started: u64,
-    /// Attempts that ended, by how.
+    /// Finished attempts by outcome.
     pub ended: [u64; Ending::ALL.len()],
-    /// How long they ran.
+    /// Run times.
     pub run: Histogram,
-    /// How long they waited, from when they were due.
+    /// Wait times, from when the job was due.
     pub wait: Histogram,
-    /// What the database was not told yet.
+    /// Counts that were not reported to the database yet.
     untold: Option<MinuteReport>,
 }
 
 impl Tally {
-    /// Attempts that run now.
+    /// Running attempts.
     pub fn running(&self) -> u64 {
         self.started - self.ended.iter().sum::<u64>()
     }
@@ -107,21 +107,21 @@ struct Counted {
     tally: Mutex<Tally>,
 }
 
-/// All tallies of a worker.
+/// All counters of a worker.
 #[derive(Default)]
 pub struct Tallies {
-    /// By queue, then by command: found without making a key.
+    /// By queue, then by command, so that a lookup needs no allocation.
     counted: Mutex<BTreeMap<String, BTreeMap<String, Arc<Counted>>>>,
-    /// How far the database's clock is ahead of ours, in microseconds.
+    /// How far the database's clock is ahead of the local clock, in microseconds.
     ahead: AtomicI64,
-    /// Calls of `bugle.claim`, and how long they took.
+    /// Durations of `bugle.claim` calls.
     pub claims: Mutex<Histogram>,
-    /// Flushes of ends, and how long they took.
+    /// Durations of completion calls.
     pub flushes: Mutex<Histogram>,
 }
 
 impl Tallies {
-    /// An attempt starts. It has waited since `due`, by the database's clock.
+    /// Count the start of an attempt. The job was due at `due`, by the database's clock.
     pub fn start(&self, queue: &str, command: &str, due: SystemTime) -> Run {
         let counted = self.counted(queue, command);
         let wait = self.now().duration_since(due).unwrap_or_default();
@@ -153,7 +153,7 @@ impl Tallies {
         counted
     }
 
-    /// A copy of what was counted, by queue and command.
+    /// A copy of the counters, by queue and command.
     pub fn snapshot(&self) -> Vec<(Key, Tally)> {
         let all = self.counted.lock().unwrap();
         all.values()
@@ -162,7 +162,7 @@ impl Tallies {
             .collect()
     }
 
-    /// What the database was not told yet.
+    /// Counts that were not reported to the database yet.
     pub fn take_reports(&self) -> Vec<MinuteReport> {
         let all = self.counted.lock().unwrap();
         all.values()
@@ -171,7 +171,7 @@ impl Tallies {
             .collect()
     }
 
-    /// It could not be told.
+    /// Put a report back that could not be delivered.
     pub fn put_back(&self, reports: Vec<MinuteReport>) {
         for report in reports {
             let counted = self.counted(&report.queue, &report.command);
@@ -183,7 +183,7 @@ impl Tallies {
         }
     }
 
-    /// The database's clock says so.
+    /// Record the current time of the database's clock.
     pub fn set_clock(&self, now: SystemTime) {
         let micros = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
         self.ahead
@@ -200,7 +200,7 @@ impl Tallies {
     }
 }
 
-/// An attempt that runs. One that is dropped without an end was aborted.
+/// A running attempt. If it is dropped without an outcome, it was aborted.
 pub struct Run {
     counted: Arc<Counted>,
     wait: Duration,
@@ -209,7 +209,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// It ended like this.
+    /// Record its outcome.
     pub fn end(mut self, how: Ending) {
         self.note(how);
     }
@@ -245,7 +245,7 @@ impl Drop for Run {
     }
 }
 
-/// Note how long something took.
+/// Record a duration.
 pub fn time(histogram: &Mutex<Histogram>, took: Duration) {
     histogram.lock().unwrap().add(took);
 }

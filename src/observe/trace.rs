@@ -1,4 +1,4 @@
-//! The trace a job belongs to: the `traceparent` of its headers, as W3C Trace Context writes it.
+//! The trace of a job: the `traceparent` header in the W3C Trace Context format.
 
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -9,11 +9,11 @@ use crate::execute::executor::Outcome;
 #[cfg(feature = "otlp")]
 pub use otlp::Exporter;
 
-/// The header of a job, and of a request, that says which trace it belongs to.
+/// The name of the header in jobs and HTTP requests.
 pub const HEADER: &str = "traceparent";
 
-/// `00-<trace>-<parent>-<flags>`, in lower-case hexadecimal, neither of them zero. Whatever else is there is nobody's
-/// trace.
+/// Parse `00-<trace>-<parent>-<flags>`, in lower-case hexadecimal, with trace and parent not zero. Anything else is
+/// ignored.
 pub fn parent(text: &str) -> Option<&str> {
     let parts: Vec<&str> = text.split('-').collect();
     let [version, trace, parent, flags] = parts[..] else {
@@ -32,13 +32,13 @@ pub fn parent(text: &str) -> Option<&str> {
     fits.then_some(text)
 }
 
-/// What the executor of a job passes on to services it calls: its own span, if spans are exported, else the trace
-/// it was enqueued in.
+/// The trace context that an executor passes on to the services it calls: its own span if spans are exported, otherwise
+/// the trace the job was enqueued in.
 pub fn onward(context: &Context) -> Option<String> {
     current().or_else(|| context.traceparent().map(String::from))
 }
 
-/// The span we are in, if spans are exported.
+/// The current span, if spans are exported.
 pub fn current() -> Option<String> {
     #[cfg(feature = "otlp")]
     return otlp::current();
@@ -46,7 +46,7 @@ pub fn current() -> Option<String> {
     None
 }
 
-/// Note in the span around an executor how it ended, if spans are exported.
+/// Record the outcome in the span around an executor, if spans are exported.
 pub fn ended(_span: &tracing::Span, _outcome: &Outcome) {
     #[cfg(feature = "otlp")]
     otlp::ended(_span, _outcome);

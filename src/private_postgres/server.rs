@@ -1,4 +1,4 @@
-//! The server itself: making its data folder, starting and stopping the postmaster. Used by the guardian only.
+//! The server itself: creating its data directory, starting and stopping the postmaster. Only used by the guardian.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,23 +15,23 @@ use serde::{Deserialize, Serialize};
 use super::account::{self, Account};
 use super::processes::wait_until;
 
-/// All a server is made of.
+/// The specification of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
-    /// The folder with the socket and the log, and mostly the data.
+    /// The directory with the socket, the log and usually the data.
     pub folder: PathBuf,
     pub data: PathBuf,
     pub bin_dir: PathBuf,
     pub account: Option<Account>,
     pub settings: Vec<(String, String)>,
     pub tcp: bool,
-    /// Needed over TCP only: the socket's folder is open to nobody else, 127.0.0.1 is to every user of the machine.
+    /// Only needed for TCP: other users cannot access the socket directory, but they can connect to 127.0.0.1.
     pub password: String,
-    /// Data that stays behind is worth an orderly end.
+    /// Whether the data is kept, so that the server must be stopped cleanly.
     pub keep: bool,
 }
 
-/// The file with the password. It stays with the data: kept data has it in its catalog.
+/// The file with the password, next to the data, because the catalog of kept data contains it.
 pub(super) const PASSWORD: &str = "bugle.password";
 
 #[derive(Debug)]
@@ -43,14 +43,14 @@ pub(super) struct Server {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shutdown {
-    /// Clients are disconnected, the data is written out.
+    /// Clients are disconnected and data is flushed.
     Fast,
-    /// As in a crash: the next start recovers from the WAL.
+    /// Like a crash: the next start recovers from the WAL.
     Immediate,
 }
 
 impl Server {
-    /// Make the data folder, unless it is there already, and write the settings.
+    /// Create the data directory, unless it exists, and write the settings.
     pub fn prepare(spec: Spec) -> Result<Server> {
         if !spec.data.join("PG_VERSION").exists() {
             initdb(&spec)?;
@@ -63,16 +63,16 @@ impl Server {
         })
     }
 
-    /// Start, wait until it answers, and say on which port.
+    /// Start, wait until it is ready, and return the port.
     pub fn start(&mut self) -> Result<u16> {
         if self
             .postmaster
             .as_mut()
             .is_some_and(|postmaster| matches!(postmaster.try_wait(), Ok(None)))
         {
-            bail!("the server is running already");
+            bail!("the server is already running");
         }
-        // A port stays the same over restarts. Before the first one, another process may take the free port we saw.
+        // restarts keep the port; before the first start, another process may take the port that was found free
         for attempt in 0.. {
             let port = match self.port {
                 Some(port) => port,
@@ -91,7 +91,7 @@ impl Server {
         unreachable!("the last attempt returns its error")
     }
 
-    /// Stop and wait until it has. One that does not is ended by harder means.
+    /// Stop the server and wait. If it does not stop, escalate.
     pub fn stop(&mut self, how: Shutdown) -> Result<()> {
         let Some(mut postmaster) = self.postmaster.take() else {
             return Ok(());
@@ -112,7 +112,7 @@ impl Server {
         bail!("postgres (process {}) cannot be stopped", postmaster.id())
     }
 
-    /// How to stop it when nobody needs it any more.
+    /// How to stop it when it is no longer needed.
     pub fn last_shutdown(&self) -> Shutdown {
         if self.spec.keep {
             Shutdown::Fast
@@ -184,18 +184,22 @@ fn initdb(spec: &Spec) -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         let hint = spec.account.as_ref().map_or(String::new(), |account| {
             format!(
-                "\nhint: it ran as the user {0}, as Postgres refuses root; {0} must be able to reach that folder",
+                "\nhint: it ran as user {0}, because Postgres refuses to run as root; {0} must be able to access it",
                 account.name
             )
         });
-        bail!("initdb could not make {}:\n{}{hint}", spec.data.display(), said.trim());
+        bail!(
+            "initdb could not create {}:\n{}{hint}",
+            spec.data.display(),
+            said.trim()
+        );
     }
     let mut conf = File::options().append(true).open(spec.data.join("postgresql.conf"))?;
     writeln!(conf, "include_if_exists = 'bugle.conf'")?;
     write_private(&spec.data.join(PASSWORD), &spec.password, spec.account.as_ref())
 }
 
-/// In a file, not on the command line: `alter system` must be able to change them.
+/// In a file rather than on the command line, so that `alter system` can change them.
 fn write_settings(spec: &Spec) -> Result<()> {
     let mut conf = String::from("# Written at each start.\n");
     for (name, value) in &spec.settings {
@@ -218,7 +222,7 @@ fn write_private(path: &Path, text: &str, account: Option<&Account>) -> Result<(
     account::give(path, account)
 }
 
-/// The postmaster writes its state into the eighth line of its lock file; this is also what `pg_ctl --wait` reads.
+/// The postmaster writes its state to the eighth line of its lock file; `pg_ctl --wait` reads it, too.
 fn is_ready(data: &Path, postmaster: u32) -> bool {
     let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else {
         return false;

@@ -1,5 +1,4 @@
-//! Scans from the start of a queue, where they are expensive: on a connection of their own, so that no claim waits for
-//! them.
+//! Scans from the start of a queue when they are expensive: on a separate connection, so that no claim waits for them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,15 +9,15 @@ use crate::db::calls::{self, Found};
 use crate::db::connect::Link;
 use crate::worker::Identity;
 
-/// A scan that has ended.
+/// A finished scan.
 pub struct BackgroundScan {
     pub queue: String,
-    /// None: it failed, or a cursor is of no use in this queue.
+    /// `None` if it failed or this queue cannot use a cursor.
     pub found: Option<Found>,
     pub took: Duration,
 }
 
-/// Starts scans, and tells when they have ended. The connection is opened for the first of them.
+/// Starts scans and returns their results. The connection is opened for the first scan.
 pub struct BackgroundScans {
     link: Arc<Link>,
     ends: mpsc::UnboundedSender<BackgroundScan>,
@@ -35,7 +34,7 @@ impl BackgroundScans {
         }
     }
 
-    /// Scan a queue for at most this many jobs.
+    /// Scan a queue for at most this number of jobs.
     pub fn start(&self, me: Identity, queue: &str, most: i32) {
         let (link, ends, queue) = (self.link.clone(), self.ends.clone(), queue.to_string());
         tokio::spawn(async move {
@@ -54,7 +53,7 @@ impl BackgroundScans {
         });
     }
 
-    /// The next one that has ended.
+    /// The next finished scan.
     pub async fn ended(&mut self) -> Option<BackgroundScan> {
         self.ended.recv().await
     }

@@ -1,5 +1,5 @@
-//! The claimer: takes jobs for free slots, on the connection that proves that the worker is alive, listens and holds
-//! bells.
+//! The claimer: claims jobs for free slots. Its connection also holds the worker's proof of life and its bells, and
+//! listens for notifications.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::worker::lane::{Lane, Mode};
 use crate::worker::orders::Orders;
 use crate::worker::reconcile::{ClaimCounter, ClaimUnderWay};
 
-/// Where the keeper is told of jobs that are due before its next heartbeat: see `bugle.expect`.
+/// The channel on which the keeper learns of jobs that are due before its next heartbeat: see `bugle.expect`.
 const KEEPER_CHANNEL: &str = "bugle_keeper";
 
-/// How long an executor whose job was cancelled may take to stop by itself.
+/// How long the executor of a cancelled job may take to stop.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// What the keeper tells the claimer.
+/// A message from the keeper to the claimer.
 pub enum Hint {
     /// These queues have work.
     HasWork(Vec<String>),
-    /// This worker became the keeper or its deputy, and must be told which jobs are due soon; or it ceased to be.
+    /// Whether this worker is the keeper or its deputy, and must be notified of jobs that are due soon.
     ListenForDue(bool),
 }
 
 /// Why the claimer returned.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It was asked to.
+    /// It was asked to stop.
     ByShutdown,
-    /// Nothing is left to run now, and it was told to stop then.
+    /// There are no more jobs to run, and it was configured to stop then.
     Empty,
-    /// The connection is gone.
+    /// The connection is lost.
     Disconnected,
 }
 
-/// Claims for the crew until it is stopped. Lives longer than a connection; [`Claimer::run`] takes one.
+/// Claims for the crew until it is stopped. It outlives connections; [`Claimer::run`] takes one.
 pub struct Claimer {
     lanes: Vec<Lane>,
     crew: Arc<Crew>,
@@ -58,14 +58,14 @@ pub struct Claimer {
     claims: Arc<ClaimCounter>,
     listens_for_due: bool,
     until_empty: bool,
-    /// What was claimed while other jobs were started.
+    /// A batch that was claimed while other jobs were started.
     ahead: Option<ClaimedBatch>,
-    /// The lane that was asked first when there was too little room for all.
+    /// The lane that came first when there was not enough room for all.
     first_lane: usize,
     orders: Orders,
 }
 
-/// The reply to a claim, and what was asked for.
+/// The reply to a claim, and the request.
 struct ClaimedBatch {
     requests: Vec<QueueRequest>,
     rows: ClaimedRows,
@@ -123,7 +123,7 @@ impl Claimer {
     /// Claim on this session until shutdown, or until it breaks.
     ///
     /// # Errors
-    /// What the database refused. A lost connection is not an error.
+    /// If the database rejects a call. A lost connection is not an error.
     pub async fn run(
         &mut self,
         session: &Session,
@@ -132,7 +132,7 @@ impl Claimer {
         shutdown: &CancellationToken,
     ) -> Result<Stopped> {
         self.begin_session(session, me).await?;
-        // it may have been ordered before it listened
+        // the order may have been given before this session listened
         if calls::should_drain(session, me).await? {
             shutdown.cancel();
         }
@@ -191,10 +191,10 @@ impl Claimer {
         Ok(())
     }
 
-    /// When there is something to do even if nothing happens until then.
+    /// The next time at which there is something to do, even without an event.
     fn next_event(&self) -> Option<Instant> {
         let now = Instant::now();
-        // without room there is nothing to poll for until some is made
+        // without room there is nothing to poll for
         let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
         let polls = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_poll);
         let scans = self
@@ -209,7 +209,7 @@ impl Claimer {
             .min()
     }
 
-    /// A job that was announced before we listened was missed: the keeper checks once more afterwards.
+    /// Announcements before this session listened were missed, so the keeper checks once more afterwards.
     async fn listen_for_due(&self, session: &Session) -> Result<()> {
         calls::listen(session, KEEPER_CHANNEL).await?;
         self.keeper_called.notify_one();
@@ -241,10 +241,10 @@ impl Claimer {
         calls::stand_down(session, &queues, &modes).await
     }
 
-    /// Claim for every lane whose time it is, and start the jobs that came. False if it was no lane's time.
+    /// Claim for every lane that is due, and start the claimed jobs. False if no lane is due.
     ///
-    /// While jobs are started the next claim is under way, if there is room for more. Otherwise the database would wait
-    /// for us, and then we for it.
+    /// While jobs are started, the next claim is in flight if there is room for more. Otherwise the database and the
+    /// worker would wait for each other in turn.
     async fn poll(&mut self, session: &Session, me: Identity) -> Result<bool> {
         let batch = match self.ahead.take() {
             Some(batch) => batch,
@@ -260,7 +260,7 @@ impl Claimer {
         };
         let next = ClaimedBatch::claim(requests, session, me, self.claims.ask());
         let started = async {
-            // the request leaves first
+            // send the request first
             tokio::task::yield_now().await;
             self.start(session, me, batch).await
         };
@@ -282,7 +282,7 @@ impl Claimer {
         (!requests.is_empty()).then_some(requests)
     }
 
-    /// How many more jobs may run while the worker is short of something. Nothing if it is not.
+    /// How many more jobs may run while the worker is short of a resource; `None` if it is not.
     fn limited_room(&self, now: Instant) -> Option<usize> {
         let slots = self.lanes.iter().map(Lane::slots).sum();
         let most = self.crew.observed.health.throttle.most(slots, now)?;
@@ -294,7 +294,7 @@ impl Claimer {
         Some(most.saturating_sub(running))
     }
 
-    /// Share the room among the lanes, each time with another one first.
+    /// Divide the room among the lanes, starting with a different lane each time.
     fn limited_requests(&mut self, mut room: usize, now: Instant) -> Vec<QueueRequest> {
         self.first_lane = (self.first_lane + 1) % self.lanes.len();
         let (before, after) = self.lanes.split_at_mut(self.first_lane);
@@ -314,7 +314,7 @@ impl Claimer {
         requests
     }
 
-    /// Tell the lanes what was claimed for them.
+    /// Report to the lanes what was claimed for them.
     fn note(&mut self, batch: &ClaimedBatch) -> Result<()> {
         let took = batch.answered_at - batch.asked_at;
         observe::time(&self.crew.observed.tallies.claims, took);
@@ -348,7 +348,7 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Large payloads do not come with the claim.
+    /// Large payloads are not part of the reply to a claim.
     async fn fetch_payloads(&mut self, session: &Session, me: Identity, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
         let lacking: Vec<i64> = claimed
             .iter()
@@ -369,7 +369,7 @@ impl Claimer {
         for mut claimed in claimed {
             match payloads.remove(&claimed.held()) {
                 Some(payload) => claimed.add_payload(payload),
-                // between claim and fetch
+                // lost between claim and fetch
                 None if claimed.lacks_payload => {
                     fenced.push(claimed);
                     continue;
@@ -382,7 +382,7 @@ impl Claimer {
         Ok(complete)
     }
 
-    /// Give back what was claimed ahead and will not be started.
+    /// Give back jobs that were claimed ahead and will not be started.
     fn hand_back_ahead(&mut self) -> Result<()> {
         if let Some(batch) = self.ahead.take() {
             self.note(&batch)?;
@@ -399,7 +399,7 @@ impl Claimer {
         }
     }
 
-    /// For every lane whose time it is.
+    /// A request for every lane that is due.
     fn start_background_scans(&mut self, me: Identity) {
         let now = Instant::now();
         for lane in &mut self.lanes {
@@ -412,7 +412,7 @@ impl Claimer {
         }
     }
 
-    /// Ask for the bells of lanes that found nothing. False if no lane wants to sleep.
+    /// Try to take the bells of lanes that found nothing. False if no lane wants to sleep.
     async fn fall_asleep(&mut self, session: &Session, me: Identity) -> Result<bool> {
         let (queues, cursors): (Vec<String>, Vec<_>) = self
             .lanes
@@ -423,7 +423,7 @@ impl Claimer {
         if queues.is_empty() {
             return Ok(false);
         }
-        // listen first: a bell that is rung before anyone listens is not heard
+        // listen first: a notification that is sent before that is lost
         for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
             if !lane.bell.is_heard {
                 calls::listen(session, &lane.bell.channel).await?;
@@ -435,7 +435,7 @@ impl Claimer {
             let lane = self.lane_mut(&answer.queue);
             lane.armed(&answer.mode, answer.has_work, now);
             tracing::trace!(event = "arm", queue = lane.queue, mode = answer.mode, answer.has_work);
-            // a follower that listened to the bell would start with all the others for one job
+            // if followers listened to the bell, all of them would wake up for one job
             if lane.mode() == Mode::Follower {
                 lane.bell.is_heard = false;
                 calls::unlisten(session, &lane.bell.channel.clone()).await?;
@@ -444,8 +444,8 @@ impl Claimer {
         Ok(true)
     }
 
-    /// A notification is a hint: any login of the database can send one. A poll finds out whether there is work; orders
-    /// of an operator are looked up before they are followed.
+    /// A notification is only a hint, because any login of the database can send one. A poll determines whether there
+    /// is work; orders of an operator are looked up before they are followed.
     fn notified(&mut self, notification: &Notification) {
         let now = Instant::now();
         let (channel, message) = (notification.channel(), notification.payload());
@@ -462,15 +462,15 @@ impl Claimer {
             self.orders.drain();
         } else if message == "resume" || message == "pause" {
             self.lanes.iter_mut().for_each(|lane| lane.wake(now));
-        } else if let Some(queue) = message.strip_prefix("look ")
+        } else if let Some(queue) = message.strip_prefix("scan ")
             && let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == queue)
         {
             lane.wake(now);
         }
     }
 
-    /// Look up what was ordered, and stop the executors of cancelled jobs, which are in history already. True if this
-    /// worker is to drain.
+    /// Look up the orders and stop the executors of cancelled jobs, which are already in history. True if this worker
+    /// is to drain.
     async fn follow_orders(&mut self, session: &Session, me: Identity) -> Result<bool> {
         let Some((jobs, drain)) = self.orders.take(Instant::now()) else {
             return Ok(false);
@@ -495,7 +495,7 @@ impl Claimer {
         self.lanes
             .iter_mut()
             .find(|lane| lane.queue == queue)
-            .expect("claimed from a queue that was asked for")
+            .expect("the job is from a requested queue")
     }
 }
 

@@ -1,6 +1,6 @@
 //! The completer: delivers the outcomes of jobs to the database, in natural batches.
 //!
-//! There is no timer. What has ended is flushed at once when no flush is under way; what ends meanwhile is the next
+//! There is no timer. Outcomes are flushed at once if no flush is in flight; those that arrive meanwhile are the next
 //! batch.
 
 use std::collections::HashSet;
@@ -21,13 +21,13 @@ use crate::worker::Identity;
 use crate::worker::crew::Crew;
 use crate::worker::keeper::upkeep;
 
-/// The most outcomes in one flush.
+/// The maximum number of outcomes in one flush.
 const LARGEST_BATCH: usize = 1_000;
 
-/// How one job ended.
+/// The outcome of one job.
 pub struct End {
     pub held: HeldJob,
-    /// Where its row lies, if it is still there and can be completed there.
+    /// The address of its row, if the job can be completed by it.
     pub address: Option<Address>,
     pub how: How,
     pub command: String,
@@ -36,11 +36,11 @@ pub struct End {
     pub took: Duration,
 }
 
-/// What is to be told about it.
+/// What to report.
 pub enum How {
-    /// What its executor said.
+    /// The outcome of its executor.
     Outcome(Outcome),
-    /// Not finished, through no fault of its own.
+    /// Not finished, for a reason that is not the job's.
     GivenBack,
 }
 
@@ -93,7 +93,7 @@ impl End {
         })
     }
 
-    /// What is told instead of an outcome that can never be stored.
+    /// The failure that replaces an outcome that cannot be stored.
     fn instead(&self, error: &Error) -> End {
         let failure = match &self.how {
             How::Outcome(Outcome::Fail(failure)) => Failure {
@@ -117,22 +117,22 @@ impl End {
     }
 }
 
-/// The function that is to be called.
+/// The SQL function to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Call {
     CompleteAt,
     Complete,
     Fail,
     GiveBack,
-    /// Snooze, wait, give up: one job at a time.
+    /// Snooze, wait, cancel: one job per call.
     Single,
 }
 
 /// Deliver outcomes until all senders are gone.
 ///
-/// Every call is safe to repeat, so one whose reply was lost is simply made again. What the database does not accept
-/// for reasons that are not the job's (a partition of history was dropped by hand) is repeated too, beside the others:
-/// its work was done.
+/// Every call is safe to repeat, so a call whose reply was lost is repeated. A call that the database rejects for
+/// reasons that are not the job's (a history partition was dropped manually) is repeated as well, separately from the
+/// others, because the work is done.
 pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::UnboundedReceiver<End>) {
     let mut batch = Vec::new();
     let mut refused: Vec<End> = Vec::new();
@@ -145,7 +145,7 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
             },
             () = tokio::time::sleep_until(again_at.into()), if !refused.is_empty() => batch.append(&mut refused),
         }
-        // in id order: rows are locked in that order
+        // in the order of ids, because rows are locked in that order
         batch.sort_by_key(|end| (end.call(), end.held.id));
         let mut left = HashSet::new();
         let started = Instant::now();
@@ -176,12 +176,12 @@ async fn flush(crew: &Crew, link: &Link, ends: &[End], left: &mut HashSet<HeldJo
     tell(&session, crew.identity(), ends, left).await
 }
 
-/// Tell the database of ends that take the same call, and log what it answered. Only a lost connection is an error;
-/// what is not accepted now and may be later is left.
+/// Deliver outcomes of the same kind in one call and log the verdicts. Only a lost connection is an error; outcomes
+/// that may be accepted later are left in `ends`.
 async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<HeldJob>) -> Result<()> {
     let mut answer = call(session, me, ends).await;
     if answer.as_ref().is_err_and(Error::lacks_partition) {
-        // a day of history was detached or dropped by hand: maintenance makes one, and need not wait for its turn
+        // a history partition was detached or dropped manually: run the maintenance now that creates one
         upkeep(session).await?;
         answer = call(session, me, ends).await;
     }
@@ -196,7 +196,7 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
         Err(error) => error,
     };
     match ends {
-        // this worker is registered no more: nothing it says counts, and its jobs were given to others
+        // this worker is no longer registered: its calls are rejected, and its jobs were given to other workers
         _ if error.is_fenced() => tracing::warn!(event = "fenced", jobs = ends.len(), %error),
         [end] if error.is_caused_by_data() => {
             let instead = end.instead(&error);
@@ -206,7 +206,7 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
                 Err(error) => leave(ends, &error, left),
             }
         }
-        // one that is not accepted must not hold up the others
+        // a rejected outcome must not hold up the others
         [_, _, ..] if !error.lacks_partition() => {
             let (first, second) = ends.split_at(ends.len() / 2);
             Box::pin(tell(session, me, first, left)).await?;
@@ -258,17 +258,17 @@ async fn call(session: &Session, me: Identity, ends: &[End]) -> Result<Vec<Verdi
     }
 }
 
-/// No verdict means that it went well; `repeated`, that the reply to an earlier call was lost.
+/// No verdict means success; `repeated` means that the reply to an earlier call was lost.
 fn log_answer(end: &End, verdict: Option<&Verdict>) {
     let (job, claim) = (end.held.id, end.held.claim);
     match verdict.map(|verdict| verdict.verdict.as_str()) {
         None | Some("repeated") => log(end),
         Some("gone") => tracing::debug!(event = "gone", job, claim),
-        Some(_) => tracing::warn!(event = "fenced", job, claim, "the end of this job came too late"),
+        Some(_) => tracing::warn!(event = "fenced", job, claim, "the outcome of this job came too late"),
     }
 }
 
-/// What became of a job, once the database has accepted it.
+/// Log the outcome of a job after the database has accepted it.
 pub fn log(end: &End) {
     let (job, claim) = (end.held.id, end.held.claim);
     let (command, queue, attempt) = (&end.command, &end.queue, end.attempt);

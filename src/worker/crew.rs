@@ -1,4 +1,4 @@
-//! The crew: runs claimed jobs, and knows at every moment which jobs this worker is responsible for.
+//! The crew: runs claimed jobs, and always knows which jobs this worker is responsible for.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -27,15 +27,15 @@ use crate::observe::{Ending, Observed};
 use crate::worker::Identity;
 use crate::worker::completer::{self, End, How};
 
-/// Ends that were not delivered yet, beyond which no more is claimed: the database is slower than the executors. Enough
-/// for a flush under way and the next two; more would only be more to repeat after a crash.
+/// With more undelivered outcomes than this, no more jobs are claimed, because the database is slower than the
+/// executors. Enough for the flush in flight and the next two; more would only mean more work to repeat after a crash.
 const MOST_UNDELIVERED: usize = 3_000;
 
-/// How long a flush may take before no more is claimed. Its worker may be about to be given up, and whatever ends until
-/// then would be run again elsewhere.
+/// If a flush takes longer than this, no more jobs are claimed. The worker may be about to be declared lost, and jobs
+/// that end until then would run again elsewhere.
 const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 
-/// How long an executor may take to stop by itself when its time is over.
+/// How long an executor may take to stop after its time limit.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
 
 /// Everything that runs jobs in this worker.
@@ -46,17 +46,17 @@ pub struct Crew {
     steps: Pool,
     workspaces: PathBuf,
     identity: RwLock<Identity>,
-    /// Every job this worker is responsible for: running, or ended and not yet delivered.
+    /// Every job this worker is responsible for: running, or ended with an undelivered outcome.
     held: Mutex<HashMap<HeldJob, Hold>>,
     ends: mpsc::UnboundedSender<End>,
     undelivered: AtomicUsize,
-    /// When the flush that is under way was begun.
+    /// When the flush in flight was started.
     flushing_since: Mutex<Option<Instant>>,
-    /// Jobs that did not finish because the worker stops.
+    /// Jobs that did not finish because the worker is stopping.
     interrupted: AtomicUsize,
-    /// Told whenever a job was let go of.
+    /// Notified when the worker is no longer responsible for a job.
     let_go: Notify,
-    /// Told whenever there is more room: a slot became free, or ends were delivered.
+    /// Notified when there is more room: a slot became free, or outcomes were delivered.
     freed: Notify,
     /// Metrics and health.
     pub observed: Arc<Observed>,
@@ -67,9 +67,9 @@ struct Hold {
     cancellation: CancellationToken,
     /// While its executor runs.
     task: Option<AbortHandle>,
-    /// Shared with its executor, once it was started.
+    /// Shared with its executor once it has started.
     attempt: Option<Arc<Attempt>>,
-    /// Set when the executor was told to stop because the worker stops: what it then calls a failure is a give-back.
+    /// Set when the executor was told to stop because the worker is stopping: a failure then means giving the job back.
     stopping: bool,
 }
 
@@ -107,7 +107,7 @@ impl Crew {
         *self.identity.write().unwrap() = identity;
     }
 
-    /// How many more jobs may be taken before some outcomes are delivered.
+    /// How many more jobs may be claimed before some outcomes are delivered.
     pub fn room(&self) -> usize {
         let flushing_since = *self.flushing_since.lock().unwrap();
         if flushing_since.is_some_and(|since| since.elapsed() > LONGEST_FLUSH) {
@@ -116,12 +116,13 @@ impl Crew {
         MOST_UNDELIVERED.saturating_sub(self.undelivered.load(Ordering::Acquire))
     }
 
-    /// Wait until there may be more room than at the last look.
+    /// Wait until there may be more room than before.
     pub async fn freed(&self) {
         self.freed.notified().await;
     }
 
     /// Outcomes that are not delivered yet.
+    #[cfg(feature = "web")]
     pub fn undelivered(&self) -> usize {
         self.undelivered.load(Ordering::Acquire)
     }
@@ -134,8 +135,8 @@ impl Crew {
         self.held.lock().unwrap().is_empty()
     }
 
-    /// Whether its executor runs right now, and has not told the database the end of the job itself: then it is not
-    /// held there any more, and not lost either.
+    /// Whether its executor is running and has not completed the job itself; in that case the job is no longer held in
+    /// the database, but not lost either.
     pub fn is_running(&self, held: HeldJob) -> bool {
         let jobs = self.held.lock().unwrap();
         let Some(Hold {
@@ -149,13 +150,13 @@ impl Crew {
         !task.is_finished() && attempt.settled().is_none()
     }
 
-    /// Be responsible for these jobs from now on.
+    /// Take responsibility for these jobs.
     pub fn take(&self, jobs: impl Iterator<Item = HeldJob>) {
         let mut all = self.held.lock().unwrap();
         all.extend(jobs.map(|held| (held, Hold::default())));
     }
 
-    /// Run a job that was taken. The slot is free again when its executor has ended.
+    /// Run a claimed job. Its slot is free when its executor has ended.
     pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>) {
         let crew = self.clone();
         let held = job.held;
@@ -172,7 +173,7 @@ impl Crew {
         let job = context.job();
         let due = job.created_at.max(job.run_at);
         let run = self.observed.tallies.start(&job.queue, &job.command, due);
-        // locked until the task is noted: it cannot end before that
+        // locked until the task is recorded, so that it cannot end before that
         let mut all = self.held.lock().unwrap();
         let task = tokio::spawn(async move {
             let started = Instant::now();
@@ -186,7 +187,7 @@ impl Crew {
                 queue = job.queue
             );
             let (command, queue, attempt) = (job.command.clone(), job.queue.clone(), job.attempt);
-            // what executors log says whose it is, and which trace it belongs to
+            // the logs of executors carry the job and its trace
             let span = tracing::info_span!(
                 "job",
                 job = held.id,
@@ -222,7 +223,7 @@ impl Crew {
         let job = context.job();
         if job.steps.is_some() {
             let time_limit = job.timeout;
-            // boxed: every job would carry the room a chain needs
+            // boxed: otherwise every job would need the memory of a chain
             return limited(Box::pin(chain::run(&self.registry, context)), time_limit, &cancellation).await;
         }
         let way = self.registry.way_to(&job.command);
@@ -235,18 +236,16 @@ impl Crew {
     }
 
     fn context(&self, job: ClaimedJob, cancellation: CancellationToken) -> Context {
-        Context {
-            inner: Arc::new(Inner {
-                job,
-                identity: self.identity(),
-                pool: self.pool.clone(),
-                steps: self.steps.clone(),
-                cancellation,
-                workspaces: self.workspaces.clone(),
-                attempt: Arc::default(),
-                place: None,
-            }),
-        }
+        Context::new(Inner {
+            job,
+            identity: self.identity(),
+            pool: self.pool.clone(),
+            steps: self.steps.clone(),
+            cancellation,
+            workspaces: self.workspaces.clone(),
+            attempt: Arc::default(),
+            place: None,
+        })
     }
 
     fn ended(&self, held: HeldJob, outcome: Outcome, attempt: &Attempt, end: impl FnOnce(How) -> End) -> Ending {
@@ -279,7 +278,7 @@ impl Crew {
         ending
     }
 
-    /// Claim less for a while. Reported once, until nothing is missing any more.
+    /// Claim fewer jobs for a while. Reported once until the shortage is over.
     fn note_shortage(&self, shortage: Shortage) {
         let running = self.held.lock().unwrap().len();
         let throttle = &self.observed.health.throttle;
@@ -287,7 +286,7 @@ impl Crew {
             tracing::warn!(
                 event = "shortage",
                 short_of = ?shortage,
-                "{}; jobs are given back, and fewer are claimed until it improves",
+                "{}; jobs are given back and fewer are claimed until the shortage is over",
                 shortage.words()
             );
         }
@@ -298,19 +297,19 @@ impl Crew {
         let _ = self.ends.send(end);
     }
 
-    /// Return a job that was taken and never started.
+    /// Give back a job that was claimed and never started.
     pub fn hand_back(&self, held: HeldJob, running: &AtomicUsize) {
         running.fetch_sub(1, Ordering::AcqRel);
         self.deliver(End::given_back(held));
     }
 
-    /// End a job that was taken and cannot be decoded. No executor ever will.
+    /// Fail a claimed job that cannot be decoded and can therefore never run.
     pub fn refuse(&self, job: Undecodable, running: &AtomicUsize) {
         running.fetch_sub(1, Ordering::AcqRel);
         let run = self.observed.tallies.start(&job.queue, &job.command, SystemTime::now());
         run.end(Ending::Failed);
         let failure = Failure::new(format!(
-            "{}\nhint: Correct the application that enqueues such rows, then enqueue the job again.",
+            "{}\nhint: Fix the application that enqueues such rows, then enqueue the job again.",
             job.reason
         ));
         self.deliver(End {
@@ -324,12 +323,12 @@ impl Crew {
         });
     }
 
-    /// Some outcomes are about to be delivered.
+    /// A flush starts.
     pub fn flushing(&self) {
         *self.flushing_since.lock().unwrap() = Some(Instant::now());
     }
 
-    /// The outcomes of these jobs are delivered, or never will be.
+    /// The outcomes of these jobs were delivered, or never will be.
     pub fn delivered(&self, jobs: impl Iterator<Item = HeldJob>) {
         *self.flushing_since.lock().unwrap() = None;
         {
@@ -348,7 +347,7 @@ impl Crew {
         self.let_go.notify_waiters();
     }
 
-    /// The claim of a running job was lost: its executor is told, and stopped if it does not listen.
+    /// The claim of a running job was lost: tell its executor, and stop it if it does not react.
     pub fn fence(&self, held: HeldJob, grace: Duration) {
         let Some(hold) = self.held.lock().unwrap().remove(&held) else {
             return;
@@ -369,7 +368,7 @@ impl Crew {
         self.let_go.notify_waiters();
     }
 
-    /// Tell every running executor that the worker stops.
+    /// Tell every running executor that the worker is stopping.
     pub fn cancel_all(&self) {
         for hold in self.held.lock().unwrap().values_mut() {
             hold.stopping = true;
@@ -377,7 +376,7 @@ impl Crew {
         }
     }
 
-    /// Stop every executor that still runs and give its job back. Returns how many were interrupted, these and before.
+    /// Stop every running executor and give its job back. Returns the total number of interrupted jobs.
     pub fn abort_all(&self) -> usize {
         let running: Vec<HeldJob> = {
             let mut held = self.held.lock().unwrap();
@@ -396,7 +395,7 @@ impl Crew {
         self.interrupted.fetch_add(running.len(), Ordering::AcqRel) + running.len()
     }
 
-    /// Wait until this worker is responsible for no job any more.
+    /// Wait until this worker is responsible for no jobs.
     pub async fn idle(&self) {
         loop {
             let changed = self.let_go.notified();
@@ -408,7 +407,7 @@ impl Crew {
     }
 }
 
-/// Counts its lane down when dropped, also when the task is aborted.
+/// Decrements the count of its lane when dropped, even if the task is aborted.
 struct Slot {
     running: Arc<AtomicUsize>,
     crew: Arc<Crew>,
@@ -421,7 +420,7 @@ impl Drop for Slot {
     }
 }
 
-/// Run to its end, to a panic, or until its time is over: then it is told to stop, and dropped if it does not.
+/// Run until it ends, panics or reaches its time limit. At the limit it is told to stop, and dropped if it does not.
 pub(crate) async fn limited(
     execution: impl Future<Output = Outcome>,
     limit: Option<Duration>,
@@ -434,15 +433,15 @@ pub(crate) async fn limited(
             Ok(outcome) => outcome,
             Err(_) => {
                 cancellation.cancel();
-                let last_words = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
-                return timed_out(limit, last_words.ok().and_then(Result::ok));
+                let last_outcome = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
+                return timed_out(limit, last_outcome.ok().and_then(Result::ok));
             }
         },
     };
     outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
 }
 
-/// The executor has told the database itself, or a chain went on elsewhere.
+/// The executor has completed the job itself, or the chain continues elsewhere.
 fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
     let outcome = match settled {
         Some(Settled::Lost) => return Ending::Fenced,
@@ -451,7 +450,7 @@ fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
             at_most: None,
         },
         Some(Settled::Completed) => Outcome::Complete(None),
-        // not by us: nothing is known about it
+        // not aborted by the crew: nothing is known about the outcome
         None => return Ending::Completed,
     };
     let how = How::Outcome(outcome);
@@ -471,13 +470,13 @@ fn ending(how: &How) -> Ending {
     }
 }
 
-/// Too late is too late, but what the executor said when it was told to stop may explain why.
-fn timed_out(limit: Duration, last_words: Option<Outcome>) -> Outcome {
-    let mut message = format!("not done within {}", humantime::format_duration(limit));
-    if let Some(Outcome::Settled) = last_words {
+/// The attempt has timed out; a failure that the executor returned when it was told to stop may explain why.
+fn timed_out(limit: Duration, last_outcome: Option<Outcome>) -> Outcome {
+    let mut message = format!("not finished within {}", humantime::format_duration(limit));
+    if let Some(Outcome::Settled) = last_outcome {
         return Outcome::Settled;
     }
-    if let Some(Outcome::Fail(failure)) = last_words {
+    if let Some(Outcome::Fail(failure)) = last_outcome {
         message.push('\n');
         message.push_str(&failure.message);
     }

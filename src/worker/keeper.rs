@@ -1,5 +1,5 @@
-//! The heartbeat, and the maintenance that the keeper does: promote jobs that are due, rescue lost ones, keep up
-//! history.
+//! The heartbeat, and the maintenance done by the keeper: promote due jobs, rescue jobs of lost workers, maintain
+//! history partitions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,29 +15,29 @@ use crate::worker::claimer::Hint;
 use crate::worker::crew::Crew;
 use crate::worker::reconcile::{ClaimCounter, Reconciler};
 
-/// How long the executor of a lost job may take to notice that it should stop.
+/// How long the executor of a job whose claim was lost may take to stop.
 const FENCE_GRACE: Duration = Duration::from_secs(5);
-/// The shortest pause between two promotions that were called for: anyone who can connect can call.
+/// The minimum interval between two requested promotions, because any login can request one.
 const PROMOTE_PAUSE: Duration = Duration::from_millis(5);
-/// The pause when a job is overdue and could not be promoted, because another session has it locked.
+/// The delay after a due job could not be promoted because another session has locked it.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(50);
 
-/// One worker's heartbeat.
+/// The heartbeat of a worker.
 pub struct Keeper {
     pub crew: Arc<Crew>,
     pub link: Arc<Link>,
     pub hints: mpsc::UnboundedSender<Hint>,
-    /// Told by the claimer when a job is due soon.
+    /// Notified by the claimer when a job is due soon.
     pub called: Arc<Notify>,
-    /// The claims that are under way.
+    /// The claims in flight.
     pub claims: Arc<ClaimCounter>,
-    /// How often to look for jobs that were left lying, with the heartbeat; zero for never. Correctness does not depend
-    /// on it.
+    /// How often the heartbeat polls for jobs without a notification; zero for never. Correctness does not depend on
+    /// it.
     pub safety_poll: Duration,
 }
 
 impl Keeper {
-    /// Beat until dropped.
+    /// Send heartbeats until dropped.
     pub async fn run(self) {
         let mut has_role = false;
         let mut reconciler = Reconciler::new(self.claims.clone());
@@ -81,7 +81,7 @@ impl Keeper {
         }
     }
 
-    /// The server says when; a safety poll may be asked for more often.
+    /// The server decides when; a safety poll may be configured to be more frequent.
     fn rest(&self, again: Duration) -> Duration {
         match self.safety_poll {
             Duration::ZERO => again,
@@ -102,7 +102,7 @@ impl Keeper {
         }
         reconciler.reconcile(&session, &self.crew).await?;
         for trouble in &pulse.troubles {
-            tracing::error!(event = "chore", trouble);
+            tracing::error!(event = "maintenance", error = trouble);
         }
         if pulse.upkeep {
             upkeep(&session).await?;
@@ -110,15 +110,15 @@ impl Keeper {
         Ok(pulse)
     }
 
-    /// Report what was done since the last time. Not worth an error.
+    /// Report the counters. A failure is ignored.
     async fn report(&self) {
         if let Ok(session) = self.link.session().await {
             self.crew.observed.report(&session, self.crew.identity()).await;
         }
     }
 
-    /// A job whose end is being delivered is not held there any more, and not lost either: only running ones are
-    /// stopped.
+    /// A job whose outcome is being delivered is no longer held in the database, but not lost either: only running jobs
+    /// are stopped.
     fn fence_if_still_held(&self, held: HeldJob) {
         if self.crew.is_running(held) {
             self.crew.fence(held, FENCE_GRACE);
@@ -145,7 +145,7 @@ impl Keeper {
     }
 }
 
-/// Step by step, so that no lock is held longer than a moment.
+/// In small steps, so that no lock is held for long.
 pub async fn upkeep(session: &Session) -> Result<()> {
     while let Some(done) = calls::upkeep(session).await? {
         tracing::info!(event = "upkeep", done);

@@ -1,7 +1,8 @@
-//! When to poll a queue and when to sleep: one lane for each queue a worker serves. No I/O here; time is an argument.
+//! Decides when to poll a queue and when to sleep: one lane per queue of a worker. No I/O; time is an argument.
 //!
-//! Like a network driver: interrupts when idle, polling under load. A lane that finds work polls in short steps. One
-//! that finds nothing asks for the bell (`bugle.arm`) and sleeps until it is rung, or follows the worker that has it.
+//! It works like a network driver: interrupts when idle, polling under load. A lane that finds work polls at short
+//! intervals. A lane that finds nothing tries to take the bell (`bugle.arm`) and sleeps until it is rung, or follows
+//! the worker that holds it.
 //! Where in the queue a claim starts is decided by its [`Scan`].
 
 use std::sync::Arc;
@@ -11,53 +12,52 @@ use std::time::{Duration, Instant};
 use crate::db::calls::{Found, Position, QueueRequest, Share};
 use crate::worker::scan::{AfterBackground, Next, Scan};
 
-/// The pause between two polls of a lane that is awake.
+/// The interval between polls of an awake lane.
 const STEP: Duration = Duration::from_millis(2);
-/// A poll that found less than it asked for is followed by a pause of this many times its length: on a busy server
-/// fewer polls, each of which finds more, leave more to those who enqueue. Not where claims are serialized: there is
-/// more as soon as our own jobs have ended.
+/// After a poll that found fewer jobs than requested, pause for this multiple of its duration: on a busy server, fewer
+/// polls that each find more leave more capacity for enqueuers. Not if claims are serialized, because more jobs become
+/// available as soon as the running ones end.
 const POLL_PAUSE: u32 = 2;
-/// The longest pause, also when the bell is refused again and again because a transaction that has enqueued stays open.
+/// The longest pause, also while the bell cannot be taken because a transaction that has enqueued stays open.
 const LONGEST_STEP: Duration = Duration::from_millis(25);
-/// A bell that rings sooner than this after it was armed was armed too early: work comes fast enough to poll for it.
+/// If the bell rings sooner than this after it was armed, it was armed too early: jobs arrive fast enough for polling.
 const SHORT_SLEEP: Duration = Duration::from_millis(5);
-/// The most empty polls before sleeping.
+/// The maximum number of empty polls before sleeping.
 const MOST_PATIENCE: u32 = 8;
-/// The shortest pause after a ring for which nothing was found: anyone who can connect can ring.
+/// The minimum pause after a ring that found nothing, because any login can ring.
 const VAIN_PAUSE: Duration = Duration::from_millis(5);
-/// How soon to ask for a place among the followers again if none could be had, because a foreign session holds their
-/// lock.
+/// How soon to try again to become a follower if another session holds the lock of the followers.
 const UNPLACED_PAUSE: Duration = Duration::from_secs(1);
-/// How often at most an awake lane calls workers that serve what its own does not.
+/// The minimum interval at which an awake lane calls workers that serve commands its own worker does not.
 const HAND_ON: Duration = Duration::from_millis(20);
-/// As good as never: until it is woken.
+/// Effectively never: until it is woken.
 const ASLEEP: Duration = Duration::from_secs(86_400);
-/// The most jobs in one claim.
+/// The maximum number of jobs in one claim.
 const LARGEST_CLAIM: usize = 1_000;
-/// A claim takes no more than half the slots: the other half can be claimed while these are started. Not by smaller
-/// claims than this.
+/// A claim takes at most half of the slots, so that the other half can be claimed while these jobs are started. Claims
+/// are not limited below this number.
 const SMALL_CLAIM: usize = 100;
 
-/// The most jobs a lane with this many slots claims at once.
+/// The maximum number of jobs that a lane with this number of slots claims at once.
 pub fn largest_claim(slots: usize) -> usize {
     slots.div_ceil(2).clamp(SMALL_CLAIM, LARGEST_CLAIM).min(slots)
 }
 
-/// What a worker holds on a queue.
+/// The role of a worker in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: it polls.
+    /// It polls.
     Awake,
-    /// The bell: it is rung for.
+    /// It holds the bell and is woken by a ring.
     Sentinel,
-    /// A place behind the sentinel: it is called when there is more than that one can take.
+    /// It is called when there are more jobs than the sentinel can take.
     Follower,
-    /// Nothing, and it does not poll either: an operator paused this worker.
+    /// It does not poll, because an operator paused this worker.
     Paused,
 }
 
 impl Mode {
-    /// As `bugle.claim` and `bugle.arm` spell it.
+    /// The name used by `bugle.claim` and `bugle.arm`.
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::Awake => "awake",
@@ -77,11 +77,11 @@ impl Mode {
     }
 }
 
-/// How many jobs of a queue this worker runs at once.
+/// The slots of a queue in this worker.
 #[derive(Debug)]
 struct Slots {
     total: usize,
-    /// Counted down when a job ends.
+    /// Decremented when a job ends.
     running: Arc<AtomicUsize>,
 }
 
@@ -91,7 +91,7 @@ impl Slots {
     }
 }
 
-/// The channel on which a queue is rung for.
+/// The notification channel of a queue's bell.
 #[derive(Debug, Default)]
 pub struct Bell {
     pub channel: String,
@@ -107,13 +107,13 @@ pub struct Lane {
     scan: Scan,
     mode: Mode,
     asleep_since: Instant,
-    /// Polls that found nothing since the last that did.
+    /// The number of empty polls since the last one that found jobs.
     empty_polls: u32,
-    /// How many of them there are before it sleeps.
+    /// The number of empty polls before it sleeps.
     patience: u32,
     step: Duration,
     next_poll: Instant,
-    /// No poll before that, even if the bell is rung.
+    /// No poll before this time, even if the bell is rung.
     quiet_until: Instant,
     hand_on_at: Instant,
 }
@@ -139,7 +139,7 @@ impl Lane {
         }
     }
 
-    /// Counts the jobs of this lane that run.
+    /// Counts the running jobs of this lane.
     pub fn running(&self) -> &Arc<AtomicUsize> {
         &self.slots.running
     }
@@ -152,7 +152,7 @@ impl Lane {
         self.slots.total
     }
 
-    /// On a new session nothing is held any more.
+    /// A new session holds no locks.
     pub fn reset(&mut self, channel: String, now: Instant) {
         self.bell = Bell {
             channel,
@@ -164,7 +164,7 @@ impl Lane {
         self.next_poll = now;
     }
 
-    /// What to ask for now, if it is time to poll and there is room.
+    /// The request to send now, if it is time to poll and there is room.
     pub fn request(&mut self, now: Instant) -> Option<QueueRequest> {
         let most = self.room()?;
         if self.next_poll > now {
@@ -180,7 +180,7 @@ impl Lane {
         })
     }
 
-    /// The most jobs it could claim now, if any.
+    /// The maximum number of jobs it could claim now, if any.
     fn room(&self) -> Option<usize> {
         let free = self.slots.free();
         (free > 0).then(|| free.min(largest_claim(self.slots.total)))
@@ -191,10 +191,10 @@ impl Lane {
             return self.mode.as_str();
         }
         self.hand_on_at = now + HAND_ON;
-        "lookout"
+        "handing_on"
     }
 
-    /// A claim was answered. It took from `asked_at` to `now`.
+    /// Process the reply to a claim, which took from `asked_at` to `now`.
     pub fn claimed(&mut self, request: &QueueRequest, share: Share, asked_at: Instant, now: Instant) {
         let took = now - asked_at;
         self.mode = Mode::Awake;
@@ -226,24 +226,23 @@ impl Lane {
         self.next_poll = now + pause;
     }
 
-    /// This step; the next is twice as long.
+    /// The current interval; the next one is twice as long.
     fn longer_step(&mut self) -> Duration {
         let longer = (self.step * 2).min(LONGEST_STEP);
         std::mem::replace(&mut self.step, longer)
     }
 
-    /// When to begin the next scan in the background, if this lane has any, and how many jobs it may look for.
+    /// When to start the next background scan, if this lane needs one, and its maximum number of jobs.
     pub fn next_background_scan(&self) -> Option<(Instant, i32)> {
         Some((self.scan.next_background()?, self.room()? as i32))
     }
 
-    /// A scan in the background has begun.
+    /// A background scan has started.
     pub fn background_scan_started(&mut self) {
         self.scan.background_started();
     }
 
-    /// A scan in the background ended after this time: with what it found, or with nothing because it could not be
-    /// made.
+    /// A background scan ended after this time, with its result, or `None` if it could not be run.
     pub fn background_scan_ended(&mut self, found: Option<Found>, took: Duration, now: Instant) {
         match self.scan.background_ended(found, took, now) {
             AfterBackground::Nothing => {}
@@ -260,24 +259,24 @@ impl Lane {
         self.mode == Mode::Awake && self.empty_polls >= self.patience && self.slots.free() > 0 && self.scan.may_sleep()
     }
 
-    /// Where the last scan before sleep starts.
+    /// Where the last scan before sleeping starts.
     pub fn cursor_for_sleep(&self) -> Option<Position> {
         self.scan.cursor_for_sleep()
     }
 
-    /// Whether the last scan, from the start of the queue, found nothing more to take.
+    /// Whether the last scan from the start of the queue found nothing more to claim.
     pub fn is_exhausted(&self) -> bool {
         self.scan.is_exhausted()
     }
 
-    /// `bugle.arm` was answered.
+    /// Process the reply of `bugle.arm`.
     pub fn armed(&mut self, mode: &str, has_work: bool, now: Instant) {
         self.mode = Mode::parse(mode);
         if mode == "unplaced" && !has_work {
             self.next_poll = now + UNPLACED_PAUSE;
         } else if self.mode == Mode::Awake || has_work {
-            // not yet: a transaction that has enqueued is still open, or a job is there, perhaps one that another claim
-            // has locked
+            // not yet: a transaction that has enqueued is still open, or there is a job, perhaps locked by another
+            // claim
             self.patience = (self.patience * 2).min(MOST_PATIENCE);
             self.empty_polls = 0;
             let step = self.longer_step();
@@ -289,7 +288,7 @@ impl Lane {
         }
     }
 
-    /// Its bell was rung, or it was called or told that there is work.
+    /// The bell was rung, or the lane was called or notified of work.
     pub fn wake(&mut self, now: Instant) {
         if self.mode != Mode::Awake {
             self.patience = if now - self.asleep_since < SHORT_SLEEP {

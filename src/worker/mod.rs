@@ -1,10 +1,12 @@
-//! A worker: one process that serves queues. Each part is a file; [`run`] puts them together and takes them apart
-//! again.
+//! A worker: a process that serves queues. Each part has its own file; [`run`] assembles them and shuts them down.
 
 pub mod background_scan;
+mod builder;
 pub mod claimer;
 pub mod completer;
 pub mod crew;
+#[cfg_attr(not(feature = "web"), path = "no_endpoints.rs")]
+mod endpoints;
 pub mod keeper;
 pub mod lane;
 mod orders;
@@ -18,10 +20,11 @@ mod systemd;
 
 use uuid::Uuid;
 
+pub use builder::WorkerBuilder;
 pub use run::Worker;
 pub use service::Drained;
 
-/// Who a worker is to the database: the number everyone sees, and the nonce only it knows.
+/// The identity of a worker: its public id, and the nonce that only it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// `bugle.workers.id`.

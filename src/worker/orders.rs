@@ -1,11 +1,11 @@
-//! What operators ordered, as notifications said: looked up before it is followed, at a bounded rate.
+//! Orders of operators that notifications announce. They are looked up before they are followed, at a bounded rate.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::job::HeldJob;
 
-/// The pause after an order that the database did not confirm; it doubles as long as they keep coming.
+/// The pause after an order that the database did not confirm. It doubles each time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -30,23 +30,23 @@ impl Default for Orders {
 }
 
 impl Orders {
-    /// A job that runs here was cancelled, a notification says.
+    /// A notification says that a running job was cancelled.
     pub fn cancel(&mut self, held: HeldJob) {
         self.cancelled.insert(held);
     }
 
-    /// This worker is to drain, a notification says.
+    /// A notification says that this worker is to drain.
     pub fn drain(&mut self) {
         self.drain = true;
     }
 
-    /// When to look them up, if there are any.
+    /// When to look up pending orders, if there are any.
     pub fn next_check(&self) -> Option<Instant> {
         let is_due = self.drain || !self.cancelled.is_empty();
         is_due.then_some(self.not_before)
     }
 
-    /// What is to be looked up now: cancelled jobs, and whether to drain.
+    /// The orders to look up now: cancelled jobs, and whether to drain.
     pub fn take(&mut self, now: Instant) -> Option<(Vec<HeldJob>, bool)> {
         if self.next_check()? > now {
             return None;
@@ -54,7 +54,7 @@ impl Orders {
         Some((self.cancelled.drain().collect(), std::mem::take(&mut self.drain)))
     }
 
-    /// They were looked up, and the database confirmed some of them, or none.
+    /// Record whether the database confirmed any of the orders.
     pub fn checked(&mut self, is_confirmed: bool, now: Instant) {
         if is_confirmed {
             (self.not_before, self.pause) = (now, Duration::ZERO);
@@ -63,7 +63,7 @@ impl Orders {
         if self.pause.is_zero() {
             tracing::warn!(
                 event = "notify",
-                "a notification ordered what the database does not confirm; it was ignored"
+                "a notification announced an order that the database does not confirm; it was ignored"
             );
         }
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);

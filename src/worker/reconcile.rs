@@ -1,9 +1,9 @@
-//! Reconciling: jobs that the database says this worker runs, and that it does not know of, are found and given back.
+//! Reconciling: finds jobs that the database assigns to this worker but that the worker does not know, and gives them
+//! back.
 //!
-//! There are few ways to such a job. A claim was committed by the server after the worker had lost that connection and
-//! come back by another; the outcome of a job was refused, because its claim had been undone by a crash, just before
-//! that claim was taken up again by `bugle.attach`; the reply to a claim could not be read. The worker is alive, so no
-//! rescue would find them.
+//! There are few ways to get such a job: the server committed a claim after the worker had lost that connection and
+//! reconnected; the outcome of a job was rejected because a crash had undone its claim, just before `bugle.attach`
+//! restored that claim; the reply to a claim could not be read. The worker is alive, so the jobs would not be rescued.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,12 @@ use crate::job::HeldJob;
 use crate::worker::completer::End;
 use crate::worker::crew::Crew;
 
-/// How often to compare, if there were claims since the last time.
+/// How often to compare if there were claims since the last comparison.
 const AFTER_CLAIMS: Duration = Duration::from_secs(5);
-/// How often to compare anyway.
+/// How often to compare otherwise.
 const WHEN_IDLE: Duration = Duration::from_secs(60);
 
-/// How many claims were asked for, and how many of those are settled: the crew knows the jobs they brought, or never
-/// will.
+/// How many claims were sent, and how many of them are settled: the crew knows their jobs, or never will.
 #[derive(Default)]
 pub struct ClaimCounter {
     asked: AtomicU64,
@@ -30,7 +29,7 @@ pub struct ClaimCounter {
 }
 
 impl ClaimCounter {
-    /// A claim is about to be asked for. It is settled when this is dropped.
+    /// A claim is about to be sent. It is settled when this is dropped.
     pub fn ask(self: &Arc<Self>) -> ClaimUnderWay {
         self.asked.fetch_add(1, Ordering::AcqRel);
         ClaimUnderWay(self.clone())
@@ -45,7 +44,7 @@ impl ClaimCounter {
     }
 }
 
-/// A claim that was asked for and is not settled.
+/// A claim that was sent and is not settled.
 pub struct ClaimUnderWay(Arc<ClaimCounter>);
 
 impl Drop for ClaimUnderWay {
@@ -54,12 +53,12 @@ impl Drop for ClaimUnderWay {
     }
 }
 
-/// Compares the jobs that the crew knows with those that the database says this worker runs.
+/// Compares the jobs that the crew knows with those that the database assigns to this worker.
 pub struct Reconciler {
     claims: Arc<ClaimCounter>,
-    /// Jobs the crew did not know when they were last compared: the reply to a claim may have been on its way.
+    /// Jobs the crew did not know at the last comparison; the reply to their claim may have been in flight.
     suspects: Vec<HeldJob>,
-    /// Claims that had been asked for by then.
+    /// The number of claims sent by then.
     asked: u64,
     compared: Instant,
 }
@@ -74,10 +73,10 @@ impl Reconciler {
         }
     }
 
-    /// Compare if it is time to, and give back jobs that are certain to be unknown. Called with every heartbeat.
+    /// Compare if it is time, and give back jobs that are certain to be unknown. Called with every heartbeat.
     ///
     /// # Errors
-    /// If the database cannot be asked. It is asked again the next time.
+    /// If a query fails. It is repeated the next time.
     pub async fn reconcile(&mut self, session: &Session, crew: &Crew) -> Result<()> {
         self.give_back(crew);
         let every = if self.claims.asked() == self.asked {
@@ -94,15 +93,15 @@ impl Reconciler {
         Ok(())
     }
 
-    /// A suspect that the crew does not know once every claim is settled that had been asked for when it was seen will
-    /// never be known.
+    /// If the crew does not know a suspect after all claims are settled that were sent when it was first seen, it never
+    /// will.
     fn give_back(&mut self, crew: &Crew) {
         if self.suspects.is_empty() || self.claims.settled() < self.asked {
             return;
         }
         let held = crew.held_jobs();
         for job in self.suspects.drain(..).filter(|job| !held.contains(job)) {
-            // if it has ended meanwhile, this changes nothing
+            // this changes nothing if the job has ended meanwhile
             crew.deliver(End::given_back(job));
         }
     }

@@ -1,4 +1,4 @@
-//! Signing on: what a worker tells the database about itself, each time it connects.
+//! Registration: what a worker tells the database about itself each time it connects.
 
 use std::sync::Arc;
 
@@ -10,39 +10,37 @@ use crate::execute::registry::Registry;
 use crate::schema;
 use crate::worker::Identity;
 
-/// What a worker is called, where it connects to and what it serves.
+/// The name of a worker, its database and what it serves.
 pub struct WorkerProfile {
     pub database: Target,
     pub name: String,
     pub host: String,
-    /// Queues and their slots, by name: rows that belong to queues are locked in the same order by every worker.
+    /// Queues and their slots, sorted by name, so that every worker locks rows of queues in the same order.
     pub queues: Vec<(String, u32)>,
     pub commands: Vec<String>,
 }
 
 impl WorkerProfile {
-    /// As the settings and the registry say.
+    /// Build it from the settings and the registry.
     ///
     /// # Errors
-    /// If the connection string cannot be read.
+    /// If the connection string is invalid.
     pub fn new(settings: &Settings, registry: &Registry) -> Result<WorkerProfile> {
-        let mut queues = settings.queues.clone();
-        queues.sort();
         Ok(WorkerProfile {
             database: connect::parse_given_by(&settings.database_url_from, &settings.database_url)?,
             name: settings.name.clone(),
             host: host_name(),
-            queues,
+            queues: settings.served_queues(),
             commands: registry.commands(),
         })
     }
 
-    /// The first connection: to a database that is migrated, and not through a pooler that lends sessions.
+    /// The first connection: to a migrated database, and not through a pooler in transaction mode.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it cannot be opened.
     pub async fn connect_and_verify(&self) -> Result<(Arc<Session>, Notifications)> {
-        // before anything is set in a session that may be another client's
+        // before changing settings of a session that may be shared with other clients
         connect::refuse_pooler(&self.database).await?;
         let (session, notifications) = self.connect().await?;
         schema::verify(session.client()).await?;
@@ -53,7 +51,7 @@ impl WorkerProfile {
         Session::open(&self.database, &format!("bugle {}", self.name)).await
     }
 
-    /// What a further connection is called in `pg_stat_activity`.
+    /// The name of a further connection in `pg_stat_activity`.
     pub fn connection_name(&self, use_of_it: &str) -> String {
         format!("bugle {} ({use_of_it})", self.name)
     }

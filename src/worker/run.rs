@@ -1,23 +1,23 @@
-//! A worker's life, from its settings to the last job it gave back.
+//! The life of a worker, from its settings to the last job it gives back.
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::config::{Settings, environment};
-use crate::db::connect::{self, Link, Pool};
+use crate::db::connect::{Link, Pool};
 use crate::error::{Error, Result};
 use crate::execute::leftovers;
 use crate::execute::registry::Registry;
 use crate::execute::workspace::Workspaces;
-use crate::observe::{self, EndpointState};
 use crate::schema;
 use crate::worker::background_scan::BackgroundScans;
+use crate::worker::builder::WorkerBuilder;
 use crate::worker::claimer::{Claimer, Hint};
 use crate::worker::completer;
 use crate::worker::crew::Crew;
+use crate::worker::endpoints;
 use crate::worker::keeper::Keeper;
 use crate::worker::reconcile::ClaimCounter;
 use crate::worker::register::WorkerProfile;
@@ -25,56 +25,71 @@ use crate::worker::service::{Drained, Service};
 use crate::worker::shutdown::Shutdown;
 use crate::worker::systemd;
 
-/// How many connections step updates share. They are opened when there are steps.
+/// The size of the pool for step updates. Connections are opened when there are steps.
 const STEP_CONNECTIONS: usize = 4;
-/// How many connections the endpoints may use, if they are open.
-const ENDPOINT_CONNECTIONS: usize = 2;
-
-/// A process that serves queues with the executors of a registry.
+/// Serves queues with the executors of a registry.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use bugle::{Context, Shutdown, Worker};
+///
+/// Worker::builder(&std::env::var("DATABASE_URL")?)
+///     .queue("default", 8)
+///     .on("add", async |_: Context, (a, b): (i64, i64)| Ok(a + b))
+///     .run(Shutdown::on_signals()?)
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
 pub struct Worker {
     settings: Settings,
     registry: Registry,
 }
 
 impl Worker {
-    /// A worker that has not started yet.
-    pub fn new(settings: Settings, registry: Registry) -> Self {
+    /// A worker with these settings and executors. It starts with [`run`](Worker::run).
+    pub fn new<S>(settings: Settings, registry: Registry<S>) -> Self {
+        let registry = Registry::new().merge(registry);
         Worker { settings, registry }
     }
 
-    /// Serve until `shutdown`.
+    /// Build a worker for the database at a connection string (as psql takes it), or from [`Settings`].
+    pub fn builder(settings: impl Into<Settings>) -> WorkerBuilder {
+        WorkerBuilder::new(settings.into())
+    }
+
+    /// Serve until `shutdown` is requested. Running jobs then have [`Settings::drain`] to finish, and are given back
+    /// if they do not.
     ///
     /// # Errors
-    /// If a command was registered twice, or if the database cannot be reached at the start, is not migrated, or
-    /// refuses this worker. Once it runs, a worker outlives its database: it keeps its executors running and comes
-    /// back.
+    /// If a setting is out of range or a command was registered twice; if at the start the database cannot be reached,
+    /// is not migrated, or rejects this worker. Once it runs, a worker survives an outage of its database: it keeps its
+    /// executors running and reconnects.
     pub async fn run(self, shutdown: Shutdown) -> Result<Drained> {
         let Worker { settings, registry } = self;
+        settings.check()?;
         registry.check()?;
         let profile = WorkerProfile::new(&settings, &registry)?;
         let workspaces = open_workspaces(&settings)?;
         if settings.migrate {
-            schema::migrate(&profile.database).await?;
+            schema::migrate_at_start(&profile.database).await?;
         }
         // what can fail comes before registering: a worker that was registered and never served would be taken for lost
-        let listener = bind_endpoints(&settings).await?;
+        let endpoints = endpoints::bind(&profile, &settings).await?;
         let pools = Pools::new(&profile, &settings)?;
         let (session, notifications) = profile.connect_and_verify().await?;
         let identity = profile.register(&session).await?;
 
-        let (outcomes, delivered) = mpsc::unbounded_channel();
+        let (outcomes, to_deliver) = mpsc::unbounded_channel();
         let folders = workspaces.path().to_path_buf();
         let crew = Crew::new(registry, pools.executors, pools.steps, folders, identity, outcomes);
         let crew = Arc::new(crew);
         crew.observed.health.connected(false);
-        let _endpoints = listener.map(|listener| {
-            let state = endpoint_state(&profile, &settings, &crew, pools.endpoints);
-            observe::listen(listener, state)
-        });
+        let _endpoints = endpoints.map(|bound| bound.open(&profile, &settings, &crew));
         let link = Arc::new(Link::new(profile.database.clone(), &profile.connection_name("2")));
         let signals = Signals::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(completer::deliver(crew.clone(), link.clone(), delivered));
+        tasks.spawn(completer::deliver(crew.clone(), link.clone(), to_deliver));
         tasks.spawn(keeper(&settings, &crew, link, &signals).run());
         let claimer = claimer(&profile, &settings, &crew, signals);
         let (queues, commands) = (&profile.queues, &profile.commands);
@@ -99,15 +114,12 @@ impl Worker {
 
 fn open_workspaces(settings: &Settings) -> Result<Workspaces> {
     let folder = &settings.workdir;
-    Workspaces::open(folder)
-        .map_err(|error| Error::new(format!("cannot make working folders in {}: {error}", folder.display())))
-}
-
-async fn bind_endpoints(settings: &Settings) -> Result<Option<TcpListener>> {
-    match settings.listen {
-        None => Ok(None),
-        Some(address) => observe::bind(address, settings.token.is_some()).await.map(Some),
-    }
+    Workspaces::open(folder).map_err(|error| {
+        Error::new(format!(
+            "cannot create working directories in {}: {error}",
+            folder.display()
+        ))
+    })
 }
 
 /// The connections of a worker that are not its own two. Each use has a pool, so that executors cannot starve the
@@ -115,36 +127,16 @@ async fn bind_endpoints(settings: &Settings) -> Result<Option<TcpListener>> {
 struct Pools {
     executors: Pool,
     steps: Pool,
-    endpoints: deadpool_postgres::Pool,
 }
 
 impl Pools {
     fn new(profile: &WorkerProfile, settings: &Settings) -> Result<Pools> {
         let (database, name) = (&profile.database, &profile.name);
         Ok(Pools {
-            executors: Pool::new(database, name, settings.pool_size)?,
-            steps: Pool::new(database, name, STEP_CONNECTIONS)?,
-            endpoints: connect::own_pool(database, &format!("{name} (endpoints)"), ENDPOINT_CONNECTIONS)?,
+            executors: Pool::for_worker(database, name, settings.pool_size)?,
+            steps: Pool::for_worker(database, name, STEP_CONNECTIONS)?,
         })
     }
-}
-
-fn endpoint_state(
-    profile: &WorkerProfile,
-    settings: &Settings,
-    crew: &Arc<Crew>,
-    pool: deadpool_postgres::Pool,
-) -> EndpointState {
-    let undelivered = crew.clone();
-    EndpointState::new(
-        &profile.name,
-        &profile.host,
-        &profile.queues,
-        crew.observed.clone(),
-        move || undelivered.undelivered(),
-        pool,
-        settings.token.clone(),
-    )
 }
 
 /// What the keeper and the claimer tell each other.

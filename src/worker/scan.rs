@@ -1,106 +1,105 @@
-//! Where in its queue a claim starts to scan. No I/O here; time is an argument.
+//! Decides where in its queue a claim starts to scan. No I/O; time is an argument.
 //!
 //! A claim normally starts at the start of the queue. Two things can make that expensive:
 //!
-//! - Under load, the jobs this worker claimed a moment ago still lie there. So after two full claims in a row the next
-//!   one starts behind the last job claimed, the *cursor*, and from time to time at the start again, for urgent jobs
-//!   and those that were committed late.
-//! - While an old snapshot is held open anywhere, dead rows cannot be cleaned up, and a scan from the start walks over
-//!   all of them. A scan that took longer than the jobs it found explain is *suspect*; the next one starts at the
-//!   cursor, and if it is much faster the start of the queue is *expensive*. From then on claims start at the cursor,
-//!   also the last one before the worker sleeps, and what lies before the cursor is looked for by scans in the
-//!   background, on another connection.
+//! - Under load, the entries of recently claimed jobs are still in the index. So after two full claims in a row, the
+//!   next one starts after the last claimed job, the *cursor*, and occasionally at the start again, for urgent jobs and
+//!   jobs that were committed late.
+//! - While an old snapshot is held open anywhere, dead rows cannot be removed, and a scan from the start passes over
+//!   all of them. A scan that took longer than its number of jobs explains is *suspect*. The next one starts at the
+//!   cursor; if it is much faster, the start of the queue is *expensive*. From then on, claims start at the cursor,
+//!   including the last one before the worker sleeps, and background scans on another connection find jobs before the
+//!   cursor.
 
 use std::time::{Duration, Instant};
 
 use crate::db::calls::{Found, Position, QueueRequest, Share};
 
-/// How often at most a scan with a cursor starts at the start of the queue again.
+/// The minimum interval between scans from the start while there is a cursor.
 const RESCAN: Duration = Duration::from_millis(50);
-/// Scans from the start pause for this many times their own duration: with dead rows they are long.
+/// Scans from the start pause for this multiple of their own duration, because dead rows make them long.
 const RESCAN_PAUSE: u32 = 20;
-/// The same for a queue whose bell was rung when nothing was found behind the cursor: what rang probably lies before
-/// it.
+/// The same for a queue whose bell was rung when nothing was found after the cursor: the new job is probably before it.
 const RUNG_RESCAN_PAUSE: u32 = 2;
-/// No scan from the start is suspect that takes less than this,
+/// A scan from the start is not suspect if it takes less than this,
 const EXPENSIVE: Duration = Duration::from_millis(10);
-/// or less than this for each job it found, which is more than any job takes where claims are not serialized,
+/// or less than this per job, which is more than any job takes if claims are not serialized,
 const EXPENSIVE_PER_JOB: Duration = Duration::from_micros(200);
-/// or, where they are, if it found at least this many.
+/// or, if claims are serialized, if it found at least this number of jobs.
 const JOBS_THAT_EXPLAIN: usize = 10;
-/// A suspect scan that took more than this many times as long as the one from the cursor was expensive.
+/// A suspect scan was expensive if it took more than this multiple of the duration of the scan from the cursor.
 const EXPENSIVE_FACTOR: u32 = 3;
-/// How old a position has to be before the cursor follows it. Jobs are committed in another order than they get their
-/// ids: a job that was claimed just now says nothing about those with a lower id.
+/// The minimum age of a position before the cursor moves to it. Jobs are not committed in the order of their ids, so
+/// jobs with lower ids than a recently claimed one may still appear.
 const CURSOR_LAG: Duration = Duration::from_secs(1);
 
-/// Where one queue is scanned.
+/// The scan position of one queue.
 #[derive(Debug)]
 pub struct Scan {
-    /// The job behind which the next claim starts. None: at the start of the queue.
+    /// The job after which the next claim starts; `None` for the start of the queue.
     cursor: Option<Position>,
-    /// The last job it ever claimed: where a cursor can be set again.
+    /// The last job it ever claimed, from which a cursor can be restored.
     furthest: Option<Position>,
     history: CursorHistory,
     from_start: Cost,
     background: Background,
-    /// Whether the last jobs came from a queue where claims are serialized, because of limits or keys.
+    /// Whether claims of the queue are serialized, because of limits or keys.
     is_serial: bool,
-    /// Whether the bell was rung and nothing has been found since.
+    /// Whether the bell was rung and nothing was found since.
     is_rung: bool,
-    /// Whether a scan from the start found less than it asked for, and none since found more.
+    /// Whether a scan from the start found fewer jobs than requested, and no scan since found more.
     is_exhausted: bool,
-    /// Whether the last claim got all it asked for.
+    /// Whether the last claim got as many jobs as requested.
     was_full: bool,
     rescanned_at: Instant,
     rescan_took: Duration,
 }
 
-/// What a scan from the start of the queue costs.
+/// The cost of a scan from the start of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cost {
     Cheap,
-    /// The last one took too long for what it found; the next one, from the cursor, will tell why.
+    /// The last one took too long for what it found; the next one, from the cursor, shows why.
     Suspect,
     Expensive,
 }
 
-/// Scans before the cursor, on another connection.
+/// The state of the background scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Background {
     Idle,
     Running,
-    /// These jobs are to be claimed next.
+    /// It found jobs, which are claimed next.
     Found(Found),
-    /// The claim for them is under way.
+    /// The claim for them is in flight.
     Claiming,
-    /// They cannot be made, because limits or keys decide what may start, or because they failed.
+    /// Not possible, because limits or keys decide what may start, or because a scan failed.
     Unavailable,
 }
 
 /// What the lane does after a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Poll at once: there is probably more.
+    /// Poll at once: there are probably more jobs.
     Continue,
-    /// Poll at once from the cursor: the end of the queue was reached, but it took too long.
+    /// Poll at once from the cursor: the scan reached the end of the queue, but took too long.
     Compare,
     /// Poll soon: the comparison was made.
     Compared,
-    /// Poll later and later: nothing more lies behind the cursor.
+    /// Poll at increasing intervals: there is nothing more after the cursor.
     BackOff,
-    /// Rest: the end of the queue was reached.
+    /// Rest: the scan reached the end of the queue.
     Rest,
 }
 
-/// What the lane does after a scan in the background.
+/// What the lane does after a background scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterBackground {
     /// Poll at once: it found jobs.
     Claim,
     /// Poll at once: the start of the queue is cheap again.
     StartOver,
-    /// Go on as before.
+    /// Continue as before.
     Nothing,
 }
 
@@ -121,7 +120,7 @@ impl Scan {
         }
     }
 
-    /// Forget what depends on the session.
+    /// Reset what depends on the session.
     pub fn reset(&mut self) {
         self.cursor = None;
         if let Background::Found(_) | Background::Claiming = self.background {
@@ -142,12 +141,12 @@ impl Scan {
         self.is_serial
     }
 
-    /// Whether the last scan from the start found nothing more to take.
+    /// Whether the last scan from the start found nothing more to claim.
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// Whether a worker that sleeps now would miss nothing.
+    /// Whether the worker can sleep now without missing a job.
     pub fn may_sleep(&self) -> bool {
         match self.from_start {
             Cost::Cheap => true,
@@ -156,12 +155,12 @@ impl Scan {
         }
     }
 
-    /// Where the last scan before sleep starts.
+    /// Where the last scan before sleeping starts.
     pub fn cursor_for_sleep(&self) -> Option<Position> {
         self.cursor.filter(|_| self.scans_in_background())
     }
 
-    /// How many jobs the next claim asks for, at most `most`, and behind which position.
+    /// How many jobs the next claim requests, at most `most`, and after which position.
     pub fn begin(&mut self, most: usize, now: Instant) -> (usize, Option<Position>) {
         if self.cursor.is_some() && !self.scans_in_background() && now >= self.rescan_at() {
             self.cursor = None;
@@ -169,14 +168,14 @@ impl Scan {
         match self.background {
             Background::Found(Found { count, first }) => {
                 self.background = Background::Claiming;
-                // no more than were found: behind the last of them lie dead rows
+                // no more than were found, because there are dead rows after the last of them
                 (most.min(count), Some(first.just_before()))
             }
             _ => (most, self.cursor),
         }
     }
 
-    /// A claim was answered after this time.
+    /// Process the reply to a claim that took this time.
     pub fn claimed(&mut self, request: &QueueRequest, share: Share, took: Duration, now: Instant) -> Next {
         let is_from_start = request.after_id.is_none();
         if is_from_start {
@@ -199,20 +198,19 @@ impl Scan {
         let was_full = std::mem::replace(&mut self.was_full, is_full);
         match self.from_start {
             _ if is_full => {
-                // one full claim is a trickle's; a cursor for it would cost another scan when the next one finds
-                // nothing
+                // one full claim may be a trickle; a cursor would cost another scan when the next claim finds nothing
                 self.cursor = share.last.filter(|_| was_full || self.from_start == Cost::Expensive);
                 Next::Continue
             }
             _ if is_from_start => self.reached_the_end(share.count, took),
             Cost::Cheap => {
-                // what lies before the cursor may have grown meanwhile
+                // there may be more dead rows before the cursor by now
                 self.cursor = None;
                 Next::Continue
             }
             Cost::Suspect => self.compare(took),
             Cost::Expensive => {
-                // else it would walk over all that has died since
+                // otherwise it would pass over all rows that died since
                 self.cursor = self.cursor.map(|cursor| self.history.follow(cursor));
                 Next::BackOff
             }
@@ -231,7 +229,7 @@ impl Scan {
         }
     }
 
-    /// Where there were some there may be more, and what was urgent will be again.
+    /// Where there were jobs there may be more, and urgent jobs are likely to come again.
     fn claimed_before_cursor(&mut self, share: Share) {
         self.background = Background::Idle;
         self.rescan_took = Duration::ZERO;
@@ -243,7 +241,7 @@ impl Scan {
         });
     }
 
-    /// A claim from the start of the queue got less than it asked for.
+    /// A claim from the start of the queue got fewer jobs than requested.
     fn reached_the_end(&mut self, count: usize, took: Duration) -> Next {
         self.is_exhausted = true;
         let is_explained =
@@ -259,7 +257,7 @@ impl Scan {
         }
     }
 
-    /// The suspect scan from the start, and now one from the cursor. Where both take long it is the machine.
+    /// Compare the suspect scan from the start with one from the cursor. If both are slow, the machine is.
     fn compare(&mut self, took: Duration) -> Next {
         if self.rescan_took > EXPENSIVE_FACTOR * took {
             self.from_start = Cost::Expensive;
@@ -270,7 +268,7 @@ impl Scan {
         Next::Compared
     }
 
-    /// Whether jobs before the cursor are left to scans in the background.
+    /// Whether jobs before the cursor are left to background scans.
     fn scans_in_background(&self) -> bool {
         self.from_start == Cost::Expensive && self.background != Background::Unavailable && self.cursor.is_some()
     }
@@ -280,18 +278,17 @@ impl Scan {
         self.rescanned_at + RESCAN.max(self.rescan_took * pause)
     }
 
-    /// When the next scan in the background is due, if there is to be one.
+    /// When the next background scan is due, if there is to be one.
     pub fn next_background(&self) -> Option<Instant> {
         (self.scans_in_background() && self.background == Background::Idle).then(|| self.rescan_at())
     }
 
-    /// A scan in the background has begun.
+    /// A background scan has started.
     pub fn background_started(&mut self) {
         self.background = Background::Running;
     }
 
-    /// A scan in the background ended after this time: with what it found, or with nothing because it could not be
-    /// made.
+    /// A background scan ended after this time, with its result, or `None` if it could not be run.
     pub fn background_ended(&mut self, found: Option<Found>, took: Duration, now: Instant) -> AfterBackground {
         self.is_rung = false;
         (self.rescanned_at, self.rescan_took) = (now, took);
@@ -301,7 +298,7 @@ impl Scan {
         };
         self.background = Background::Idle;
         if found.count > 0 {
-            // what lies behind the cursor is found from there
+            // jobs after the cursor are found from there
             if self.cursor.is_some_and(|cursor| found.first <= cursor) {
                 self.background = Background::Found(found);
             }
@@ -310,7 +307,7 @@ impl Scan {
             self.is_exhausted = true;
             AfterBackground::Nothing
         } else {
-            // the dead rows are gone: the next claim is an ordinary one
+            // the dead rows were removed: the next claim starts at the start again
             self.from_start = Cost::Cheap;
             self.cursor = None;
             AfterBackground::StartOver
@@ -318,7 +315,7 @@ impl Scan {
     }
 }
 
-/// Where the last claimed job was a while ago.
+/// The position of the last claimed job some time ago.
 #[derive(Debug, Default)]
 struct CursorHistory {
     noted: Option<(Instant, Position)>,
@@ -334,8 +331,8 @@ impl CursorHistory {
         }
     }
 
-    /// The cursor, moved on to where jobs were claimed a while ago. Within its priority only: what is less urgent than
-    /// the last job lies behind that one, however old it is.
+    /// The cursor, advanced to where jobs were claimed some time ago. Only within its priority: less urgent jobs come
+    /// after the last job anyway, however old they are.
     fn follow(&self, cursor: Position) -> Position {
         match self.before {
             Some(position) if position.priority == cursor.priority => cursor.max(position),

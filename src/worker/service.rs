@@ -1,4 +1,4 @@
-//! Serving: from signing on to signing off, over however many connections it takes.
+//! The service loop: from registration to shutdown, with reconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +13,32 @@ use crate::worker::crew::Crew;
 use crate::worker::register::WorkerProfile;
 use crate::worker::shutdown::Shutdown;
 
-/// How long executors may take to stop by themselves once they are told that the worker stops.
+/// How long executors may take to stop after they are told that the worker is stopping.
 const STOP_GRACE: Duration = Duration::from_secs(3);
-/// The longest wait between two tries to connect. Spread by a half, it is still well below the grace time after which
-/// the jobs of a worker that did not come back are given to others (`bugle.settings.lost_grace`).
+/// The longest delay between two attempts to connect. Even with a jitter of 50 %, it is well below the grace time after
+/// which the jobs of a lost worker are rescued (`bugle.settings.lost_grace`).
 const LONGEST_RECONNECT: Duration = Duration::from_millis(400);
-/// How long to try to deliver the last outcomes before leaving their jobs to be rescued.
+/// How long to try to deliver the last outcomes before leaving their jobs to a rescue.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Drained {
     /// Jobs that were interrupted and given back.
     pub given_back: usize,
-    /// Jobs whose outcome could not be delivered to the database: they will be rescued.
+    /// Jobs whose outcome could not be delivered; they will be rescued.
     pub undelivered: usize,
 }
 
 impl Drained {
-    /// Whether every job that was running could finish.
+    /// Whether every running job finished.
     pub fn is_clean(&self) -> bool {
         self.given_back == 0 && self.undelivered == 0
     }
 }
 
-/// A registered worker and its first connection, by which it claims and proves that it is alive.
+/// A registered worker and its first connection, which claims jobs and holds its proof of life.
 pub struct Service {
     profile: WorkerProfile,
     crew: Arc<Crew>,
@@ -55,10 +56,10 @@ impl Service {
         }
     }
 
-    /// Claim until shutdown, and connect again whenever the connection is lost.
+    /// Claim until shutdown; reconnect when the connection is lost.
     ///
     /// # Errors
-    /// If the database refuses this worker.
+    /// If the database rejects this worker.
     pub async fn serve(&mut self, mut claimer: Claimer, shutdown: &CancellationToken) -> Result<()> {
         loop {
             let me = self.crew.identity();
@@ -79,7 +80,7 @@ impl Service {
         }
     }
 
-    /// Connect again and take up the identity, naming what still runs. What was lost meanwhile is stopped.
+    /// Reconnect with the same identity and the list of running jobs. Jobs that were lost meanwhile are stopped.
     async fn reconnect(&mut self) -> Result<()> {
         let mut backoff = Backoff::new(Duration::from_millis(20), LONGEST_RECONNECT);
         loop {
@@ -107,7 +108,7 @@ impl Service {
                 .map(|verdict| verdict.held())
                 .filter(|held| self.crew.is_running(*held))
                 .collect(),
-            // this database does not know us: a failover to a replica that lagged; nothing we run is ours
+            // this database does not know the worker (a failover to a lagging replica): none of its jobs are valid
             Err(error) if error.is_fenced() => {
                 self.crew.rename(self.profile.register(&session).await?);
                 running
@@ -121,7 +122,7 @@ impl Service {
         Ok(())
     }
 
-    /// Let running jobs finish, then tell them to stop, then give them back. Signs off at the end.
+    /// Let running jobs finish, then tell them to stop, then give them back. Deregisters at the end.
     pub async fn drain(&mut self, patience: Duration, shutdown: &Shutdown) -> Drained {
         let crew = self.crew.clone();
         crew.observed.health.draining();
@@ -145,7 +146,7 @@ impl Service {
         }
     }
 
-    /// Until no job is left, for this long at most, or until the second request to stop.
+    /// Wait until no job is left, for at most this time, or until the second request to stop.
     async fn wait_for_idle(&mut self, patience: Duration, shutdown: &Shutdown) {
         let crew = self.crew.clone();
         tokio::select! {
@@ -156,7 +157,7 @@ impl Service {
         }
     }
 
-    /// While jobs drain the proof of life must hold, or they would be rescued from under us.
+    /// Keep the proof of life while draining, or the running jobs would be rescued.
     async fn stay_alive(&mut self) {
         loop {
             while self.notifications.recv().await.is_some() {}

@@ -1,24 +1,39 @@
-//! Signals, as two tokens: the first asks to drain, the second to stop at once.
+//! Shutdown, as two tokens: the first request drains the worker, the second stops it at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Asks a worker to stop. The first request drains, the second gives everything back at once.
+/// A request to stop, shared by all that should stop together: workers, servers, tasks. Cheap to clone.
+///
+/// At the first request a worker claims nothing more and lets running jobs finish. At the second it gives them back at
+/// once.
+///
+/// ```no_run
+/// # async fn example(worker: bugle::Worker) -> Result<(), Box<dyn std::error::Error>> {
+/// let shutdown = bugle::Shutdown::on_signals()?;
+/// let stopped = shutdown.clone();
+/// tokio::spawn(async move {
+///     stopped.requested().await;
+///     println!("stopping");
+/// });
+/// worker.run(shutdown).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     /// Stop claiming; running jobs may finish.
-    pub drain: CancellationToken,
+    pub(crate) drain: CancellationToken,
     /// Do not wait for them any longer.
-    pub now: CancellationToken,
+    pub(crate) now: CancellationToken,
 }
 
 impl Shutdown {
-    /// Nobody asked yet.
+    /// Nothing is requested yet.
     pub fn new() -> Self {
         Shutdown::default()
     }
 
-    /// Ask once more: drain, or if that was asked before, stop at once.
+    /// Request to drain; if that was requested before, to stop at once.
     pub fn request(&self) {
         if self.drain.is_cancelled() {
             self.now.cancel();
@@ -26,10 +41,15 @@ impl Shutdown {
         self.drain.cancel();
     }
 
-    /// Ask at each SIGTERM and SIGINT.
+    /// Wait until it is requested, for example as the graceful shutdown of a web server beside the worker.
+    pub async fn requested(&self) {
+        self.drain.cancelled().await;
+    }
+
+    /// A request at each SIGTERM and SIGINT.
     ///
     /// # Errors
-    /// If the process cannot listen to signals.
+    /// If signal handlers cannot be installed.
     pub fn on_signals() -> std::io::Result<Shutdown> {
         let shutdown = Shutdown::new();
         let mut terminate = signal(SignalKind::terminate())?;

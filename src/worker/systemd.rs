@@ -1,6 +1,6 @@
-//! What systemd wants to hear of a service of `Type=notify`: that it is ready, that it stops, that it is alive.
+//! Notifications to systemd for services of `Type=notify`: ready, stopping, alive.
 //!
-//! The protocol is a datagram to the socket that `NOTIFY_SOCKET` names; without that variable nothing is said.
+//! The protocol is a datagram to the socket named by `NOTIFY_SOCKET`. Without that variable nothing is sent.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::config::{Environment, environment};
 use crate::observe::Observed;
 
-/// Tell the service manager, if there is one.
+/// Notify the service manager, if there is one.
 pub fn tell(environment: Environment, state: &str) {
     let Some(address) = environment("NOTIFY_SOCKET") else {
         return;
@@ -36,14 +36,14 @@ fn send(address: &str, state: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How often the watchdog wants to hear: half of the time after which it acts. None without one, or if it is another's.
+/// The watchdog interval: half of its timeout. `None` without a watchdog, or if it is for another process.
 fn watchdog(environment: Environment) -> Option<Duration> {
     let mine = environment("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
     let micros: u64 = environment("WATCHDOG_USEC")?.parse().ok()?;
     (mine && micros > 0).then(|| Duration::from_micros(micros / 2))
 }
 
-/// Tell the watchdog that the worker is alive, as long as its parts move: one that is stuck is better started again.
+/// Notify the watchdog as long as the worker makes progress, so that a stuck worker is restarted.
 pub async fn feed_watchdog(observed: Arc<Observed>) {
     let Some(every) = watchdog(&environment) else {
         return;

@@ -29,7 +29,7 @@ pub struct Plan {
     pub freezes: usize,
     pub server_kills: usize,
     pub jobs: usize,
-    /// So many workers are never killed, to see whether they grow.
+    /// This number of workers is never killed, to see whether their memory grows.
     pub spared: usize,
 }
 
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// A steady rate for so many minutes, and now and then a fault.
+    /// A constant rate for this number of minutes, with occasional faults.
     pub fn soak(minutes: usize) -> Plan {
         Plan {
             calm_kills: 5,
@@ -109,10 +109,10 @@ impl Faults {
         }
     }
 
-    /// Give some jobs that take a while to those who are there, kill whoever has most of them, and wait until they run
-    /// elsewhere.
+    /// Give some jobs that take a while to those who are there, kill the worker that has most of them, and wait until
+    /// they run elsewhere.
     async fn calm_kill(&self, client: &Client, number: usize, rng: &mut Rng) -> Result<(), tokio_postgres::Error> {
-        // whoever was killed before is replaced, and so are keeper and deputy, if it was one of them
+        // a worker that was killed before is replaced, and so are keeper and deputy, if it was one of them
         let settled = "select (select count(*) from bugle.workers w where w.state = 'alive') >= \
             cardinality($1::bigint[]) and 2 = ( \
             select count(*) from bugle.keeping k join bugle.workers w on w.id in (k.keeper, k.deputy) and w.state = \

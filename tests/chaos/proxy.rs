@@ -15,7 +15,7 @@ use crate::judge::now;
 /// What is done to a link at this moment. Times are nanoseconds of the monotonic clock; zero for never.
 #[derive(Default)]
 pub struct Link {
-    /// So many more bytes, then every connection is cut. Negative: as many as there are.
+    /// The number of bytes until every connection is cut; negative for unlimited.
     cut_after: AtomicI64,
     /// Nothing comes through until then; afterwards every connection that waited is cut.
     held_until: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Cut every connection after so many bytes more.
+    /// Cut every connection after this number of bytes.
     pub fn cut_after(&self, bytes: i64) {
         self.cut_after.store(bytes, Ordering::Release);
     }
@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// As if nothing had ever been.
-    pub fn mend(&self) {
+    pub fn restore(&self) {
         self.cut_after.store(-1, Ordering::Release);
         for until in [&self.held_until, &self.deaf_until, &self.slow_until, &self.muted_until] {
             until.store(0, Ordering::Release);
@@ -88,7 +88,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let link = Arc::new(Link::default());
-        link.mend();
+        link.restore();
         let of_listener = link.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

@@ -243,7 +243,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
     );
 
     let links = places.iter().map(|place| &place.proxy.link).chain(&links);
-    links.for_each(|link| link.mend());
+    links.for_each(|link| link.restore());
     for enqueuer in enqueuers {
         enqueuer.await.expect("an enqueuer does not panic");
     }
@@ -295,7 +295,7 @@ async fn witness(url: String, recorder: Recorder, done: Arc<AtomicBool>) {
     tokio::join!(timer, sessions);
 }
 
-/// Whoever was killed by its own job gets a new life.
+/// Replace workers that were killed by their own jobs.
 async fn nurse(places: Vec<Arc<Place>>, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Acquire) {
         for place in places.iter().filter(|place| place.take()) {
@@ -401,7 +401,7 @@ impl Scene {
         places
     }
 
-    /// A library that turns the wall clock of whoever loads it an hour ahead. None without a C compiler.
+    /// A library that sets the wall clock of the process that loads it an hour ahead. None without a C compiler.
     fn turned_clock(&self) -> Option<PathBuf> {
         let (source, library) = (self.folder.join("clock.c"), self.folder.join("clock.so"));
         std::fs::write(&source, include_str!("clock.c")).expect("a file");

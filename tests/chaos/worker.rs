@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bugle::{Context, Failure, Outcome, Registry};
+use bugle::{Context, Failure, Outcome, Registry, State};
 use serde::Deserialize;
 
 use super::steps;
@@ -27,7 +27,7 @@ pub struct Task {
 }
 
 pub fn run(history: &Path) -> ExitCode {
-    // whoever started us is gone: so are we
+    // exit when the parent process is gone
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let recorder = Recorder::new(history, &std::env::var(LIFE).expect("a name"));
     let of_steps = recorder.clone();
@@ -127,10 +127,10 @@ async fn spawn(context: &Context, mut execution: Running, task: &Task) -> Outcom
             }
         }
         Ok(children) => {
-            let ended = |state: &str| matches!(state, "completed" | "failed" | "cancelled");
-            if let Some(child) = children.iter().find(|child| !ended(&child.state)) {
+            let is_ended = |state: Option<State>| state.is_some_and(State::is_final);
+            if let Some(child) = children.iter().find(|child| !is_ended(child.state)) {
                 let text = format!(
-                    "job {} goes on while its child {} is {}",
+                    "job {} goes on while its child {} is {:?}",
                     execution.job, child.id, child.state
                 );
                 execution.recorder.record(Event::Complaint { text });
@@ -190,6 +190,7 @@ impl Running {
             Outcome::Snooze(_) => "snooze",
             Outcome::Wait { .. } => "wait",
             Outcome::Cancelled(_) => "cancelled",
+            _ => "unknown",
         };
         self.recorder.record(Event::Finished {
             job: self.job,

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod cli;
+pub mod http;
 pub mod poll;
 mod process;
 
@@ -132,19 +133,14 @@ impl Database {
 
     /// Settings of a worker of this database, logged in as a member of `bugle_worker`.
     pub fn settings(&self, queues: &[(&str, u32)]) -> Settings {
-        Settings {
-            database_url: self.url("worker"),
-            queues: queues
-                .iter()
-                .map(|(queue, slots)| (queue.to_string(), *slots))
-                .collect(),
-            workdir: std::env::temp_dir().join("bugle-test-work"),
-            ..Settings::default()
-        }
+        let settings = Settings::new(self.url("worker")).workdir(std::env::temp_dir().join("bugle-test-work"));
+        queues
+            .iter()
+            .fold(settings, |settings, (queue, slots)| settings.queue(queue, *slots))
     }
 
     /// A worker in this process.
-    pub fn worker(&self, queues: &[(&str, u32)], registry: Registry) -> RunningWorker {
+    pub fn worker<S>(&self, queues: &[(&str, u32)], registry: Registry<S>) -> RunningWorker {
         RunningWorker::start(self.settings(queues), registry)
     }
 }
@@ -173,7 +169,7 @@ impl Drop for Database {
             });
         });
         // Dropping a database waits until every session of the server has taken note, and one in the midst of a COPY
-        // does not before its client goes on: whoever else runs on this runtime must be able to.
+        // does not before its client goes on: other tasks of this runtime must be able to run.
         let _ = match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
             Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| dropping.join()),
             _ => dropping.join(),
@@ -204,7 +200,7 @@ async fn template(server: &Config) -> String {
         let create = format!("create database {name}_unfinished");
         client.batch_execute(&create).await.expect("a database");
         bugle::schema::migrate(&config).await.expect("migrates");
-        // whoever is still in it has just left
+        // the last sessions are just leaving
         let leave = format!("select not exists (select from pg_stat_activity where datname = '{name}_unfinished')");
         wait_until(&client, &leave).await;
         let rename = format!("alter database {name}_unfinished rename to {name}");
@@ -220,7 +216,7 @@ pub struct RunningWorker {
 }
 
 impl RunningWorker {
-    pub fn start(settings: Settings, registry: Registry) -> RunningWorker {
+    pub fn start<S>(settings: Settings, registry: Registry<S>) -> RunningWorker {
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_env("BUGLE_LOG"))
             .with_test_writer()
@@ -252,8 +248,8 @@ pub fn noop() -> Registry {
     Registry::new().on("noop", async |_: bugle::Context, _: serde_json::Value| Ok(()))
 }
 
-/// Run all of these, a few at a time, each as a task of its own: whoever drops a database holds up all that shares its
-/// task, and may have to wait for one of those (see `Database::drop`).
+/// Run all of these, a few at a time, each as a task of its own: dropping a database holds up everything that shares
+/// its task, and may have to wait for one of those (see `Database::drop`).
 pub async fn side_by_side<T: Send + 'static>(
     works: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
     at_once: usize,

@@ -91,15 +91,22 @@ pub struct Stage {
     pub name: String,
     /// The folder in the image its commands run in, when they run.
     pub workdir: String,
-    /// What it takes from the build context: sources and where they go, as absolute paths of the image.
-    pub copies: Vec<(Vec<String>, String)>,
+    /// What it copies from the build context, and the commands it runs.
+    pub steps: Vec<Step>,
     /// What it takes from another stage: its name, the path there.
     pub taken: Vec<(String, String)>,
-    /// Its commands, as they are written.
-    pub runs: Vec<String>,
     pub arguments: BTreeMap<String, String>,
     pub healthcheck: Option<Vec<String>>,
     pub entrypoint: Option<Vec<String>>,
+    pub user: Option<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+pub enum Step {
+    /// Sources in the build context, and where they go, as an absolute path of the image.
+    Copy(Vec<String>, String),
+    /// A command, as it is written.
+    Run(String),
 }
 
 pub fn stages(dockerfile: &str) -> Vec<Stage> {
@@ -130,7 +137,7 @@ pub fn stages(dockerfile: &str) -> Vec<Stage> {
                 let is_plain = sources.iter().all(|source| !source.contains(['*', '?', '[', '"']));
                 assert!(is_plain, "this test does not know COPY {rest}");
                 match flags[..] {
-                    [] => stage.copies.push((sources, absolute(&stage.workdir, target))),
+                    [] => stage.steps.push(Step::Copy(sources, absolute(&stage.workdir, target))),
                     [from] => {
                         let from = from
                             .strip_prefix("--from=")
@@ -142,50 +149,55 @@ pub fn stages(dockerfile: &str) -> Vec<Stage> {
                     _ => panic!("this test does not know COPY {rest}"),
                 }
             }
-            "RUN" => stage.runs.push(rest),
+            "RUN" => stage.steps.push(Step::Run(rest)),
             "ARG" => {
                 let (name, value) = rest.split_once('=').unwrap_or((&rest, ""));
                 stage.arguments.insert(name.to_owned(), value.to_owned());
             }
             "HEALTHCHECK" => stage.healthcheck = Some(list(rest.split("CMD").nth(1).expect("a command"))),
             "ENTRYPOINT" => stage.entrypoint = Some(list(&rest)),
-            "USER" | "CMD" | "ENV" | "LABEL" | "EXPOSE" => {}
+            "USER" => stage.user = Some(rest),
+            "LABEL" => {
+                for label in rest.split("\" ").map(|label| label.trim_end_matches('"')) {
+                    let (name, value) = label.split_once("=\"").expect("name=\"value\"");
+                    stage.labels.insert(name.trim().to_owned(), value.to_owned());
+                }
+            }
+            "CMD" | "ENV" | "EXPOSE" | "STOPSIGNAL" => {}
             other => panic!("this test does not know the instruction {other}"),
         }
     }
     stages
 }
 
-/// Copy into `image` what a stage takes from the build context at `root`.
+/// Copy into `image` what a step takes from the build context at `root`.
 ///
 /// # Panics
 /// As the build would fail: if a source is not in the context, or several are copied to what is not a folder.
-pub fn replay(stage: &Stage, root: &Path, ignored: &Ignored, image: &Path) {
-    for (sources, target) in &stage.copies {
-        let into_a_folder = target.ends_with('/');
+pub fn replay(sources: &[String], target: &str, root: &Path, ignored: &Ignored, image: &Path) {
+    let into_a_folder = target.ends_with('/');
+    assert!(
+        sources.len() == 1 || into_a_folder,
+        "COPY {sources:?} {target}: the target must end with /"
+    );
+    let target = image.join(target.trim_start_matches('/'));
+    for source in sources {
+        let name = source.trim_start_matches("./").trim_end_matches('/');
+        let files: Vec<PathBuf> = files(&root.join(name))
+            .into_iter()
+            .filter(|file| !ignored.lacks(&file.strip_prefix(root).expect("inside").display().to_string()))
+            .collect();
         assert!(
-            sources.len() == 1 || into_a_folder,
-            "COPY {sources:?} {target}: the target must end with /"
+            !files.is_empty(),
+            "COPY {source}: the build context does not contain it"
         );
-        let target = image.join(target.trim_start_matches('/'));
-        for source in sources {
-            let name = source.trim_start_matches("./").trim_end_matches('/');
-            let files: Vec<PathBuf> = files(&root.join(name))
-                .into_iter()
-                .filter(|file| !ignored.lacks(&file.strip_prefix(root).expect("inside").display().to_string()))
-                .collect();
-            assert!(
-                !files.is_empty(),
-                "COPY {source}: the build context does not contain it"
-            );
-            for file in files {
-                let to = match file.strip_prefix(root.join(name)).expect("inside") {
-                    below if !below.as_os_str().is_empty() => target.join(below),
-                    _ if into_a_folder => target.join(file.file_name().expect("a name")),
-                    _ => target.clone(),
-                };
-                copy(&file, &to);
-            }
+        for file in files {
+            let to = match file.strip_prefix(root.join(name)).expect("inside") {
+                below if !below.as_os_str().is_empty() => target.join(below),
+                _ if into_a_folder => target.join(file.file_name().expect("a name")),
+                _ => target.clone(),
+            };
+            copy(&file, &to);
         }
     }
 }

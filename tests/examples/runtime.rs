@@ -191,6 +191,33 @@ pub async fn cargo_example(name: &str) -> Command {
     Command::new(program["executable"].as_str().expect("a program"))
 }
 
+/// An example that is a package of its own, built beside the dependencies of this one.
+pub async fn cargo_package(name: &str) -> Option<Command> {
+    if std::env::var_os("BUGLE_TEST_QUICK").is_some() {
+        return missing(&format!("a build of examples/{name}"), "bin/test, without --quick");
+    }
+    // the folder that holds the programs of this build: target, or what CARGO_TARGET_DIR says
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a folder");
+    let build = |arguments: &str| {
+        let mut cargo = cargo();
+        cargo.args(arguments.split(' ')).current_dir(example(name));
+        cargo.env("CARGO_TARGET_DIR", target);
+        cargo
+    };
+    // a lock file of its own would be outdated by each change of our dependencies
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock");
+    std::fs::copy(lock, example(name).join("Cargo.lock")).expect("a copy");
+    if !succeeds(build("fetch --quiet"), FETCH).await {
+        return missing(
+            &format!("what examples/{name} depends on"),
+            "cargo fetch, with a network",
+        );
+    }
+    let built = build("build --offline --quiet").stderr(Stdio::inherit()).status().await;
+    assert!(built.expect("cargo runs").success(), "examples/{name} is not built");
+    Some(Command::new(target.join("debug").join(name)))
+}
+
 /// Cargo without what the cargo that runs us has set: that would have build scripts run again, here and the next time.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

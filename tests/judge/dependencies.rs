@@ -22,7 +22,7 @@ impl Court<'_> {
     }
 
     /// Of jobs with one order key the earlier ones first. `retrying`, put off and waiting ones are in the way too, once
-    /// they were started. Whoever enqueued it must have been told before: ids are not given in the order of commits.
+    /// they were started. The enqueuer must have been told before: ids are not given in the order of commits.
     pub(super) fn order_of_keys(&mut self, bars: &Bars) {
         let mut told: HashMap<i64, f64> = HashMap::new();
         for entry in &self.history.entries {
@@ -220,8 +220,8 @@ impl Court<'_> {
                 }
             }
             for pair in runs.windows(2).filter(|pair| pair[0].done) {
-                // whoever was frozen before it began has an older claim, and begins after the one that was given its
-                // job
+                // a worker that was frozen before it began has an older claim, and begins after the one that was given
+                // its job
                 let (victim, since) = match pair[0].claim <= pair[1].claim {
                     true => (pair[0].who, pair[0].from),
                     false => (pair[1].who, pair[1].from.saturating_sub(LONGEST_FREEZE)),

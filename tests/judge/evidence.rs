@@ -28,7 +28,7 @@ pub struct Job {
     pub later: bool,
     /// How many steps it has, if it is a chain.
     pub steps: Option<i32>,
-    /// It may have to wait for others, whoever could run it.
+    /// It may have to wait for other jobs, even if a worker could run it.
     pub has_keys: bool,
 }
 
@@ -100,7 +100,8 @@ impl Evidence {
             epoch: epoch(owner).await,
             ..Evidence::default()
         };
-        for row in query(owner, "select job, claim from bugle.attempts").await {
+        let failed = "select job, claim from bugle.attempts where outcome in ('failed', 'timed_out', 'rescued')";
+        for row in query(owner, failed).await {
             evidence.attempts.insert((row.get(0), row.get(1)));
         }
         for row in query(owner, "select job, verb from bugle.changes where job is not null").await {

@@ -1,4 +1,4 @@
-//! What was seen outside of the database, a line each, appended by whoever saw it.
+//! What was seen outside of the database, one line each, appended by the process that saw it.
 //!
 //! A line is written with one `write` to a file opened for appending: it survives a `kill -9` of its writer. The time
 //! is the machine's monotonic clock, which is one for all processes, whatever their wall clocks say.
@@ -41,7 +41,7 @@ pub enum Event {
     Finished { job: i64, claim: i64, outcome: String },
     /// An executor was stopped before its end.
     Stopped { job: i64, claim: i64 },
-    /// The executor of a step began: of a chain of so many steps, or, if `of` is 0, one that an executor makes itself.
+    /// The executor of a step began: of a chain of `of` steps, or, if `of` is 0, one that an executor makes itself.
     StepStarted {
         job: i64,
         claim: i64,
@@ -82,7 +82,7 @@ pub enum Event {
     Fault { fault: Fault, whom: String },
     /// It is over.
     Over { fault: Fault, whom: String },
-    /// Anything else that breaks a promise, seen by whoever wrote it.
+    /// Anything else that breaks a promise, seen by the process that wrote it.
     Complaint { text: String },
 }
 

@@ -59,9 +59,9 @@ pub struct Bars {
     pub slots: usize,
     /// Jobs that must be started in the order of their ids, as all were there before anybody claimed.
     pub in_order: bool,
-    /// Queues of which at most so many jobs may run at once, and of each `limit_key` at most so many.
+    /// The maximum number of running jobs per queue, and per `limit_key`.
     pub max_running: Vec<(String, usize, usize)>,
-    /// Queues of which at most so many jobs may start in so many seconds, and of each `limit_key` at most so many.
+    /// The maximum number of starts in a number of seconds per queue, and per `limit_key`.
     pub max_starts: Vec<(String, usize, usize, f64)>,
     /// By how many seconds the clocks of the server and of the machine may drift apart.
     pub drift: f64,
@@ -284,13 +284,13 @@ impl Court<'_> {
             }
             if job.state == "completed" && job.reason.is_none() {
                 let at = completed.get(&job.id).copied().unwrap_or_default();
-                self.completed_by_whoever_ran_it(job.id, job.claim, job.worker, at);
+                self.completed_by_the_worker_that_ran_it(job.id, job.claim, job.worker, at);
             }
         }
     }
 
     /// Under the claim that was current, by the worker that held it, after its executor had come to its end.
-    fn completed_by_whoever_ran_it(&mut self, job: i64, claim: i64, worker: Option<i64>, at: f64) {
+    fn completed_by_the_worker_that_ran_it(&mut self, job: i64, claim: i64, worker: Option<i64>, at: f64) {
         let done = self.runs_of.get(&job).into_iter().flatten().map(|at| &self.runs[*at]);
         let done: Vec<&Run> = done.filter(|run| run.outcome.as_deref() == Some("complete")).collect();
         let named = worker.and_then(|worker| self.evidence.workers.get(&worker));
@@ -332,7 +332,7 @@ impl Court<'_> {
                 if over && first.claim < second.claim || self.restarted(job) {
                     continue;
                 }
-                // whoever was frozen between its claim and its start begins after the one that was given its job
+                // a worker that was frozen between its claim and its start begins after the one that was given its job
                 let (victim, since) = match first.claim <= second.claim {
                     true => (first, first.from),
                     false => (second, second.from.saturating_sub(LONGEST_FREEZE)),

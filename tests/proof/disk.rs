@@ -68,11 +68,7 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     bugle::schema::migrate(&server.url("shop").parse::<tokio_postgres::Config>().expect("a URL"))
         .await
         .expect("migrates");
-    let settings = Settings {
-        database_url: server.url("shop"),
-        queues: vec![("default".into(), 8)],
-        ..Settings::default()
-    };
+    let settings = Settings::new(server.url("shop")).queue("default", 8);
     let worker = RunningWorker::start(settings, noop());
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let acknowledged: Shared<Vec<i64>> = Shared::default();
@@ -91,7 +87,7 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     })
     .await;
     std::fs::remove_file(filler).expect("space again");
-    // a server that could not write its log has ended itself: whoever looks after it starts it again
+    // a server that could not write its log has ended itself: its supervisor starts it again
     let alive = config.connect(NoTls).await.is_ok();
     if !alive {
         let _ = server.kill();

@@ -150,12 +150,7 @@ fn worker(url: &str, name: &str, ran: &Shared<Vec<(i64, i64, String)>>) -> Runni
             Ok(())
         }
     });
-    let settings = Settings {
-        database_url: url.to_owned(),
-        name: name.to_owned(),
-        queues: vec![("default".into(), 8)],
-        ..Settings::default()
-    };
+    let settings = Settings::new(url).name(name).queue("default", 8);
     RunningWorker::start(settings, registry)
 }
 

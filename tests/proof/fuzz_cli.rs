@@ -1,6 +1,5 @@
-//! The command line with everything its arguments, its standard input and its files may be: it does its work, or says
-//! what is wrong and ends with a code that is documented (docs/errors.md). It never panics, and what is refused changes
-//! nothing.
+//! The command line with arbitrary arguments, standard input and files: it does its work, or reports what is wrong and
+//! exits with a documented code (docs/reference/errors.md). It never panics, and rejected input changes nothing.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -243,7 +242,7 @@ impl Call {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                 }
             });
-            // whoever does not read it may be gone
+            // the reader may be gone
             let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
             let output = child.wait_with_output().expect("it ends");
             drop(ended);

@@ -16,7 +16,7 @@ use crate::common::{DEADLINE, Database, Folder, WorkerProcess, enqueue, execute,
 
 const REQUESTS: usize = 3000;
 const AT_ONCE: usize = 100;
-/// Whoever has sent only a part of a request, and hears nothing, goes away after this.
+/// A client that has sent only part of a request and gets no response gives up after this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TOKEN: &str = "0123456789abcdef";
 
@@ -54,7 +54,7 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
         union all select paused_at::text || stopped_at::text from bugle.registrations) t";
     let before: String = query_value(&owner, sum).await;
 
-    let head = "POST /api/jobs/1/cancel HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 9\r\n";
+    let head = "POST /api/v1/jobs/1/cancel HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 9\r\n";
     let half = format!("{head}authorization: Bearer {TOKEN}\r\n\r\n");
     let half = tokio::spawn(async move { say(address, half.as_bytes(), DEADLINE).await });
 
@@ -76,7 +76,7 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     let half = half.await.expect("no panic");
     assert!(
         half.starts_with("HTTP/1.1 408"),
-        "whoever waits for a body does not wait forever: {half}"
+        "waiting for a body has a time limit: {half}"
     );
     assert_eq!(
         before, after,
@@ -98,7 +98,7 @@ async fn no_request_makes_a_worker_panic_or_fail_or_change_what_it_may_not() {
     )
     .await;
     let resume = format!(
-        "POST /api/workers/1/resume HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: \
+        "POST /api/v1/workers/1/resume HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\nconnection: \
             close\r\ncontent-length: 0\r\n\r\n"
     );
     say(address, resume.as_bytes(), DEADLINE).await;
@@ -238,27 +238,27 @@ fn path(rng: &mut Rng) -> String {
         "/",
         "*",
         "/api",
-        "/api/",
-        "/api/openapi.json",
-        "/api/queues",
-        "/api/workers?all=X",
-        "/api/stats",
-        "/api/errors?since=X",
-        "/api/jobs?limit=X",
-        "/api/jobs?since=X&state=X",
-        "/api/jobs?error_like=X&queue=X",
-        "/api/jobs?X=X",
-        "/api/jobs/X",
-        "/api/jobs/X/explain",
-        "/api/jobs/X/cancel",
-        "/api/jobs/X/pause",
-        "/api/jobs/X/restart",
-        "/api/jobs/X/X",
-        "/api/queues/X/pause",
-        "/api/queues/X/resume",
-        "/api/workers/X/pause",
-        "/api/X/X/X/X",
-        "http://localhost/api/jobs/X",
+        "/api/v1/",
+        "/api/v1/openapi.json",
+        "/api/v1/queues",
+        "/api/v1/workers?all=X",
+        "/api/v1/stats",
+        "/api/v1/errors?since=X",
+        "/api/v1/jobs?limit=X",
+        "/api/v1/jobs?since=X&state=X",
+        "/api/v1/jobs?error_like=X&queue=X",
+        "/api/v1/jobs?X=X",
+        "/api/v1/jobs/X",
+        "/api/v1/jobs/X/explain",
+        "/api/v1/jobs/X/cancel",
+        "/api/v1/jobs/X/pause",
+        "/api/v1/jobs/X/restart",
+        "/api/v1/jobs/X/X",
+        "/api/v1/queues/X/pause",
+        "/api/v1/queues/X/resume",
+        "/api/v1/workers/X/pause",
+        "/api/v1/X/X/X/X",
+        "http://localhost/api/v1/jobs/X",
         "/X",
     ]);
     form.expect("one").replace('X', &one)

@@ -42,7 +42,7 @@ impl ManualWorker {
         }
     }
 
-    /// Claim up to so many.
+    /// Claim at most this number of jobs.
     pub async fn claim(&self, slots: usize) -> Vec<Held> {
         let sql = self.claim_sql(slots);
         self.started(self.query(&sql).await)
@@ -149,7 +149,7 @@ impl ManualWorker {
         self.say(held, "give_back", &sql).await;
     }
 
-    /// Run the next steps of a chain of so many, until so many of them were done; begin the one after them.
+    /// Run the next steps of a chain until this number of them are done, and start the one after them.
     pub async fn run_steps(&self, (job, claim): Held, of: usize, most: usize) {
         let held = format!("({job}, {claim})::bugle.held_job");
         let mut rows = self
@@ -243,7 +243,7 @@ impl ManualWorker {
     }
 }
 
-/// Whoever enqueues, and notes it.
+/// An enqueuer that records what it enqueues.
 pub struct Enqueuer {
     pub client: Client,
     recorder: Recorder,

@@ -23,12 +23,9 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
     bugle::schema::migrate(&shop).await.expect("migrates");
     let owner = connect(&shop).await;
     let worker = |queue: &str, safety_poll: Duration| {
-        let settings = Settings {
-            database_url: server.url("shop"),
-            queues: vec![(queue.to_owned(), 4)],
-            safety_poll,
-            ..Settings::default()
-        };
+        let settings = Settings::new(server.url("shop"))
+            .queue(queue, 4)
+            .safety_poll(safety_poll);
         RunningWorker::start(settings, noop())
     };
     let polling = worker("default", Duration::from_millis(300));
@@ -71,7 +68,7 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
         Some("54000")
     );
 
-    // there is room again: whoever enqueues next wakes even those that never look by themselves
+    // there is room again: the next enqueuer wakes even workers that never poll
     // it would have to read all of it first
     let deaf: i32 = query_value(&deaf, "select pg_backend_pid()").await;
     owner

@@ -1,4 +1,4 @@
-//! Who may do what: the catalog against `docs/rights.md`, and attempts to get more.
+//! Who may do what: the catalog against `docs/reference/rights.md`, and attempts to get more.
 
 use crate::common::execute;
 use std::fmt::Write;
@@ -58,7 +58,7 @@ async fn every_right_is_in_the_documented_matrix_and_none_else() {
     let owner = database.owner().await;
     let found = matrix(&owner).await;
 
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rights.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/rights.md");
     let document = std::fs::read_to_string(path).unwrap_or_default();
     let (before, rest) = document.split_once("```text\n").expect("a matrix");
     let (written, after) = rest.split_once("```").expect("its end");
@@ -71,8 +71,8 @@ async fn every_right_is_in_the_documented_matrix_and_none_else() {
     let gone: Vec<&str> = written.lines().filter(|line| !found.contains(line)).collect();
     assert!(
         written == found,
-        "docs/rights.md is not what is granted.\ngranted, not written: {missing:#?}\nwritten, not granted: {gone:#?}\n\
-         If all of it is meant: BUGLE_BLESS=1 bin/test --quick -- --test proof rights"
+        "docs/reference/rights.md does not match the grants.\ngranted, not documented: {missing:#?}\ndocumented, not \
+         granted: {gone:#?}\nIf this is intended: BUGLE_BLESS=1 bin/test --quick -- --test proof rights"
     );
 }
 

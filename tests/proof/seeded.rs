@@ -102,8 +102,10 @@ bugs! {
         ("and j.claim = h.claim - 1", ""),
     ]);
     cancel_leaves_running_jobs: Cancel => CancelOverwritten, Edits(&[
-        ("v_to in ('completed', 'failed', 'cancelled')", "v_to in ('completed', 'failed', 'cancelled') and v_job.state \
-            <> 'running'"),
+        (
+            "elsif bugle.is_final(v_to) then",
+            "elsif bugle.is_final(v_to) and v_job.state = 'running' then null; elsif bugle.is_final(v_to) then",
+        ),
     ]);
     completed_jobs_can_be_restarted: Restart => IllegalTransition, Edits(&[
         ("'failed', 'cancelled'", "'failed', 'cancelled', 'completed'"),
@@ -135,7 +137,7 @@ bugs! {
         ("and p_job.state <> 'running'", ""),
     ]);
     enqueue_never_rings: Wake => Complaint, Edits(&[
-        ("and pg_try_advisory_xact_lock_shared(hashtextextended(p_queue, 7126490981))", ""),
+        ("and pg_try_advisory_xact_lock_shared(bugle.bell_key(p_queue))", ""),
     ]);
     promote_never_rings: Wake => Complaint, Edits(&[
         ("perform bugle.ring(q.queue) from", "perform from"),

@@ -111,7 +111,7 @@ async fn workers_of_an_earlier_release_go_on_under_the_new_schema_and_beside_new
     all_run(3).await;
     let refused = migrate();
 
-    // one of them dies, whoever of the others is the keeper
+    // one of them dies, regardless of which worker is the keeper
     let [killed, old] = old;
     killed.kill();
     all_run(2).await;

@@ -8,6 +8,7 @@ use super::{Finding, Level, length};
 use crate::admin::read;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
+use crate::state::WorkerState;
 
 pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
@@ -24,7 +25,7 @@ pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
         .map(|row| row.get(0))
         .collect();
     if missing.is_empty() {
-        return Ok(Finding::ok("roles", "all four are there"));
+        return Ok(Finding::ok("roles", "all four exist"));
     }
     let create: Vec<String> = missing
         .iter()
@@ -36,23 +37,23 @@ pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     ])
 }
 
-/// Days of history whose table was detached or dropped by hand.
+/// History days whose table was detached or dropped manually.
 async fn missing_leaves(client: &impl GenericClient) -> Result<Vec<Finding>> {
     let sql = "select day::text, leaf::text, is_there, day >= (now() at time zone 'utc')::date \
         from bugle.missing_leaves() order by day desc, kind";
     let finding = |row: &tokio_postgres::Row| {
         let (day, leaf): (String, String) = (row.get(0), row.get(1));
         let what = if row.get(2) { "detached" } else { "dropped" };
-        let words = format!("the table bugle.{leaf} was {what} by hand: jobs that end on {day} cannot be stored");
+        let message = format!("the table bugle.{leaf} was {what} manually: jobs that finish on {day} cannot be stored");
         match row.get(3) {
-            true => Finding::new("history", Level::Fail, words),
+            true => Finding::new("history", Level::Fail, message),
             false => Finding::new(
                 "history",
                 Level::Warn,
-                format!("the table bugle.{leaf} was {what} by hand"),
+                format!("the table bugle.{leaf} was {what} manually"),
             ),
         }
-        .fix("select bugle.upkeep();  -- until it returns null; a worker does so within a minute")
+        .fix("select bugle.upkeep();  -- repeat until it returns null; a worker does so within a minute")
     };
     Ok(client.ask(sql, &[]).await?.iter().map(finding).collect())
 }
@@ -78,14 +79,14 @@ pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
             Finding::new(
                 "history",
                 Level::Fail,
-                "no day of history is made ahead: the keeper's upkeep does not run",
+                "no history partitions exist for the coming days: maintenance is not running",
             )
-            .fix("select bugle.upkeep();  -- until it returns null; then see why no worker is keeper"),
+            .fix("select bugle.upkeep();  -- repeat until it returns null; then find out why no worker is the keeper"),
         ],
     })
 }
 
-/// Advisory locks can be taken by any login. It costs speed, so nothing fails because of it.
+/// Any login can take advisory locks. They only slow down pickup, so this is a warning.
 pub async fn foreign_locks(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
@@ -96,19 +97,19 @@ pub async fn foreign_locks(client: &Client) -> Result<Vec<Finding>> {
         )
         .await?;
     if rows.is_empty() {
-        return Ok(Finding::ok("locks", "only workers hold those of workers"));
+        return Ok(Finding::ok("locks", "no other session holds advisory locks of workers"));
     }
     let finding = |row: &Row| {
         let pid: i32 = row.get(0);
-        let words = format!(
-            "process {pid} (user {}, program {:?}) is no worker and has held advisory locks of Bugle for {}: {}. \
-             Pickup is slower meanwhile",
+        let message = format!(
+            "process {pid} (user {}, program {:?}) is not a worker, but has held advisory locks of Bugle for {}: {}. \
+             Jobs are picked up more slowly while it does",
             row.get::<_, &str>(1),
             row.get::<_, &str>(2),
             length(row.get::<_, f64>(3).max(0.0)),
             row.get::<_, &str>(4),
         );
-        Finding::new("locks", Level::Warn, words).fix(format!("select pg_terminate_backend({pid});"))
+        Finding::new("locks", Level::Warn, message).fix(format!("select pg_terminate_backend({pid});"))
     };
     Ok(rows.iter().map(finding).collect())
 }
@@ -117,48 +118,54 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
     let workers = read::workers(client, false).await?;
     let now = read::now(client).await?;
     let silence = |seen: SystemTime| now.duration_since(seen).unwrap_or_default();
-    let alive: Vec<_> = workers.iter().filter(|worker| worker.state != "lost").collect();
+    let alive: Vec<_> = workers
+        .iter()
+        .filter(|worker| worker.state != WorkerState::Lost)
+        .collect();
     if alive.is_empty() {
         return Ok(vec![
             Finding::new(
                 "workers",
                 Level::Warn,
-                "none is alive: nothing runs, and nothing is kept",
+                "no worker is alive: no jobs run and there is no maintenance",
             )
             .fix("bugle worker --config …"),
         ]);
     }
     let mut found = Vec::new();
-    for worker in workers.iter().filter(|worker| worker.state == "lost") {
-        let words = format!("worker {} ({}) was lost; its jobs go to others", worker.id, worker.name);
-        found.push(Finding::new("workers", Level::Warn, words));
+    for worker in workers.iter().filter(|worker| worker.state == WorkerState::Lost) {
+        let message = format!(
+            "worker {} ({}) was lost; its jobs are given to other workers",
+            worker.id, worker.name
+        );
+        found.push(Finding::new("workers", Level::Warn, message));
     }
     for worker in alive
         .iter()
         .filter(|worker| silence(worker.seen_at) > Duration::from_secs(20))
     {
-        let words = format!(
-            "worker {} ({}) was last heard {} s ago",
+        let message = format!(
+            "worker {} ({}) sent its last heartbeat {} s ago",
             worker.id,
             worker.name,
             silence(worker.seen_at).as_secs()
         );
-        found.push(Finding::new("workers", Level::Warn, words));
+        found.push(Finding::new("workers", Level::Warn, message));
     }
     if !alive
         .iter()
         .any(|worker| worker.is_keeper && silence(worker.seen_at) < Duration::from_secs(15))
     {
-        let words = "nobody keeps the house: nothing is promoted, rescued or scheduled";
+        let message = "no worker is running maintenance: no jobs are promoted, rescued or scheduled";
         found.push(
-            Finding::new("workers", Level::Fail, words)
-                .fix("It is taken over within seconds. Else see the workers' logs for event=heartbeat."),
+            Finding::new("workers", Level::Fail, message)
+                .fix("A worker takes over within seconds. If not, search the workers' logs for event=heartbeat."),
         );
     }
     if found.is_empty() {
         return Ok(Finding::ok(
             "workers",
-            format!("{} alive, one of them keeper", alive.len()),
+            format!("{} alive, one of them is the keeper", alive.len()),
         ));
     }
     Ok(found)
@@ -168,15 +175,16 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
     let paused = client
         .ask(
-            "select q.name, now() - q.paused_at > interval '1 hour' from bugle.queues q where q.paused_at is not null",
+            "select q.name, extract(epoch from now() - q.paused_at)::float8 from bugle.queues q \
+             where q.paused_at is not null",
             &[],
         )
         .await?;
     for row in &paused {
         let name: String = row.get(0);
-        let words = format!("nobody claims from queue {name:?}: it is paused");
+        let message = format!("queue {name:?} has been paused for {}", length(row.get(1)));
         found.push(
-            Finding::new("queues", Level::Warn, words)
+            Finding::new("queues", Level::Warn, message)
                 .fix(format!("select bugle.resume_queue('{}');", name.replace('\'', "''"))),
         );
     }
@@ -190,25 +198,23 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
     for row in &unserved {
         let (queue, command): (String, String) = (row.get(0), row.get(1));
         let paused: Option<Vec<i64>> = row.get(3);
-        let (who, fix) = match paused.as_deref() {
+        let what = format!("command {command:?} in queue {queue:?}");
+        let (problem, fix) = match paused.as_deref() {
             None | Some([]) => (
-                "no live worker serves",
+                format!("no live worker serves {what}"),
                 "Start a worker with that command and queue.".into(),
             ),
             Some([worker]) => (
-                "the only live worker is paused that serves",
+                format!("the only live worker that serves {what} is paused"),
                 format!("select bugle.resume_worker({worker});"),
             ),
             Some([worker, ..]) => (
-                "all live workers are paused that serve",
+                format!("all live workers that serve {what} are paused"),
                 format!("select bugle.resume_worker({worker});"),
             ),
         };
-        let words = format!(
-            "{who} command {command:?} in queue {queue:?}; a job has waited for {}",
-            length(row.get(2))
-        );
-        found.push(Finding::new("queues", Level::Warn, words).fix(fix));
+        let message = format!("{problem}; the oldest job has waited for {}", length(row.get(2)));
+        found.push(Finding::new("queues", Level::Warn, message).fix(fix));
     }
     if found.is_empty() {
         return Ok(Finding::ok("queues", "every ready job has a worker that serves it"));

@@ -1,5 +1,4 @@
-//! What could be wrong with a database that runs jobs, asked one check at a time: each says how it is, and the SQL that
-//! fixes it.
+//! Checks of the database and its workers. Each reports a status and how to fix a problem.
 
 mod fleet;
 mod server;
@@ -11,48 +10,51 @@ use tokio_postgres::Client;
 
 use crate::admin::read;
 use crate::db::connect::Unnamed;
+use crate::db::versions::{self, Support};
 use crate::error::Result;
 use crate::schema::{self, Status};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It could not be seen by this login.
+    /// This login lacks the privileges for the check.
     Skipped,
-    /// It works, and will not for ever.
+    /// It works, but may cause a problem.
     Warn,
     /// It does not work.
     Fail,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Finding {
-    /// What was looked at.
+    /// The name of the check.
     pub check: &'static str,
-    /// How bad it is.
+    /// The severity of a finding.
     pub level: Level,
-    /// In words.
-    pub words: String,
-    /// What fixes it: SQL, or a command of the shell.
+    /// A sentence for people.
+    pub message: String,
+    /// How to fix it: SQL or a shell command.
     pub fix: Option<String>,
 }
 
 impl Finding {
-    fn new(check: &'static str, level: Level, words: impl Into<String>) -> Finding {
+    fn new(check: &'static str, level: Level, message: impl Into<String>) -> Finding {
         Finding {
             check,
             level,
-            words: words.into(),
+            message: message.into(),
             fix: None,
         }
     }
 
-    fn ok(check: &'static str, words: impl Into<String>) -> Vec<Finding> {
-        vec![Finding::new(check, Level::Ok, words)]
+    fn ok(check: &'static str, message: impl Into<String>) -> Vec<Finding> {
+        vec![Finding::new(check, Level::Ok, message)]
     }
 
     fn fix(mut self, how: impl Into<String>) -> Finding {
@@ -61,10 +63,10 @@ impl Finding {
     }
 }
 
-/// All checks, in the order in which they matter. What this login may not see is skipped.
+/// Run all checks, the most important first. Checks that this login lacks privileges for are skipped.
 ///
 /// # Errors
-/// If the database cannot be asked at all.
+/// If the database cannot be queried.
 pub async fn doctor(client: &Client) -> Result<Vec<Finding>> {
     let mut found = the_server(client).await?;
     let schema = schema_revision(client).await?;
@@ -87,12 +89,12 @@ pub async fn doctor(client: &Client) -> Result<Vec<Finding>> {
     Ok(found)
 }
 
-/// A right that is missing is no reason to stop looking.
+/// A missing privilege does not stop the other checks.
 fn or_skipped(check: &'static str, found: Result<Vec<Finding>>) -> Result<Vec<Finding>> {
     match found {
         Err(error) if error.sqlstate() == Some("42501") => {
-            let words = format!("this login may not see it: {}", error.message());
-            Ok(vec![Finding::new(check, Level::Skipped, words)])
+            let message = format!("this login lacks the privileges: {}", error.message());
+            Ok(vec![Finding::new(check, Level::Skipped, message)])
         }
         found => found,
     }
@@ -107,11 +109,17 @@ async fn the_server(client: &Client) -> Result<Vec<Finding>> {
             &[],
         )
         .await?;
-    let mut found = Finding::ok("server", format!("PostgreSQL {}", row.get::<_, String>(0)));
+    let version: String = row.get(0);
+    let mut found = Finding::ok("server", format!("PostgreSQL {version}"));
+    found.extend(versions::major_of(&version).and_then(about_version));
     if row.get::<_, bool>(1) {
         found.push(
-            Finding::new("server", Level::Fail, "this is a standby: workers cannot claim here")
-                .fix("Name the primary, or several hosts with target_session_attrs=read-write."),
+            Finding::new(
+                "server",
+                Level::Fail,
+                "this server is a standby: workers cannot claim jobs on it",
+            )
+            .fix("Connect to the primary, or list several hosts with target_session_attrs=read-write."),
         );
     } else if row.get::<_, bool>(3) {
         found.push(
@@ -121,28 +129,47 @@ async fn the_server(client: &Client) -> Result<Vec<Finding>> {
     }
     let age: i32 = row.get(2);
     if age > 1_500_000_000 {
-        let words = format!("the oldest transaction id is {age} old; at 2,100,000,000 the server takes no more writes");
-        found.push(Finding::new("server", Level::Fail, words).fix("vacuum (freeze, verbose);"));
+        let message =
+            format!("the oldest transaction ID has age {age}; at 2,100,000,000 the server stops accepting writes");
+        found.push(Finding::new("server", Level::Fail, message).fix("vacuum (freeze, verbose);"));
     }
     Ok(found)
 }
 
+/// A warning about a major version that connections accept.
+fn about_version(major: u32) -> Option<Finding> {
+    match versions::support(major) {
+        Support::Ending => {
+            let message = format!(
+                "PostgreSQL {major} reaches its end of life in {}: it gets no security fixes after that",
+                versions::END_OF_LIFE
+            );
+            Some(Finding::new("server", Level::Warn, message).fix("Upgrade the server, with pg_upgrade for example."))
+        }
+        Support::Untested => {
+            let message = format!("PostgreSQL {major} is untested: this version of Bugle is older than it");
+            Some(Finding::new("server", Level::Warn, message).fix("Upgrade Bugle, if there is a newer version."))
+        }
+        Support::Tested | Support::TooOld => None,
+    }
+}
+
 async fn schema_revision(client: &Client) -> Result<Vec<Finding>> {
-    let fail = |words: &str, fix: &str| vec![Finding::new("schema", Level::Fail, words).fix(fix)];
+    let fail = |message: &str, fix: &str| vec![Finding::new("schema", Level::Fail, message).fix(fix)];
     Ok(match schema::status(client).await {
-        Ok(Status::UpToDate) => Finding::ok("schema", format!("revision {}, as this program's", schema::REVISION)),
-        Ok(Status::Missing) => fail("there is no Bugle schema here", "bugle migrate"),
+        Ok(Status::UpToDate) => Finding::ok("schema", format!("up to date (revision {})", schema::REVISION)),
+        Ok(Status::Missing) => fail("this database has no Bugle schema", "bugle migrate"),
         Ok(Status::Behind) => fail("the schema is older than this program", "bugle migrate"),
         Ok(Status::Ahead) => fail("the schema is newer than this program", "Upgrade this program."),
         Err(error) if error.sqlstate() == Some("42501") => fail(
-            "this login may not use the schema",
+            "this login has no access to the schema",
             "grant bugle_viewer to LOGIN;  -- as the owner",
         ),
         Err(error) => return Err(error),
     })
 }
 
-/// Behind a pooler a session is not ours alone: it was there before us, or changes from one transaction to the next.
+/// Behind a pooler, a session is older than its connection, or changes from one transaction to the next.
 async fn pooler(client: &Client) -> Result<Vec<Finding>> {
     let sql = "select a.pid, extract(epoch from clock_timestamp() - a.backend_start)::float8, a.application_name \
         from pg_stat_activity a where a.pid = pg_backend_pid()";
@@ -155,14 +182,14 @@ async fn pooler(client: &Client) -> Result<Vec<Finding>> {
     }
     processes.dedup();
     if processes.len() == 1 && oldest < 30.0 {
-        return Ok(Finding::ok("pooler", "none that could be seen in between"));
+        return Ok(Finding::ok("pooler", "none detected"));
     }
-    let words = match processes.len() {
-        1 => "this session was there before us: a pooler seems to be in between",
-        _ => "the session changes from one transaction to the next: a pooler in transaction mode is in between",
+    let message = match processes.len() {
+        1 => "the session is older than this connection: there seems to be a connection pooler in between",
+        _ => "the session changes between transactions: there is a connection pooler in transaction mode in between",
     };
-    Ok(vec![Finding::new("pooler", Level::Warn, words).fix(
-        "Workers need a session of their own: name the server itself, or use session mode. Enqueueing works \
+    Ok(vec![Finding::new("pooler", Level::Warn, message).fix(
+        "Workers need their own session: connect to the server directly, or use session mode. Enqueueing works \
              either way.",
     )])
 }
@@ -172,20 +199,44 @@ async fn clocks(client: &Client) -> Result<Vec<Finding>> {
     let theirs = read::now(client).await?;
     let ours = before + before.elapsed().unwrap_or_default() / 2;
     let apart = theirs.duration_since(ours).unwrap_or_else(|error| error.duration());
-    let words = format!("this machine and the database are {} ms apart", apart.as_millis());
+    let message = format!(
+        "the clocks of this machine and the database differ by {} ms",
+        apart.as_millis()
+    );
     Ok(match apart > Duration::from_secs(2) {
         true => {
-            vec![Finding::new("clocks", Level::Warn, words).fix(
-                "Synchronise them with NTP. Workers and schedules go by the database's clock alone; a run_at or \
+            vec![Finding::new("clocks", Level::Warn, message).fix(
+                "Synchronize them with NTP. Workers and schedules only use the database's clock; a run_at or \
                  deadline \
-                 that an application computes from the clock of this machine is off by that much.",
+                 that an application computes from the clock of this machine is off by this difference.",
             )]
         }
-        false => Finding::ok("clocks", words),
+        false => Finding::ok("clocks", message),
     })
 }
 
 fn length(seconds: f64) -> String {
     let seconds = Duration::from_secs(seconds.max(0.0) as u64);
     humantime::format_duration(seconds).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_and_an_untested_version_of_postgresql_are_warned_about_and_no_other() {
+        let said = |major| about_version(major).map(|finding| (finding.level, finding.message));
+
+        let (level, message) = said(14).expect("a warning");
+        assert_eq!(level, Level::Warn);
+        assert!(
+            message.contains("PostgreSQL 14") && message.contains("November 2026"),
+            "{message}"
+        );
+        let (level, message) = said(19).expect("a warning");
+        assert_eq!(level, Level::Warn);
+        assert!(message.contains("PostgreSQL 19 is untested"), "{message}");
+        assert!((15..=18).all(|major| said(major).is_none()));
+    }
 }

@@ -1,4 +1,4 @@
-//! What the server does with what jobs leave behind.
+//! Checks of the server: VACUUM, old transactions, notifications, connections, clock.
 
 use tokio_postgres::{Client, Row};
 
@@ -6,9 +6,9 @@ use super::{Finding, Level, length};
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 
-/// A transaction open for so long holds back VACUUM.
+/// Transactions that have been open for longer hold back VACUUM.
 const LONG_TRANSACTION: &str = "5 minutes";
-/// Rows for VACUUM to remove, beyond which it does not keep up.
+/// With more dead rows than this, VACUUM is not keeping up.
 const MANY_DEAD_ROWS: f64 = 200_000.0;
 
 pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
@@ -29,7 +29,7 @@ pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
             Finding::new(
                 "autovacuum",
                 Level::Fail,
-                "autovacuum or track_counts is off: the table of jobs will only grow",
+                "autovacuum or track_counts is off: the jobs table will keep growing",
             )
             .fix("alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf();"),
         );
@@ -42,19 +42,19 @@ pub async fn autovacuum(client: &Client) -> Result<Vec<Finding>> {
     }
     let dead = row.get::<_, Option<f64>>(2).unwrap_or_default();
     if dead > MANY_DEAD_ROWS {
-        let words = format!("{dead:.0} dead rows in bugle.jobs_live: autovacuum does not keep up, or is held back");
-        found.push(Finding::new("autovacuum", Level::Warn, words).fix("vacuum (analyze) bugle.jobs_live;"));
+        let message = format!("{dead:.0} dead rows in bugle.jobs_live: autovacuum is not keeping up or is held back");
+        found.push(Finding::new("autovacuum", Level::Warn, message).fix("vacuum (analyze) bugle.jobs_live;"));
     }
     if found.is_empty() {
         return Ok(Finding::ok(
             "autovacuum",
-            format!("on; {dead:.0} dead rows among the live jobs"),
+            format!("on; {dead:.0} dead rows in bugle.jobs_live"),
         ));
     }
     Ok(found)
 }
 
-/// An old snapshot keeps VACUUM from removing the dead rows that every job leaves behind.
+/// An old snapshot prevents VACUUM from removing the dead rows that every job leaves behind.
 pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
     let sessions = client
         .ask(
@@ -81,12 +81,9 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         .await?;
     for row in &prepared {
         let gid: String = row.get(0);
-        let words = format!(
-            "a prepared transaction {gid:?} has been open for {}",
-            length(row.get(1))
-        );
+        let message = format!("prepared transaction {gid:?} has been open for {}", length(row.get(1)));
         found.push(
-            Finding::new("transactions", Level::Warn, words)
+            Finding::new("transactions", Level::Warn, message)
                 .fix(format!("rollback prepared '{}';", gid.replace('\'', "''"))),
         );
     }
@@ -100,12 +97,13 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         .await?;
     for row in &slots {
         let name: String = row.get(0);
-        let words = format!(
-            "nobody reads the replication slot {name:?}, and it holds back VACUUM by {} transactions",
+        let message = format!(
+            "replication slot {name:?} is inactive and holds back VACUUM by {} transactions",
             row.get::<_, i32>(2)
         );
         found.push(
-            Finding::new("transactions", Level::Warn, words).fix(format!("select pg_drop_replication_slot('{name}');")),
+            Finding::new("transactions", Level::Warn, message)
+                .fix(format!("select pg_drop_replication_slot('{name}');")),
         );
     }
     let hidden = client
@@ -115,19 +113,19 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
         )
         .await?;
     if hidden.get::<_, i64>(0) > 0 {
-        let words = format!(
-            "{} sessions of others cannot be seen by this login",
+        let message = format!(
+            "this login cannot see {} sessions of other users",
             hidden.get::<_, i64>(0)
         );
         found.push(
-            Finding::new("transactions", Level::Skipped, words)
+            Finding::new("transactions", Level::Skipped, message)
                 .fix("grant pg_read_all_stats to LOGIN;  -- as a superuser"),
         );
     }
     if found.is_empty() {
         return Ok(Finding::ok(
             "transactions",
-            format!("none is open for more than {LONG_TRANSACTION}"),
+            format!("none has been open for more than {LONG_TRANSACTION}"),
         ));
     }
     Ok(found)
@@ -136,25 +134,25 @@ pub async fn transactions(client: &Client) -> Result<Vec<Finding>> {
 fn long_transaction(row: &Row) -> Finding {
     let pid: i32 = row.get(0);
     let [user, program, place, state]: [String; 4] = [row.get(1), row.get(2), row.get(3), row.get(4)];
-    let words = format!(
+    let message = format!(
         "a transaction has been open for {}: process {pid}, user {user}, program {program}, from {place}, {state}. \
-         VACUUM removes nothing that is younger",
+         VACUUM cannot remove rows that died since then",
         length(row.get(5))
     );
-    Finding::new("transactions", Level::Warn, words).fix(format!("select pg_terminate_backend({pid});"))
+    Finding::new("transactions", Level::Warn, message).fix(format!("select pg_terminate_backend({pid});"))
 }
 
 pub async fn notifications(client: &Client) -> Result<Vec<Finding>> {
     let row = client.ask_one("select pg_notification_queue_usage()", &[]).await?;
     let percent = row.get::<_, f64>(0) * 100.0;
-    let words = format!("the server's queue of notifications is {percent:.1}% full");
+    let message = format!("the server's notification queue is {percent:.1}% full");
     let level = match percent {
-        0.0..10.0 => return Ok(Finding::ok("notifications", words)),
+        0.0..10.0 => return Ok(Finding::ok("notifications", message)),
         10.0..50.0 => Level::Warn,
         _ => Level::Fail,
     };
-    Ok(vec![Finding::new("notifications", level, words).fix(
-        "A session that listens does not read, or has a transaction open: \
+    Ok(vec![Finding::new("notifications", level, message).fix(
+        "A listening session does not read its notifications, or has an open transaction: \
          select pid, xact_start, state, query from pg_stat_activity where query ilike 'listen%' order by xact_start;",
     )])
 }
@@ -168,20 +166,18 @@ pub async fn connections(client: &Client) -> Result<Vec<Finding>> {
         )
         .await?;
     let (used, most): (i64, i64) = (row.get(0), row.get(1));
-    let words = format!("{used} of {most} are used");
+    let message = format!("{used} of {most} are in use");
     Ok(match used * 10 > most * 8 {
         true => {
-            vec![
-                Finding::new("connections", Level::Warn, words).fix(
-                    "alter system set max_connections = …;  -- and restart; or fewer workers, or a smaller pool_size",
-                ),
-            ]
+            vec![Finding::new("connections", Level::Warn, message).fix(
+                "alter system set max_connections = …;  -- and restart; or run fewer workers, or reduce pool_size",
+            )]
         }
-        false => Finding::ok("connections", words),
+        false => Finding::ok("connections", message),
     })
 }
 
-/// Whether the clock of the database was set back: just now, or within a day. Nothing to say otherwise.
+/// Whether the database's clock was set back within the last day. Reports nothing otherwise.
 pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
     let row = client
         .ask_one(
@@ -193,26 +189,25 @@ pub async fn clock_steps(client: &Client) -> Result<Vec<Finding>> {
         .await?;
     let [ahead, stepped_by, ago] = [0, 1, 2].map(|column| row.get::<_, Option<f64>>(column));
     if let Some(ahead) = ahead.filter(|ahead| *ahead > 2.0) {
-        let words = format!(
-            "the database's clock was set back by {}, and no worker has taken note of it yet",
+        let message = format!(
+            "the database's clock was set back by {}, and no worker has handled it yet",
             length(ahead)
         );
-        return Ok(vec![Finding::new("clocks", Level::Fail, words).fix(
-            "A running worker notices it within seconds, and moves retries, limits and schedules. Start one: bugle \
+        return Ok(vec![Finding::new("clocks", Level::Fail, message).fix(
+            "A running worker handles it within seconds: it adjusts retries, limits and schedules. Start one: bugle \
              worker --config …",
         )]);
     }
     match (stepped_by, ago) {
         (Some(by), Some(ago)) if ago < 24.0 * 3600.0 => {
-            let words = format!(
-                "the database's clock was set back by {} {} ago; retries, snoozes, limits and intervals moved with it",
+            let message = format!(
+                "the database's clock was set back by {} {} ago; retries, snoozes, limits and intervals were adjusted",
                 length(by),
                 length(ago.max(0.0))
             );
-            Ok(vec![Finding::new("clocks", Level::Warn, words).fix(
-                "Jobs with a run_at of their own start when the clock shows it, and cron times that had fired do not \
-                 fire again. \
-                 Let NTP slew the clock of the database server instead of stepping it.",
+            Ok(vec![Finding::new("clocks", Level::Warn, message).fix(
+                "Jobs with an explicit run_at start when the clock reaches it; cron times that have already fired do \
+                 not fire again. Let NTP slew the clock of the database server instead of stepping it.",
             )])
         }
         _ => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What jobs have to do with each other: what one waits for, who waits for it, and the workflow it belongs to.
+//! Relations between jobs: dependencies, dependants, children and workflows.
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
@@ -6,35 +6,39 @@ use tokio_postgres::GenericClient;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
+use crate::state::{self, State};
 
 /// A job that another depends on, without its result.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Relative {
     /// `bugle.jobs.id`.
     pub id: JobId,
-    /// What the workflow calls it, if it has a name.
+    /// Its name in the workflow, if it has one.
     pub name: Option<String>,
-    /// Its state.
-    pub state: String,
-    /// Why it ended so.
+    /// Its state; none if it was deleted.
+    #[serde(serialize_with = "state::serialize_or_gone")]
+    pub state: Option<State>,
+    /// Why it failed or was cancelled.
     pub reason: Option<String>,
 }
 
-/// Those a job waits or waited for, and those that wait for it.
+/// The dependencies, children and dependants of a job.
 #[derive(Debug, Clone, Default, Serialize)]
+#[non_exhaustive]
 pub struct Relatives {
-    /// What it came after.
+    /// The jobs it depends on.
     pub dependencies: Vec<Relative>,
-    /// What its executor spawned.
+    /// The jobs its executor spawned.
     pub children: Vec<Relative>,
-    /// The ids of those that came after it.
+    /// The ids of the jobs that depend on it.
     pub dependants: Vec<JobId>,
 }
 
 /// The relatives of a job.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn relatives(client: &impl GenericClient, id: JobId) -> Result<Relatives> {
     let mut relatives = Relatives::default();
     let rows = client
@@ -47,7 +51,7 @@ pub async fn relatives(client: &impl GenericClient, id: JobId) -> Result<Relativ
         let relative = Relative {
             id: row.try_get(0)?,
             name: row.try_get(1)?,
-            state: row.try_get(2)?,
+            state: state::unless_gone(&row, 2)?,
             reason: row.try_get(3)?,
         };
         match row.try_get(4)? {
@@ -69,25 +73,27 @@ pub async fn relatives(client: &impl GenericClient, id: JobId) -> Result<Relativ
 
 /// A job of a workflow.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct WorkflowJob {
-    /// What the workflow calls it.
+    /// Its name in the workflow.
     pub name: String,
     /// `bugle.jobs.id`.
     pub id: JobId,
-    /// What to do; none if its history is gone.
+    /// Its command; `None` if it was deleted by retention.
     pub command: Option<String>,
-    /// Its state; `gone` if its history is.
-    pub state: String,
-    /// Why it ended so.
+    /// Its state; none if it was deleted.
+    #[serde(serialize_with = "state::serialize_or_gone")]
+    pub state: Option<State>,
+    /// Why it failed or was cancelled.
     pub reason: Option<String>,
-    /// What it comes after: names, or ids of jobs outside of the workflow.
+    /// What it depends on: names, or ids of jobs outside the workflow.
     pub after: Vec<String>,
 }
 
-/// All jobs of the workflow that a job belongs to. Empty if it belongs to none.
+/// All jobs of the workflow that a job belongs to. Empty if it does not belong to one.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn workflow(client: &impl GenericClient, id: JobId) -> Result<Vec<WorkflowJob>> {
     let rows = client
         .ask(
@@ -101,7 +107,7 @@ pub async fn workflow(client: &impl GenericClient, id: JobId) -> Result<Vec<Work
                 name: row.try_get(0)?,
                 id: row.try_get(1)?,
                 command: row.try_get(2)?,
-                state: row.try_get(3)?,
+                state: state::unless_gone(row, 3)?,
                 reason: row.try_get(4)?,
                 after: row.try_get(5)?,
             })

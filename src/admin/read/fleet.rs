@@ -8,52 +8,54 @@ use tokio_postgres::GenericClient;
 use super::time::{as_text, as_text_if_any};
 use crate::db::connect::Unnamed;
 use crate::error::Result;
+use crate::state::WorkerState;
 
-/// How a queue is doing: a row of `bugle.queue_stats`.
+/// Statistics of a queue: a row of `bugle.queue_stats`.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Queue {
     /// Its name.
     pub queue: String,
-    /// Jobs to be claimed.
+    /// Ready jobs.
     pub ready: i64,
-    /// Jobs held by workers.
+    /// Running jobs.
     pub running: i64,
-    /// Jobs whose time has not come.
+    /// Jobs that are not due yet.
     pub scheduled: i64,
-    /// Jobs between two attempts.
+    /// Jobs that wait for their next attempt.
     pub retrying: i64,
-    /// Jobs that wait for an answer.
+    /// Jobs that wait for an answer or for other jobs.
     pub waiting: i64,
-    /// Jobs held back.
+    /// Paused jobs.
     pub paused: i64,
-    /// How long the oldest ready job has been due.
+    /// Time since the oldest ready job was due.
     pub oldest_ready_seconds: Option<f64>,
     /// When the next scheduled or retrying job is due.
     #[serde(serialize_with = "as_text_if_any")]
     pub due_next: Option<SystemTime>,
-    /// Jobs done in the last minute.
+    /// Jobs completed in the last minute.
     pub completed_last_minute: i64,
     /// Jobs that failed for good in the last minute.
     pub failed_last_minute: i64,
     /// Live workers that serve it.
     pub workers: i64,
-    /// Jobs they can run at once.
+    /// Jobs that these workers can run at once.
     pub slots: i64,
-    /// Commands with ready jobs that none of them serves.
+    /// Commands with ready jobs that no live worker serves.
     pub unserved_commands: Vec<String>,
     /// Whether some of the counts are estimates, because there are many jobs.
     pub is_estimate: bool,
-    /// Since when nobody claims from it, if it is paused.
+    /// When it was paused, if it is.
     #[serde(serialize_with = "as_text_if_any")]
     pub paused_since: Option<SystemTime>,
-    /// Its limits, in words.
+    /// A description of its limits.
     pub limits: Option<String>,
 }
 
 /// Every queue that has jobs, workers or limits, or is paused, by name.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
     let rows = client
         .ask(
@@ -94,41 +96,42 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<Queue>> {
 
 /// A worker process: a row of `bugle.workers`.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct WorkerLine {
-    /// Its number.
+    /// Its id.
     pub id: i64,
     /// The name it was started with.
     pub name: String,
-    /// Where it runs.
+    /// Its host.
     pub host: Option<String>,
-    /// Its process there.
+    /// Its process id on that host.
     pub process_id: Option<i32>,
     /// The version of Bugle it runs.
     pub version: Option<String>,
-    /// `alive`, `lost` or `stopped`.
-    pub state: String,
+    /// Whether it serves its queues.
+    pub state: WorkerState,
     /// The queues it serves.
     pub queues: Vec<String>,
-    /// How many jobs of each at once.
+    /// The number of slots for each queue.
     pub slots: Vec<i32>,
-    /// The commands it can carry out.
+    /// The commands it can execute.
     pub commands: Vec<String>,
-    /// How many jobs it ran when it was last heard.
+    /// The number of running jobs at its last heartbeat.
     pub running: i32,
     /// Whether it runs maintenance.
     pub is_keeper: bool,
     /// When it started.
     #[serde(serialize_with = "as_text")]
     pub started_at: SystemTime,
-    /// When it was last heard.
+    /// The time of its last heartbeat.
     #[serde(serialize_with = "as_text")]
     pub seen_at: SystemTime,
 }
 
-/// The workers that have not stopped, or all that are remembered.
+/// The workers that have not stopped, or all known workers.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<WorkerLine>> {
     let rows = client
         .ask(

@@ -1,4 +1,4 @@
-//! Jobs: the newest, or all there is to know about one.
+//! Jobs: lists, and the details of one job.
 
 use std::time::SystemTime;
 
@@ -13,86 +13,165 @@ use super::time::{as_text, as_text_if_any};
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
+use crate::state::State;
 
-/// Which jobs to list. Nothing set: all.
+/// Which jobs to list. All of them, if nothing is set.
+///
+/// ```no_run
+/// # async fn example(client: tokio_postgres::Client) -> bugle::Result<()> {
+/// use bugle::State;
+/// use bugle::read::{self, Filter};
+///
+/// let dead_letters = Filter::new().command("send_mail").state(State::Failed).since("2 hours");
+/// for job in read::jobs(&client, &dead_letters, 100).await? {
+///     println!("{} {}", job.id, job.last_error_code.unwrap_or_default());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Filter {
-    /// Only of this queue.
+    /// Only jobs of this queue.
     pub queue: Option<String>,
-    /// Only of this command.
+    /// Only jobs of this command.
     pub command: Option<String>,
-    /// Only in this state.
-    pub state: Option<String>,
-    /// Only enqueued within this long, an interval as Postgres reads it: `2 hours`.
+    /// Only jobs in this state.
+    pub state: Option<State>,
+    /// Only jobs enqueued within this interval, in any format Postgres accepts: `2 hours`.
     pub since: Option<String>,
-    /// Only with a latest error like this, in any case: a part of it, or a pattern with `%`.
+    /// Only jobs whose last error contains this text, ignoring case; with `%` it is a LIKE pattern.
     pub error_like: Option<String>,
+    /// Only with a smaller id.
+    pub before: Option<JobId>,
+    /// Only those that this worker runs, or ran last.
+    pub worker: Option<i64>,
 }
 
-/// A job as a line of a list.
+impl Filter {
+    /// All jobs.
+    pub fn new() -> Self {
+        Filter::default()
+    }
+
+    /// Only jobs of this queue.
+    pub fn queue(mut self, queue: &str) -> Self {
+        self.queue = Some(queue.to_string());
+        self
+    }
+
+    /// Only jobs of this command.
+    pub fn command(mut self, command: &str) -> Self {
+        self.command = Some(command.to_string());
+        self
+    }
+
+    /// Only jobs in this state.
+    pub fn state(mut self, state: State) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Only jobs enqueued within this interval, as Postgres reads it: `2 hours`.
+    pub fn since(mut self, interval: &str) -> Self {
+        self.since = Some(interval.to_string());
+        self
+    }
+
+    /// Only jobs that this worker runs, or ran last: `bugle.workers.id`.
+    pub fn worker(mut self, worker: i64) -> Self {
+        self.worker = Some(worker);
+        self
+    }
+
+    /// Only jobs whose latest error contains this text, in any case, or matches it as a pattern with `%`.
+    pub fn error_like(mut self, text: &str) -> Self {
+        self.error_like = Some(text.to_string());
+        self
+    }
+
+    /// Only jobs with a smaller id: the next page.
+    pub fn before(mut self, id: JobId) -> Self {
+        self.before = Some(id);
+        self
+    }
+}
+
+/// A job in a list.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct JobLine {
     /// `bugle.jobs.id`.
     pub id: JobId,
     /// Its state.
-    pub state: String,
-    /// What to do.
+    pub state: State,
+    /// Its command.
     pub command: String,
-    /// The queue it waits in.
+    /// Its queue.
     pub queue: String,
-    /// Smaller runs sooner.
+    /// Its priority; smaller numbers run first.
     pub priority: i32,
-    /// How often it was started.
+    /// The number of its latest attempt.
     pub attempt: i32,
-    /// Why it failed for good.
+    /// Why it failed or was cancelled.
     pub reason: Option<String>,
-    /// The kind of its latest failure.
+    /// The error code of its latest failure.
     pub last_error_code: Option<String>,
+    /// The line of its latest error that says what went wrong.
+    pub error_line: Option<String>,
     /// When it was enqueued.
     #[serde(serialize_with = "as_text")]
     pub created_at: SystemTime,
-    /// When it is or was due.
+    /// When it is due.
     #[serde(serialize_with = "as_text")]
     pub run_at: SystemTime,
     /// When its latest attempt started.
     #[serde(serialize_with = "as_text_if_any")]
     pub started_at: Option<SystemTime>,
-    /// When it got to its final state.
+    /// When it reached its final state.
     #[serde(serialize_with = "as_text_if_any")]
     pub finished_at: Option<SystemTime>,
 }
 
-/// The newest jobs. Walks down the ids, and stops when it has enough.
+/// The columns of a job in a list.
+pub(super) const LINE: &str = "j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, \
+    j.last_error_code, bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, \
+    j.finished_at";
+
+/// The newest jobs. Scans backwards by id and stops at the limit.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> Result<Vec<JobLine>> {
     let rows = client
         .ask(
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
-             j.created_at, j.run_at, j.started_at, j.finished_at \
+             bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at \
              from bugle.jobs j \
              where ($1::text is null or j.queue = $1) \
              and ($2::text is null or j.command = $2) \
              and ($3::text is null or j.state = $3) \
              and ($5::text is null or j.created_at > now() - $5::text::interval) \
              and ($6::text is null or j.last_error ilike case when $6 like '%\\%%' then $6 else '%' || $6 || '%' end) \
+             and ($7::bigint is null or j.id < $7) \
+             and ($8::bigint is null or j.worker = $8) \
              order by j.id desc \
              limit $4",
             &[
                 &filter.queue,
                 &filter.command,
-                &filter.state,
+                &filter.state.map(State::as_str),
                 &limit,
                 &filter.since,
                 &filter.error_like,
+                &filter.before,
+                &filter.worker,
             ],
         )
         .await?;
     rows.iter().map(job_line).collect()
 }
 
-fn job_line(row: &Row) -> Result<JobLine> {
+pub(super) fn job_line(row: &Row) -> Result<JobLine> {
     Ok(JobLine {
         id: row.try_get("id")?,
         state: row.try_get("state")?,
@@ -102,6 +181,7 @@ fn job_line(row: &Row) -> Result<JobLine> {
         attempt: row.try_get("attempt")?,
         reason: row.try_get("reason")?,
         last_error_code: row.try_get("last_error_code")?,
+        error_line: row.try_get("error_line")?,
         created_at: row.try_get("created_at")?,
         run_at: row.try_get("run_at")?,
         started_at: row.try_get("started_at")?,
@@ -109,116 +189,123 @@ fn job_line(row: &Row) -> Result<JobLine> {
     })
 }
 
-/// All there is to know about one job, except the token its answer needs.
+/// The details of a job, except the token for its answer.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Job {
-    /// What a list says about it.
+    /// The columns of a list.
     #[serde(flatten)]
     pub line: JobLine,
-    /// The data it was enqueued with.
+    /// Its payload.
     pub payload: Box<RawValue>,
-    /// Names and values that travel with it.
+    /// Its headers.
     pub headers: Option<Box<RawValue>>,
-    /// What its executor returned.
+    /// Its result.
     pub result: Option<Box<RawValue>>,
-    /// What its latest failure said.
+    /// The error message of its latest failure.
     pub last_error: Option<String>,
-    /// How often a worker was lost while it ran.
+    /// How many times its worker was lost while it was running.
     pub crashes: i32,
-    /// How often it is tried, if the job says so.
+    /// Its own maximum number of attempts, if set.
     pub max_attempts: Option<i32>,
-    /// How its retries are spaced, if the job says so.
+    /// Its own retry policy, if set.
     pub retry_policy: Option<String>,
-    /// Its attempt and how many it has: "1 of 16".
+    /// Its attempt and the maximum: "1 of 16".
     #[serde(skip)]
     pub attempt_in_words: String,
     /// The retry policy in force: its own, its command's, or the default.
     #[serde(skip)]
     pub policy_in_force: String,
-    /// Its own delay before the first retry.
-    #[serde(skip)]
+    /// Its own delay before the first retry, if set.
     pub retry_delay_seconds: Option<f64>,
-    /// How long one attempt may take, if the job says so.
+    /// Its own time limit for each attempt, if set.
     pub timeout_seconds: Option<f64>,
-    /// When it must have started.
+    /// The time by which it must have started.
     #[serde(serialize_with = "as_text_if_any")]
     pub deadline: Option<SystemTime>,
-    /// Until when it waits for an answer.
+    /// The time until which it waits for an answer.
     #[serde(serialize_with = "as_text_if_any")]
     pub answer_by: Option<SystemTime>,
-    /// How far its executor says it is, in percent.
+    /// Progress reported by its executor, in percent.
     pub progress: Option<f32>,
-    /// What its executor says about that.
+    /// Progress note of its executor.
     pub progress_note: Option<String>,
-    /// The worker that has or had it last.
+    /// The worker of its latest attempt.
     pub worker: Option<i64>,
     /// That worker's name.
     pub worker_name: Option<String>,
-    /// Where that worker runs.
+    /// That worker's host.
     pub worker_host: Option<String>,
     /// When its first attempt started.
     #[serde(serialize_with = "as_text_if_any")]
     pub first_started_at: Option<SystemTime>,
-    /// The job whose executor made it.
+    /// The job whose executor spawned it.
     pub parent: Option<JobId>,
-    /// For how many jobs it still waits.
+    /// The number of jobs it still waits for.
     pub outstanding: Option<i32>,
-    /// The command that follows its completion.
+    /// The command to enqueue when it completes.
     pub on_success: Option<String>,
-    /// The command that follows its failure.
+    /// The command to enqueue when it fails for good.
     pub on_failure: Option<String>,
-    /// At most one live job of its command has this key.
+    /// Unique among the live jobs of its command.
     pub unique_key: Option<String>,
-    /// One job of its command has this key until it expires.
+    /// Unique among the jobs of its command until the key expires.
     pub idempotency_key: Option<String>,
-    /// What it was answered with, to go on.
+    /// The answer it was resumed with.
     pub answer: Option<Box<RawValue>>,
-    /// Whom it waits or waited for, and who for it.
+    /// Its dependencies, children and dependants.
     #[serde(flatten)]
     pub relatives: Relatives,
     /// Whether it is ready and no live worker serves its command in its queue.
     pub unserved: bool,
-    /// The outputs of the steps of a chain so far.
+    /// The merged outputs of the finished steps of a chain.
     pub context: Option<Box<RawValue>>,
     /// Its steps, in order.
     pub steps: Vec<Step>,
-    /// Its failed attempts, in order.
-    pub attempts: Vec<Attempt>,
+    /// What happened to it, in order.
+    pub timeline: Vec<Event>,
 }
 
-/// An attempt that failed.
+/// Something that happened to a job: a row of `bugle.timeline`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Attempt {
-    /// 1 for the first.
-    pub attempt: i32,
-    /// The worker that made it.
+#[non_exhaustive]
+pub struct Event {
+    /// When it happened.
+    #[serde(serialize_with = "as_text")]
+    pub at: SystemTime,
+    /// What happened: `enqueued`, `started`, the outcome of an attempt, `step_` with the state of a step, the verb of
+    /// an operator, or a final state.
+    pub event: String,
+    /// The number of the attempt, if the event belongs to one.
+    pub attempt: Option<i32>,
+    /// The step, if the event belongs to one.
+    pub step: Option<String>,
+    /// The worker.
     pub worker: Option<i64>,
     /// That worker's name.
     pub worker_name: Option<String>,
-    /// When it started.
-    #[serde(serialize_with = "as_text_if_any")]
-    pub started_at: Option<SystemTime>,
-    /// When it ended.
-    #[serde(serialize_with = "as_text")]
-    pub ended_at: SystemTime,
-    /// What kind of failure it was.
+    /// The error code.
     pub code: Option<String>,
-    /// What was said.
-    pub error: Option<String>,
+    /// The error message, the states before and after a change, or the reason for the final state.
+    pub message: Option<String>,
+    /// The login that made a change.
+    pub who: Option<String>,
+    /// The application the change was made with.
+    pub application: Option<String>,
 }
 
-/// One job, wherever it is now.
+/// The details of a job, live or in history.
 ///
-/// Whether it is served is asked of the workers, paused ones included: `bugle.unserved` says the same of all queues and
-/// commands at once, and `bugle.explain` names a worker that is paused.
+/// For `unserved`, paused workers count as serving: `bugle.unserved` does the same for all queues and commands at once,
+/// and `bugle.explain` names a paused worker.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> {
     let row = client
         .ask_opt(
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
-             j.created_at, j.run_at, j.started_at, j.finished_at, \
+             bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at, \
              j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
              r.attempt as attempt_in_words, r.policy as policy_in_force, \
              extract(epoch from j.retry_delay)::float8 as retry_delay_seconds, \
@@ -269,35 +356,59 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
         unserved: row.try_get("unserved")?,
         context: row.try_get::<_, Option<_>>("context")?.map(json),
         steps: steps(client, id).await?,
-        attempts: attempts(client, id).await?,
+        timeline: timeline(client, id).await?,
     }))
 }
 
-/// The failed attempts of a job, in order.
+/// The JSON of a job as people read it, each with its heading: payload, headers, context, answer, result.
 ///
 /// # Errors
 /// If the database cannot be asked.
-pub async fn attempts(client: &impl GenericClient, id: JobId) -> Result<Vec<Attempt>> {
+pub async fn documents(client: &impl GenericClient, id: JobId) -> Result<Vec<(&'static str, String)>> {
+    const HEADINGS: [&str; 5] = ["Payload", "Headers", "Context", "Answer", "Result"];
+    let row = client
+        .ask_opt(
+            "select jsonb_pretty(j.payload), jsonb_pretty(j.headers), jsonb_pretty(j.context), jsonb_pretty(j.answer), \
+             jsonb_pretty(j.result) \
+             from bugle.job($1) j",
+            &[&id],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(Vec::new()) };
+    let mut documents = Vec::new();
+    for (at, heading) in HEADINGS.into_iter().enumerate() {
+        if let Some(text) = row.try_get(at)? {
+            documents.push((heading, text));
+        }
+    }
+    Ok(documents)
+}
+
+/// What happened to a job, in order; nothing if there is no such job.
+///
+/// # Errors
+/// If the query fails.
+pub async fn timeline(client: &impl GenericClient, id: JobId) -> Result<Vec<Event>> {
     let rows = client
         .ask(
-            "select a.attempt, a.worker, w.name as worker_name, a.started_at, a.ended_at, a.code, a.error \
-             from bugle.attempts a \
-             left join bugle.workers w on w.id = a.worker \
-             where a.job = $1 \
-             order by a.claim",
+            "select t.at, t.event, t.attempt, t.step, t.worker, t.worker_name, t.code, t.message, t.who, t.application \
+             from bugle.timeline($1) t",
             &[&id],
         )
         .await?;
     rows.iter()
         .map(|row| {
-            Ok(Attempt {
+            Ok(Event {
+                at: row.try_get("at")?,
+                event: row.try_get("event")?,
                 attempt: row.try_get("attempt")?,
+                step: row.try_get("step")?,
                 worker: row.try_get("worker")?,
                 worker_name: row.try_get("worker_name")?,
-                started_at: row.try_get("started_at")?,
-                ended_at: row.try_get("ended_at")?,
                 code: row.try_get("code")?,
-                error: row.try_get("error")?,
+                message: row.try_get("message")?,
+                who: row.try_get("who")?,
+                application: row.try_get("application")?,
             })
         })
         .collect()

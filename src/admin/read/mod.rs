@@ -1,14 +1,17 @@
-//! Everything people ask, as SQL: thin functions that read the schema's views and return plain structs.
+//! Queries: thin functions that read the views of the schema and return plain structs.
 //!
-//! A member of `bugle_viewer` may ask all of it. Payloads and results are only told of one job at a time.
+//! Members of `bugle_viewer` may run all of them. Payloads and results are only returned for one job at a time.
 
+mod changes;
 mod families;
 mod fleet;
 mod jobs;
 mod rules;
 mod schedules;
+mod search;
 mod stats;
 mod steps;
+mod throughput;
 mod time;
 
 use std::time::SystemTime;
@@ -19,30 +22,43 @@ use crate::db::connect::Unnamed;
 use crate::error::Result;
 
 pub use crate::admin::doctor::{Finding, Level, doctor};
+pub use changes::{Change, ChangeFilter, changes};
 pub use families::{Relative, Relatives, WorkflowJob, relatives, workflow};
 pub use fleet::{Queue, WorkerLine, queues, workers};
-pub use jobs::{Attempt, Filter, Job, JobLine, attempts, job, jobs};
+pub use jobs::{Event, Filter, Job, JobLine, documents, job, jobs, timeline};
 pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};
 pub use schedules::{
     NewSchedule, Schedule, add_schedule, pause_schedule, preview, remove_schedule, resume_schedule, run_schedule_now,
-    schedules,
+    schedules, set_schedule,
 };
-pub use stats::{CommandStats, ErrorGroup, command_stats, error_groups};
+pub use search::{Found, KEYS, SEARCHED, Search, search};
+pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};
+pub use throughput::{Bucket, Rights, Unserved, rights, throughput, unserved};
 pub use time::rfc3339;
 
-/// The database's clock. Ages are measured by it: every time in the schema was written by it.
+/// The database's clock. Ages are computed from it, because all times in the schema are.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn now(client: &impl GenericClient) -> Result<SystemTime> {
     Ok(client.ask_one("select clock_timestamp()", &[]).await?.try_get(0)?)
 }
 
-/// A time as Postgres understands it: `2026-11-16 10:00+01`, `tomorrow 8:00`. Without a zone it is in the session's.
+/// The name of the database, and of the role that asks.
 ///
 /// # Errors
-/// If it is not a time.
+/// If the database cannot be asked.
+pub async fn database(client: &impl GenericClient) -> Result<String> {
+    let sql = "select format('%s as %s', current_database(), current_user)";
+    Ok(client.ask_one(sql, &[]).await?.try_get(0)?)
+}
+
+/// Parse a time in any format Postgres accepts: `2026-11-16 10:00+01`, `tomorrow 8:00`. Without a time zone, the
+/// session's is used.
+///
+/// # Errors
+/// If it is not a valid time.
 pub async fn time(client: &impl GenericClient, text: &str) -> Result<SystemTime> {
     let row = client.ask_one("select $1::text::timestamptz", &[&text]).await?;
     Ok(row.try_get(0)?)

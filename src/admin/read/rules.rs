@@ -1,4 +1,4 @@
-//! What holds for jobs that do not say otherwise: commands and retry policies.
+//! Defaults of jobs: commands and retry policies.
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
@@ -6,18 +6,19 @@ use tokio_postgres::GenericClient;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 
-/// A command: what is set up for it, who serves it, how it went in the last hour.
+/// A command: its settings, its workers and its counts of the last hour.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct CommandLine {
     /// Its name.
     pub name: String,
     /// Live workers that serve it.
     pub workers: i64,
-    /// How long one attempt may take.
+    /// Time limit for each attempt.
     pub timeout_seconds: Option<f64>,
-    /// How often its jobs are tried.
+    /// Maximum number of attempts.
     pub max_attempts: Option<i32>,
-    /// How its retries are spaced.
+    /// Retry policy.
     pub retry_policy: Option<String>,
     /// Attempts that completed in the last hour.
     pub completed_last_hour: i64,
@@ -25,10 +26,10 @@ pub struct CommandLine {
     pub failed_last_hour: i64,
 }
 
-/// Commands that are set up, served, or were run in the last hour.
+/// Commands that are configured, served, or were run in the last hour.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn commands(client: &impl GenericClient) -> Result<Vec<CommandLine>> {
     let rows = client
         .ask(
@@ -67,20 +68,21 @@ pub async fn commands(client: &impl GenericClient) -> Result<Vec<CommandLine>> {
 
 /// A retry policy: a row of `bugle.retry_policies`.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// How delays grow.
+    /// How delays grow from one retry to the next.
     pub kind: String,
-    /// How often a job is tried; none without end.
+    /// Maximum number of attempts; `None` for unlimited.
     pub attempts: Option<i32>,
-    /// The first delay, as Postgres writes it.
+    /// The first delay, as an interval of Postgres.
     pub delay: String,
-    /// By how much delays grow.
+    /// Growth factor of the delays.
     pub factor: f64,
-    /// The longest delay, as Postgres writes it.
+    /// The longest delay, as an interval of Postgres.
     pub max_delay: String,
-    /// By how much delays are spread.
+    /// The relative jitter of the delays.
     pub jitter: f64,
     /// Commands that use it.
     pub commands: Vec<String>,
@@ -89,7 +91,7 @@ pub struct Policy {
 /// All policies.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn policies(client: &impl GenericClient) -> Result<Vec<Policy>> {
     let rows = client
         .ask(
@@ -119,19 +121,20 @@ pub async fn policies(client: &impl GenericClient) -> Result<Vec<Policy>> {
 
 /// One delay of a policy.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Delay {
-    /// 1 for the first retry.
+    /// The number of the retry, from 1.
     pub retry: i32,
-    /// How long after the failure before it.
+    /// Seconds after the previous failure.
     pub seconds: f64,
-    /// How long after the first failure.
+    /// Seconds after the first failure.
     pub total_seconds: f64,
 }
 
-/// The delays of a policy, without jitter, for a job that fails at once each time.
+/// The delays of a policy without jitter, for a job that fails immediately each time.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn policy_delays(client: &impl GenericClient, name: &str, count: i32) -> Result<Vec<Delay>> {
     let rows = client
         .ask(

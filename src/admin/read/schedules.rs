@@ -1,55 +1,58 @@
-//! Schedules: what there is, what they mean, and the operator's words for them.
+//! Schedules: list, add, preview, pause, resume and remove.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
 use super::time::as_text_if_any;
+use crate::client::enqueue::NewJob;
 use crate::db::connect::Unnamed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::JobId;
 
-/// A row of `bugle.schedules`, as a list shows it.
+/// A schedule in a list: a row of `bugle.schedules`.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Schedule {
     /// Its name.
     pub name: String,
     /// Its cron expression, if it has one.
     pub cron: Option<String>,
-    /// Its interval otherwise, as Postgres writes it.
+    /// Otherwise its interval, as an interval of Postgres.
     pub every: Option<String>,
     /// The time zone of the expression.
     pub timezone: String,
-    /// What its jobs do.
+    /// The command of its jobs.
     pub command: String,
-    /// The queue they wait in.
+    /// The queue of its jobs.
     pub queue: String,
-    /// What becomes of missed slots.
+    /// How missed runs are handled.
     pub misfire: String,
-    /// Whether a slot fires while an earlier job has not ended.
+    /// Whether it fires while an earlier job is unfinished.
     pub overlap: String,
-    /// Since when it is held back.
+    /// When it was paused.
     #[serde(serialize_with = "as_text_if_any")]
     pub paused_at: Option<SystemTime>,
     /// When it fires next.
     #[serde(serialize_with = "as_text_if_any")]
     pub next_at: Option<SystemTime>,
-    /// The slot that fired last.
+    /// The time for which it fired last.
     #[serde(serialize_with = "as_text_if_any")]
     pub last_at: Option<SystemTime>,
     /// The job that was enqueued last.
     pub last_job: Option<JobId>,
-    /// Why its last slot could not be fired.
+    /// The error if it could not fire the last time.
     pub last_error: Option<String>,
 }
 
 /// All schedules, by name.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn schedules(client: &impl GenericClient) -> Result<Vec<Schedule>> {
     let rows = client
         .ask(
@@ -81,59 +84,171 @@ pub async fn schedules(client: &impl GenericClient) -> Result<Vec<Schedule>> {
         .collect()
 }
 
-/// A new schedule. What is left out is the schema's default; times and intervals are texts as Postgres reads them.
+/// A new schedule. `None` means the default of the schema; times and intervals are in any format Postgres accepts.
+///
+/// ```no_run
+/// # async fn example(client: tokio_postgres::Client) -> bugle::Result<()> {
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct NightlyReport {}
+/// # impl bugle::Job for NightlyReport { const COMMAND: &'static str = "nightly_report"; }
+/// use bugle::read::{NewSchedule, set_schedule};
+///
+/// let nightly = NewSchedule::cron("nightly", "30 2 * * *", &NightlyReport {})?.timezone("Europe/Berlin");
+/// set_schedule(&client, &nightly).await?; // at each start of the application
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct NewSchedule {
-    /// Names it in every verb.
+    /// Its name.
     pub name: String,
-    /// When: a cron expression.
+    /// A cron expression.
     pub cron: Option<String>,
-    /// When: an interval instead.
+    /// An interval instead.
     pub every: Option<String>,
     /// The time zone of the expression.
     pub timezone: Option<String>,
-    /// What its jobs do.
+    /// The command of its jobs.
     pub command: String,
-    /// Their data.
+    /// The payload of its jobs.
     pub payload: Box<RawValue>,
-    /// The queue they wait in.
+    /// The queue of its jobs.
     pub queue: Option<String>,
-    /// Smaller runs sooner.
+    /// The priority of its jobs; smaller numbers run first.
     pub priority: Option<i32>,
-    /// How long one attempt may take.
+    /// Time limit for each attempt.
     pub timeout: Option<String>,
-    /// How often a job is tried.
+    /// Maximum number of attempts.
     pub max_attempts: Option<i32>,
-    /// How it is retried.
+    /// Retry policy.
     pub retry_policy: Option<String>,
-    /// Makes it a chain of these commands.
+    /// Delay before the first retry, instead of the policy's.
+    pub retry_delay: Option<String>,
+    /// The steps, if its jobs are chains.
     pub steps: Option<Vec<String>>,
-    /// What becomes of missed slots.
+    /// How missed runs are handled.
     pub misfire: Option<String>,
-    /// The most slots that are caught up.
+    /// Maximum number of missed runs to catch up on.
     pub catch_up_limit: Option<i32>,
-    /// Whether a slot fires while an earlier job has not ended.
+    /// Whether it fires while an earlier job is unfinished.
     pub overlap: Option<String>,
-    /// No slot lies before this.
+    /// It does not fire before this time.
     pub starts_at: Option<String>,
-    /// No slot lies after this.
+    /// It does not fire after this time.
     pub ends_at: Option<String>,
 }
+
+impl NewSchedule {
+    /// Enqueue this job at the times of a cron expression.
+    ///
+    /// # Errors
+    /// If the payload cannot be written as JSON, or the job sets something that a schedule cannot, such as a key.
+    pub fn cron(name: &str, cron: &str, job: impl Into<NewJob>) -> Result<NewSchedule> {
+        let mut schedule = NewSchedule::of(name, &job.into())?;
+        schedule.cron = Some(cron.to_string());
+        Ok(schedule)
+    }
+
+    /// Enqueue this job at an interval.
+    ///
+    /// # Errors
+    /// As [`cron`](NewSchedule::cron).
+    pub fn every(name: &str, interval: Duration, job: impl Into<NewJob>) -> Result<NewSchedule> {
+        let mut schedule = NewSchedule::of(name, &job.into())?;
+        schedule.every = Some(format!("{} seconds", interval.as_secs_f64()));
+        Ok(schedule)
+    }
+
+    /// The time zone of the cron expression, instead of UTC.
+    pub fn timezone(mut self, timezone: &str) -> Self {
+        self.timezone = Some(timezone.to_string());
+        self
+    }
+
+    fn of(name: &str, job: &NewJob) -> Result<NewSchedule> {
+        /// What a job and a schedule have in common.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Columns {
+            command: String,
+            payload: Value,
+            queue: Option<String>,
+            priority: Option<i32>,
+            timeout: Option<String>,
+            max_attempts: Option<i32>,
+            retry_policy: Option<String>,
+            retry_delay: Option<String>,
+            steps: Option<Vec<String>>,
+        }
+        let columns: Columns = serde_json::from_value(job.to_json()?)
+            .map_err(|error| Error::new(format!("the job of schedule {name:?} cannot be scheduled: {error}")))?;
+        Ok(NewSchedule {
+            name: name.to_string(),
+            cron: None,
+            every: None,
+            timezone: None,
+            command: columns.command,
+            payload: serde_json::value::to_raw_value(&columns.payload).expect("it is JSON"),
+            queue: columns.queue,
+            priority: columns.priority,
+            timeout: columns.timeout,
+            max_attempts: columns.max_attempts,
+            retry_policy: columns.retry_policy,
+            retry_delay: columns.retry_delay,
+            steps: columns.steps,
+            misfire: None,
+            catch_up_limit: None,
+            overlap: None,
+            starts_at: None,
+            ends_at: None,
+        })
+    }
+}
+
+const INSERT: &str = "\
+    insert into bugle.schedules as s (name, cron, every, timezone, command, payload, queue, priority, timeout, \
+      max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps, retry_delay) \
+    values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, 0), \
+      $9::text::interval, $10, $11, coalesce($12, 'run_once'), coalesce($13, 10), coalesce($14, 'allow'), \
+      $15::text::timestamptz, $16::text::timestamptz, $17, $18::text::interval)";
+
+/// Only a schedule that differs is written: its times and its history stay as they are otherwise.
+const OR_UPDATE: &str = " \
+    on conflict (name) do update \
+    set (cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy, misfire, \
+        catch_up_limit, overlap, starts_at, ends_at, steps, retry_delay) \
+      = (excluded.cron, excluded.every, excluded.timezone, excluded.command, excluded.payload, excluded.queue, \
+        excluded.priority, excluded.timeout, excluded.max_attempts, excluded.retry_policy, excluded.misfire, \
+        excluded.catch_up_limit, excluded.overlap, excluded.starts_at, excluded.ends_at, excluded.steps, \
+        excluded.retry_delay) \
+    where (s.cron, s.every, s.timezone, s.command, s.payload, s.queue, s.priority, s.timeout, s.max_attempts, \
+        s.retry_policy, s.misfire, s.catch_up_limit, s.overlap, s.starts_at, s.ends_at, s.steps, s.retry_delay) \
+      is distinct from (excluded.cron, excluded.every, excluded.timezone, excluded.command, excluded.payload, \
+        excluded.queue, excluded.priority, excluded.timeout, excluded.max_attempts, excluded.retry_policy, \
+        excluded.misfire, excluded.catch_up_limit, excluded.overlap, excluded.starts_at, excluded.ends_at, \
+        excluded.steps, excluded.retry_delay)";
 
 /// Add a schedule. Returns when it fires first.
 ///
 /// # Errors
-/// If it makes no sense, or there is one of this name.
+/// If it is invalid, or the name is taken.
 pub async fn add_schedule(client: &impl GenericClient, new: &NewSchedule) -> Result<Option<SystemTime>> {
-    let row = client
-        .ask_one(
-            "insert into bugle.schedules (name, cron, every, timezone, command, payload, queue, priority, timeout, \
-             max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps) \
-             values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, \
-             0), \
-             $9::text::interval, $10, $11, coalesce($12, 'run_once'), coalesce($13, 10), coalesce($14, 'allow'), \
-             $15::text::timestamptz, $16::text::timestamptz, $17) \
-             returning next_at",
+    write(client, INSERT, new).await
+}
+
+/// Add a schedule, or change the one of this name so that it is the same. Returns when it fires next. It can be called
+/// at each start of an application: a schedule that does not change is left alone, also if it is paused.
+///
+/// # Errors
+/// If it is invalid.
+pub async fn set_schedule(client: &impl GenericClient, new: &NewSchedule) -> Result<Option<SystemTime>> {
+    write(client, &format!("{INSERT}{OR_UPDATE}"), new).await
+}
+
+async fn write(client: &impl GenericClient, sql: &str, new: &NewSchedule) -> Result<Option<SystemTime>> {
+    client
+        .change(
+            sql,
             &[
                 &new.name,
                 &new.cron,
@@ -152,16 +267,18 @@ pub async fn add_schedule(client: &impl GenericClient, new: &NewSchedule) -> Res
                 &new.starts_at,
                 &new.ends_at,
                 &new.steps,
+                &new.retry_delay,
             ],
         )
         .await?;
-    Ok(row.try_get(0)?)
+    let next = "select s.next_at from bugle.schedules s where s.name = $1";
+    Ok(client.ask_one(next, &[&new.name]).await?.try_get(0)?)
 }
 
-/// The next moments a cron expression means: each as time, and as the clocks of the zone show it.
+/// The next times of a cron expression, each as a timestamp and as local time of the time zone.
 ///
 /// # Errors
-/// If it is no cron expression, or no time zone.
+/// If the cron expression or the time zone is invalid.
 pub async fn preview(
     client: &impl GenericClient,
     cron: &str,
@@ -178,10 +295,10 @@ pub async fn preview(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Delete a schedule; its jobs stay. Returns whether there was one.
+/// Delete a schedule; its jobs are kept. Returns whether it existed.
 ///
 /// # Errors
-/// If the role may not.
+/// If the role lacks the privilege.
 pub async fn remove_schedule(client: &impl GenericClient, name: &str) -> Result<bool> {
     let removed = client
         .change("delete from bugle.schedules s where s.name = $1", &[&name])
@@ -189,10 +306,10 @@ pub async fn remove_schedule(client: &impl GenericClient, name: &str) -> Result<
     Ok(removed > 0)
 }
 
-/// Hold a schedule back.
+/// Pause a schedule.
 ///
 /// # Errors
-/// If there is none of this name.
+/// If there is no schedule with this name.
 pub async fn pause_schedule(client: &impl GenericClient, name: &str, note: Option<&str>) -> Result<()> {
     client
         .change("select bugle.pause_schedule($1, $2)", &[&name, &note])
@@ -200,10 +317,10 @@ pub async fn pause_schedule(client: &impl GenericClient, name: &str, note: Optio
     Ok(())
 }
 
-/// Let a paused schedule go on. Returns when it fires next.
+/// Resume a paused schedule. Returns when it fires next.
 ///
 /// # Errors
-/// If there is none of this name, or it is not paused.
+/// If there is no schedule with this name, or it is not paused.
 pub async fn resume_schedule(
     client: &impl GenericClient,
     name: &str,
@@ -215,10 +332,10 @@ pub async fn resume_schedule(
     Ok(row.try_get(0)?)
 }
 
-/// Enqueue a job of a schedule now, besides its slots.
+/// Enqueue a job of a schedule now, in addition to the regular ones.
 ///
 /// # Errors
-/// If there is none of this name.
+/// If there is no schedule with this name.
 pub async fn run_schedule_now(client: &impl GenericClient, name: &str, note: Option<&str>) -> Result<JobId> {
     let row = client
         .ask_one("select bugle.run_schedule_now($1, $2)", &[&name, &note])

@@ -1,4 +1,4 @@
-//! How much, how fast, how well.
+//! Statistics: throughput, latency and failures.
 
 use std::time::SystemTime;
 
@@ -10,35 +10,36 @@ use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
-/// The last hour of a queue and command: a row of `bugle.command_stats`.
+/// Statistics of a queue and command for the last hour: a row of `bugle.command_stats`.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct CommandStats {
     /// The queue.
     pub queue: String,
     /// The command.
     pub command: String,
-    /// Attempts that completed.
+    /// Completed attempts.
     pub completed: i64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub failed: i64,
-    /// The share of those that failed, from 0 to 1.
+    /// The fraction of attempts that failed, from 0 to 1.
     pub failure_rate: Option<f64>,
-    /// Completed attempts in a minute, on average.
+    /// Completed attempts per minute, on average.
     pub completed_per_minute: f64,
-    /// Half of them waited less.
+    /// Median wait time.
     pub wait_p50_seconds: Option<f64>,
-    /// 95 of 100 waited less.
+    /// 95th percentile of the wait time.
     pub wait_p95_seconds: Option<f64>,
-    /// Half of them ran for less.
+    /// Median run time.
     pub run_p50_seconds: Option<f64>,
-    /// 95 of 100 ran for less.
+    /// 95th percentile of the run time.
     pub run_p95_seconds: Option<f64>,
 }
 
 /// The last hour, by queue and command.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn command_stats(client: &impl GenericClient) -> Result<Vec<CommandStats>> {
     let rows = client
         .ask(
@@ -68,38 +69,73 @@ pub async fn command_stats(client: &impl GenericClient) -> Result<Vec<CommandSta
         .collect()
 }
 
-/// Failures of a kind: a row of `bugle.error_groups`.
+/// A minute of all queues and commands together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Minute {
+    /// Attempts that completed.
+    pub completed: i64,
+    /// Attempts that failed.
+    pub failed: i64,
+}
+
+/// The minutes of the last hour, oldest first; those without attempts are there too.
+///
+/// # Errors
+/// If the database cannot be asked.
+pub async fn last_hour(client: &impl GenericClient) -> Result<Vec<Minute>> {
+    let rows = client
+        .ask(
+            "select coalesce(sum(n.completed), 0)::bigint, coalesce(sum(n.failed), 0)::bigint \
+             from generate_series(date_trunc('minute', now()) - interval '59 minutes', now(), '1 minute') m (minute) \
+             left join bugle.minutes n on n.minute = m.minute \
+             group by m.minute \
+             order by m.minute",
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Minute {
+                completed: row.try_get(0)?,
+                failed: row.try_get(1)?,
+            })
+        })
+        .collect()
+}
+
+/// A group of similar failures: a row of `bugle.error_groups`.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct ErrorGroup {
-    /// The command of the latest.
+    /// The command of the latest failure.
     pub command: Option<String>,
-    /// What the executors called it.
+    /// The error code.
     pub code: Option<String>,
-    /// What the errors have in common.
+    /// The text that the error messages have in common.
     pub fingerprint: Option<String>,
-    /// How many attempts failed like this.
+    /// The number of failed attempts.
     pub attempts: i64,
-    /// Of how many jobs.
+    /// The number of jobs.
     pub jobs: i64,
-    /// The first of them.
+    /// The time of the first failure.
     #[serde(serialize_with = "as_text")]
     pub first_at: SystemTime,
-    /// The latest of them.
+    /// The time of the latest failure.
     #[serde(serialize_with = "as_text")]
     pub last_at: SystemTime,
-    /// The job of the latest.
+    /// The job of the latest failure.
     pub last_job: JobId,
-    /// What the latest said.
+    /// The error message of the latest failure.
     pub last_error: Option<String>,
-    /// Whether all were looked at, and not only the newest.
+    /// Whether all failures were considered, and not only the newest.
     pub is_complete: bool,
 }
 
-/// The failed attempts of the last so long, an interval as Postgres reads it, grouped by what their errors have in
-/// common.
+/// The failed attempts within this interval, in any format Postgres accepts, grouped by similar errors.
 ///
 /// # Errors
-/// If that is no interval, or the database cannot be asked.
+/// If the interval is invalid or the query fails.
 pub async fn error_groups(client: &impl GenericClient, since: &str) -> Result<Vec<ErrorGroup>> {
     let rows = client
         .ask(

@@ -1,4 +1,4 @@
-//! The steps of a job, of a chain or made by its executor.
+//! The steps of a job: of its chain, or created by its executor.
 
 use std::time::SystemTime;
 
@@ -11,45 +11,47 @@ use super::time::as_text_if_any;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
+use crate::state::StepState;
 
-/// A step, and what became of it.
+/// A step and its state.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Step {
-    /// Its place, from 1.
+    /// Its position, from 1.
     pub position: i32,
     /// The command, or the name its executor gave it.
     pub name: String,
-    /// `pending`, `running`, `retrying`, `waiting`, `interrupted`, `done`, `skipped` or `failed`.
-    pub state: String,
-    /// How often it was tried.
+    /// How far it got.
+    pub state: StepState,
+    /// The number of attempts.
     pub attempts: i32,
-    /// When it was first begun.
+    /// When its first attempt started.
     #[serde(serialize_with = "as_text_if_any")]
     pub first_started_at: Option<SystemTime>,
-    /// When it was last begun.
+    /// When its latest attempt started.
     #[serde(serialize_with = "as_text_if_any")]
     pub last_started_at: Option<SystemTime>,
-    /// When its last try ended.
+    /// When its latest attempt ended.
     #[serde(serialize_with = "as_text_if_any")]
     pub last_ended_at: Option<SystemTime>,
-    /// The kind of its latest failure.
+    /// The error code of its latest failure.
     pub code: Option<String>,
-    /// What its latest failure said.
+    /// The error message of its latest failure.
     pub error: Option<String>,
     /// Its output.
     pub output: Option<Box<RawValue>>,
-    /// The worker that last began it.
+    /// The worker of its latest attempt.
     pub worker: Option<i64>,
     /// That worker's name.
     pub worker_name: Option<String>,
-    /// Of a step that an executor made: in which step of the chain; 0 if the job is no chain.
+    /// For a step created by an executor: the step of the chain it belongs to; 0 if the job is not a chain.
     pub within: Option<i32>,
 }
 
 /// The steps of a job, in order.
 ///
 /// # Errors
-/// If the database cannot be asked.
+/// If the query fails.
 pub async fn steps(client: &impl GenericClient, id: JobId) -> Result<Vec<Step>> {
     let rows = client
         .ask(

@@ -1,12 +1,12 @@
-//! Times as they are shown.
+//! Formatting of times.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 
-/// A time as RFC 3339 writes it, in UTC, with the microseconds Postgres has.
+/// A time in RFC 3339 format, in UTC, with microseconds.
 ///
-/// Not by `humantime`: it panics before 1970 and after 9999, and both can stand in a column.
+/// Does not use `humantime`, which panics before 1970 and after 9999; columns can contain such times.
 pub fn rfc3339(time: SystemTime) -> String {
     let micros = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => signed(since.as_micros()),
@@ -25,8 +25,8 @@ fn signed(micros: u128) -> i128 {
     i128::try_from(micros).unwrap_or(i128::MAX)
 }
 
-/// Days since 1970 as year, month and day: years are counted from March, so that the leap day comes last, in eras of
-/// 400.
+/// Converts days since 1970 to year, month and day. Years start in March, so that the leap day comes last, in eras of
+/// 400 years.
 fn civil(days: i128) -> (i128, i128, i128) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -6,7 +6,7 @@ use super::super::testing::{TestJob, completed, failed};
 use super::*;
 use crate::config::{Action, Config};
 
-/// A server that gives one answer, and the request it got for it.
+/// A server that sends one response, and the request it received.
 async fn server(answer: impl Into<Vec<u8>>) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -174,7 +174,9 @@ async fn the_status_says_whether_to_try_again() {
         assert_eq!(failure.retryable, retryable, "{status}");
         assert_eq!(failure.code.unwrap(), format!("http_{status}"));
         assert!(
-            failure.message.starts_with(&format!("the server answered {status}")),
+            failure
+                .message
+                .starts_with(&format!("the server responded with {status}")),
             "{}",
             failure.message
         );
@@ -209,7 +211,7 @@ async fn a_redirection_is_not_followed_but_told() {
     assert_eq!(failure.code.as_deref(), Some("http_307"));
     assert!(!failure.retryable);
     assert!(
-        failure.message.contains("points to https://example.org/new\n"),
+        failure.message.contains("location is https://example.org/new\n"),
         "{}",
         failure.message
     );
@@ -260,7 +262,7 @@ async fn a_request_under_way_is_given_up_when_told_to_stop() {
 async fn what_cannot_be_sent_is_refused_at_the_start_without_showing_it() {
     for (toml, part) in [
         ("url = 'ftp://example.org/'", "http:// or https://"),
-        ("url = 'hunter2'", "url is no address"),
+        ("url = 'hunter2'", "url is invalid"),
         ("url = 'env:MISSING'", "\"MISSING\" is not set"),
         (
             "url = 'http://example.org', headers = { a = 'env:MISSING' }",
@@ -268,13 +270,16 @@ async fn what_cannot_be_sent_is_refused_at_the_start_without_showing_it() {
         ),
         (
             "url = 'http://example.org', headers = { 'a b' = 'c' }",
-            "no name of a header",
+            "invalid header name",
         ),
         (
             "url = 'http://example.org', headers = { a = \"hunter2\\n\\u0001\" }",
-            "cannot be sent",
+            "invalid characters",
         ),
-        ("url = 'http://example.org', method = 'a b'", "\"a b\" is no method"),
+        (
+            "url = 'http://example.org', method = 'a b'",
+            "\"a b\" is not an HTTP method",
+        ),
     ] {
         let error = http(toml).err().expect(toml).to_string();
         assert!(

@@ -164,7 +164,7 @@ async fn a_program_that_is_not_there_is_named_and_may_be_installed() {
 
 #[test]
 fn a_file_that_cannot_be_run_says_what_it_lacks() {
-    // told by the system, not tried: a file that was just written may still be open in a process that another test
+    // simulated, because a file that was just written may still be open in a process that another test
     // starts
     let script = program("program = ['./script']");
     let told = |errno: Errno| script.setup.not_started(&errno.into());
@@ -183,7 +183,7 @@ fn a_file_that_cannot_be_run_says_what_it_lacks() {
     );
 }
 
-/// Starts a process of its own in the group, tells its number, and stays.
+/// Starts another process in the group and writes its id to a file.
 const FAMILY: &str = "sleep 600 & echo $! >$BUGLE_WORKDIR/../new && mv $BUGLE_WORKDIR/../new $BUGLE_WORKDIR/../pid;";
 
 #[tokio::test]

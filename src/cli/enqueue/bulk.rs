@@ -1,4 +1,4 @@
-//! `bugle enqueue --jsonl FILE`: many jobs, one JSON object a line, all of them or none.
+//! `bugle enqueue --jsonl FILE`: enqueue many jobs in one transaction, one JSON object per line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
@@ -10,12 +10,12 @@ use tokio_postgres::Client;
 
 use crate::cli::connect::explained;
 use crate::cli::output;
-use crate::client::enqueue;
+use crate::client::bulk;
 
-/// Lines that are sent at once.
+/// Lines per statement.
 const BATCH: usize = 1000;
 
-/// Enqueue every line in one transaction. `command` is for lines that name none.
+/// Enqueue every line in one transaction. `command` applies to lines without a command.
 pub async fn run(mut client: Client, file: &str, command: Option<&str>, json: bool) -> Result<ExitCode> {
     let input: Box<dyn BufRead> = match file {
         "-" => Box::new(io::stdin().lock()),
@@ -43,33 +43,34 @@ pub async fn run(mut client: Client, file: &str, command: Option<&str>, json: bo
     }
     transaction.commit().await.map_err(crate::Error::from)?;
     progress.clear();
-    let left_out = lines - done.ids;
+    let skipped = lines - done.ids;
     if json {
-        let told = json!({ "enqueued": done.ids, "left_out": left_out, "first_id": done.first, "last_id": done.last });
+        let told = json!({ "enqueued": done.ids, "skipped": skipped, "first_id": done.first, "last_id": done.last });
         output::print_json(&told)?;
     } else {
         output::print(&format!("{}\n", done.ids))?;
-        if left_out > 0 {
-            eprintln!("{left_out} were left out: jobs with their keys are there already");
+        if skipped > 0 {
+            eprintln!("{skipped} skipped: jobs with the same keys already exist");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line as a job. Checked here, so that the error can name the line.
+/// Parse one line as a job. Validated here, so that the error can name the line.
 fn job(line: &str, command: Option<&str>) -> Result<Value> {
     let mut job: Value = serde_json::from_str(line).map_err(|error| anyhow!("not JSON: {error}"))?;
     let Some(columns) = job.as_object_mut() else {
         bail!("not an object\nhint: expected {{\"command\": \"send_mail\", \"payload\": {{…}}}}");
     };
-    if let Some(unknown) = columns.keys().find(|name| !enqueue::COLUMNS.contains(&name.as_str())) {
+    if let Some(unknown) = columns.keys().find(|name| !bulk::COLUMNS.contains(&name.as_str())) {
         bail!(
-            "{unknown:?} is no column of a new job\nhint: there are {}",
-            enqueue::COLUMNS.join(", ")
+            "{unknown:?} is not a column of a new job\nhint: the columns are {}",
+            bulk::COLUMNS.join(", ")
         );
     }
     if !columns.contains_key("command") {
-        let command = command.ok_or_else(|| anyhow!("no command\nhint: name it in the line, or before --jsonl"))?;
+        let command = command
+            .ok_or_else(|| anyhow!("no command\nhint: add \"command\" to the line, or give COMMAND before --jsonl"))?;
         columns.insert("command".into(), json!(command));
     }
     Ok(job)
@@ -90,11 +91,11 @@ impl Enqueued {
     }
 }
 
-/// Send a batch. If it is refused, find out by which line: the whole input is refused with it.
+/// Send a batch. If it is rejected, find the line that caused it; nothing is enqueued then.
 async fn send(transaction: &mut tokio_postgres::Transaction<'_>, batch: &[(usize, Value)]) -> Result<Vec<i64>> {
     let jobs: Vec<&Value> = batch.iter().map(|(_, job)| job).collect();
     let savepoint = transaction.savepoint("batch").await.map_err(crate::Error::from)?;
-    let refusal = match enqueue::insert_many(&savepoint, &jobs).await {
+    let refusal = match bulk::insert_many(&savepoint, &jobs).await {
         Ok(ids) => {
             savepoint.commit().await.map_err(crate::Error::from)?;
             return Ok(ids);
@@ -103,14 +104,14 @@ async fn send(transaction: &mut tokio_postgres::Transaction<'_>, batch: &[(usize
     };
     savepoint.rollback().await.map_err(crate::Error::from)?;
     for (number, job) in batch {
-        if let Err(error) = enqueue::insert_many(transaction, &[job]).await {
+        if let Err(error) = bulk::insert_many(transaction, &[job]).await {
             return Err(anyhow!("line {number}: {}\nNothing was enqueued.", explained(error)));
         }
     }
     Err(explained(refusal).into())
 }
 
-/// How far it is, on a terminal only.
+/// Show progress, on a terminal only.
 struct Progress(bool);
 
 impl Progress {

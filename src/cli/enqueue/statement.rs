@@ -1,11 +1,12 @@
-//! `bugle enqueue … --print-sql`: the INSERT that would do the same, for a program or a migration.
+//! `bugle enqueue … --print-sql`: print the equivalent INSERT, for use in a program or a migration.
 
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::client::enqueue::{COLUMNS, NewJob};
+use crate::client::bulk::COLUMNS;
+use crate::client::enqueue::NewJob;
 
-/// The statement. Nothing is connected to: the payload and the times are as they were written.
+/// Build the statement without connecting: payload and times are kept as they were given.
 pub fn statement(job: &NewJob, payload: &str, times: [(&str, &Option<String>); 2]) -> Result<String> {
     let job = serde_json::to_value(job)?;
     let written = |column: &str| match (column, &job["delay"]) {
@@ -29,7 +30,7 @@ pub fn statement(job: &NewJob, payload: &str, times: [(&str, &Option<String>); 2
     ))
 }
 
-/// A value as SQL writes it; none for null.
+/// A value as an SQL literal; `None` for null.
 fn literal(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -43,7 +44,7 @@ fn literal(value: &Value) -> Option<String> {
     }
 }
 
-/// A literal that is read the same whatever `standard_conforming_strings` says.
+/// A literal that does not depend on `standard_conforming_strings`.
 fn quoted(text: &str) -> String {
     let literal = text.replace('\'', "''");
     match literal.contains('\\') {

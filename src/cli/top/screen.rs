@@ -1,322 +1,416 @@
-//! What is on the screen, and what keys mean there. No I/O: it is given what was seen and drawn onto a frame.
+//! What `bugle top` shows and what its keys mean. No I/O: it is given what the database returned, and says what to do.
 
-use std::time::{Duration, SystemTime};
+mod draw;
 
-use ratatui::Frame;
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
 use ratatui::crossterm::event::KeyCode;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
-use crate::admin::operate::FleetVerb;
-use crate::admin::read::{JobLine, Queue, WorkerLine};
-use crate::cli::output::{age, one_line, span};
+use super::list::{self, Column, Line, Subject};
+use crate::admin::operate::{Explanation, FleetVerb, Verb};
+use crate::admin::read::{Job, JobLine, Minute, Queue, WorkerLine};
 use crate::job::JobId;
+use crate::state::State;
 
-/// What the database said.
-#[derive(Debug, Clone)]
+/// What is shown below the tabs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum View {
+    Queues,
+    Workers,
+    Jobs(Jobs),
+    Job(JobId),
+}
+
+/// Which jobs are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Jobs {
+    pub state: Option<State>,
+    pub queue: Option<String>,
+    pub worker: Option<i64>,
+}
+
+/// The jobs that have a tab, in the order of their keys: 3 to 9, and 0.
+const TABS: [State; 8] = [
+    State::Running,
+    State::Ready,
+    State::Retrying,
+    State::Scheduled,
+    State::Waiting,
+    State::Paused,
+    State::Failed,
+    State::Completed,
+];
+
+/// What the database returned.
 pub struct Seen {
     pub now: SystemTime,
     pub queues: Vec<Queue>,
-    pub workers: Vec<WorkerLine>,
-    pub running: Vec<JobLine>,
-    pub failed: Vec<JobLine>,
+    /// The last hour, oldest minute first.
+    pub minutes: Vec<Minute>,
+    pub body: Body,
+}
+
+/// What belongs to the view.
+pub enum Body {
+    Queues,
+    Workers(Vec<WorkerLine>),
+    Jobs(Vec<JobLine>),
+    Job(Option<Box<Page>>),
+}
+
+/// Everything about one job.
+pub struct Page {
+    pub job: Job,
+    pub explanations: Vec<Explanation>,
+    /// Formatted JSON, each with its heading.
+    pub documents: Vec<(&'static str, String)>,
 }
 
 /// What a key asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Act {
     Nothing,
     Quit,
-    Order(FleetVerb, String),
-    Cancel(JobId),
-    Restart(JobId),
+    /// The view has changed: read what it shows.
+    Read,
+    Fleet(FleetVerb, String),
+    Jobs(Verb, Vec<JobId>),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pane {
-    Queues,
-    Workers,
-    Running,
-    Failed,
+/// What the keyboard is used for at the moment.
+enum Mode {
+    List,
+    /// A filter is being typed.
+    Filter,
+    /// A change is to be confirmed.
+    Confirm(String, Act),
+    Help,
 }
-
-const PANES: [Pane; 4] = [Pane::Queues, Pane::Workers, Pane::Running, Pane::Failed];
 
 pub struct Screen {
+    database: String,
+    view: View,
+    /// Views to go back to.
+    back: Vec<View>,
     seen: Seen,
-    pane: Pane,
-    selected: [usize; 4],
-    /// What is to be confirmed.
-    asked: Option<(String, Act)>,
-    said: String,
+    mode: Mode,
+    selected: usize,
+    /// Lines of a page above the screen.
+    scrolled: usize,
+    filter: String,
+    sort: Option<(usize, bool)>,
+    marked: BTreeSet<Subject>,
+    message: String,
 }
 
 impl Screen {
-    pub fn new(seen: Seen) -> Screen {
+    pub fn new(database: String, seen: Seen) -> Screen {
         Screen {
+            database,
+            view: View::Queues,
+            back: Vec::new(),
             seen,
-            pane: Pane::Queues,
-            selected: [0; 4],
-            asked: None,
-            said: String::new(),
+            mode: Mode::List,
+            selected: 0,
+            scrolled: 0,
+            filter: String::new(),
+            sort: None,
+            marked: BTreeSet::new(),
+            message: String::new(),
         }
     }
 
+    /// What to read from the database.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Show what was read. The selection stays on its subject, wherever that is now.
     pub fn see(&mut self, seen: Seen) {
+        let subject = self.subject();
         self.seen = seen;
-        for pane in PANES {
-            let last = self.lines(pane).saturating_sub(1);
-            let selected = &mut self.selected[pane as usize];
-            *selected = (*selected).min(last);
-        }
+        let lines = self.lines();
+        let found = lines.iter().position(|line| Some(&line.subject) == subject.as_ref());
+        self.selected = found.unwrap_or(self.selected).min(lines.len().saturating_sub(1));
+        let there: BTreeSet<Subject> = lines.into_iter().map(|line| line.subject).collect();
+        self.marked.retain(|subject| there.contains(subject));
     }
 
     pub fn say(&mut self, text: String) {
-        self.said = one_line(&text);
+        self.message = text;
     }
 
     pub fn press(&mut self, key: KeyCode) -> Act {
-        if let Some((_, act)) = self.asked.take() {
-            return match key {
-                KeyCode::Char('y') => act,
-                _ => Act::Nothing,
-            };
-        }
-        self.said.clear();
-        let at = self.selected[self.pane as usize];
-        match key {
-            KeyCode::Char('q') | KeyCode::Esc => return Act::Quit,
-            KeyCode::Tab | KeyCode::Right => self.pane = PANES[(self.pane as usize + 1) % PANES.len()],
-            KeyCode::BackTab | KeyCode::Left => self.pane = PANES[(self.pane as usize + PANES.len() - 1) % PANES.len()],
-            KeyCode::Down | KeyCode::Char('j') => {
-                self.selected[self.pane as usize] = (at + 1).min(self.lines(self.pane).saturating_sub(1));
+        match std::mem::replace(&mut self.mode, Mode::List) {
+            Mode::Confirm(_, act) if key == KeyCode::Char('y') => {
+                self.marked.clear();
+                return act;
             }
-            KeyCode::Up | KeyCode::Char('k') => self.selected[self.pane as usize] = at.saturating_sub(1),
-            KeyCode::Char(letter) => self.asked = self.ask(letter, at),
-            _ => {}
+            Mode::Confirm(..) | Mode::Help => return Act::Nothing,
+            Mode::Filter => {
+                self.type_filter(key);
+                return Act::Nothing;
+            }
+            Mode::List => self.message.clear(),
+        }
+        match key {
+            KeyCode::Char('q') => return Act::Quit,
+            KeyCode::Char('?') => self.mode = Mode::Help,
+            KeyCode::Char('/') if !self.is_page() => self.mode = Mode::Filter,
+            KeyCode::Esc | KeyCode::Backspace => return self.leave(),
+            KeyCode::Enter => return self.open(),
+            KeyCode::Tab | KeyCode::Right => return self.show(self.tab_beside(1)),
+            KeyCode::BackTab | KeyCode::Left => return self.show(self.tab_beside(TABS.len() + 1)),
+            KeyCode::Char('1') => return self.show(View::Queues),
+            KeyCode::Char('2') => return self.show(View::Workers),
+            KeyCode::Char(digit @ ('0' | '3'..='9')) => {
+                let tab = digit.to_digit(10).map_or(0, |digit| (digit as usize + 7) % 10);
+                return self.show(of_state(TABS[tab]));
+            }
+            KeyCode::Char('s') if !self.is_page() => self.sort_by_next_column(),
+            KeyCode::Char('S') => self.sort = self.sort.map(|(column, down)| (column, !down)),
+            KeyCode::Char(' ') => self.mark(),
+            KeyCode::Char('*') => self.mark_all(),
+            KeyCode::Char(letter) => self.ask(letter),
+            other => self.scroll(other),
         }
         Act::Nothing
     }
 
-    /// Everything that changes something is confirmed.
-    fn ask(&self, letter: char, at: usize) -> Option<(String, Act)> {
-        let seen = &self.seen;
-        match (self.pane, letter) {
-            (Pane::Queues, 'p' | 'r') => {
-                let name = &seen.queues.get(at)?.queue;
-                let (word, post) = match letter {
-                    'p' => ("pause", FleetVerb::PauseQueue),
-                    _ => ("resume", FleetVerb::ResumeQueue),
-                };
-                Some((format!("{word} queue {name}?"), Act::Order(post, name.clone())))
+    fn type_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => return,
+            KeyCode::Esc => {
+                self.filter.clear();
+                return;
             }
-            (Pane::Workers, 'p' | 'r' | 'd') => {
-                let worker = seen.workers.get(at)?;
-                let (word, post) = match letter {
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(letter) => self.filter.push(letter),
+            _ => {}
+        }
+        self.selected = 0;
+        self.mode = Mode::Filter;
+    }
+
+    /// Clear the filter, else go back to where this view was opened from.
+    fn leave(&mut self) -> Act {
+        if !self.filter.is_empty() {
+            self.filter.clear();
+            return Act::Nothing;
+        }
+        match self.back.pop() {
+            Some(view) => self.turn_to(view),
+            None => Act::Nothing,
+        }
+    }
+
+    fn open(&mut self) -> Act {
+        let view = match self.subject() {
+            None => return Act::Nothing,
+            Some(Subject::Queue(name)) => View::Jobs(Jobs {
+                queue: Some(name),
+                ..Jobs::default()
+            }),
+            Some(Subject::Worker(id)) => View::Jobs(Jobs {
+                worker: Some(id),
+                state: Some(State::Running),
+                ..Jobs::default()
+            }),
+            Some(Subject::Job(_)) if self.is_page() => return Act::Nothing,
+            Some(Subject::Job(id)) => View::Job(id),
+        };
+        self.back.push(self.view.clone());
+        self.turn_to(view)
+    }
+
+    fn show(&mut self, view: View) -> Act {
+        self.back.clear();
+        self.turn_to(view)
+    }
+
+    fn turn_to(&mut self, view: View) -> Act {
+        if view != self.view {
+            self.marked.clear();
+            self.filter.clear();
+            self.sort = None;
+            self.selected = 0;
+            self.scrolled = 0;
+            self.view = view;
+        }
+        Act::Read
+    }
+
+    fn tab_beside(&self, by: usize) -> View {
+        let tabs: Vec<View> = [View::Queues, View::Workers]
+            .into_iter()
+            .chain(TABS.map(of_state))
+            .collect();
+        let shown = self.back.first().unwrap_or(&self.view);
+        let at = tabs.iter().position(|tab| tab == shown).unwrap_or(0);
+        tabs[(at + by) % tabs.len()].clone()
+    }
+
+    fn scroll(&mut self, key: KeyCode) {
+        let last = self.lines().len().saturating_sub(1);
+        let at = if self.is_page() {
+            &mut self.scrolled
+        } else {
+            &mut self.selected
+        };
+        let page = 15;
+        *at = match key {
+            KeyCode::Down => *at + 1,
+            KeyCode::Up => at.saturating_sub(1),
+            KeyCode::PageDown => *at + page,
+            KeyCode::PageUp => at.saturating_sub(page),
+            KeyCode::Home => 0,
+            KeyCode::End => usize::MAX,
+            _ => return,
+        };
+        if !matches!(self.view, View::Job(_)) {
+            self.selected = self.selected.min(last);
+        }
+    }
+
+    fn sort_by_next_column(&mut self) {
+        let columns = self.columns().len();
+        self.sort = match self.sort {
+            None => Some((0, false)),
+            Some((column, _)) if column + 1 < columns => Some((column + 1, false)),
+            Some(_) => None,
+        };
+    }
+
+    fn mark(&mut self) {
+        if let Some(subject @ Subject::Job(_)) = self.subject().filter(|_| !self.is_page()) {
+            if !self.marked.remove(&subject) {
+                self.marked.insert(subject);
+            }
+            self.scroll(KeyCode::Down);
+        }
+    }
+
+    fn mark_all(&mut self) {
+        if matches!(self.view, View::Jobs(_)) {
+            let all: BTreeSet<Subject> = self.lines().into_iter().map(|line| line.subject).collect();
+            self.marked = if self.marked == all { BTreeSet::new() } else { all };
+        }
+    }
+
+    /// Everything that changes something is confirmed. Letters that mean nothing here scroll like in vi.
+    fn ask(&mut self, letter: char) {
+        let fleet = |name: &str, verb, subject: String, whom: String| {
+            Some((format!("{name} {subject}?"), Act::Fleet(verb, whom)))
+        };
+        let asked = match (self.subject(), letter) {
+            (_, 'j') => return self.scroll(KeyCode::Down),
+            (_, 'k') => return self.scroll(KeyCode::Up),
+            (_, 'g') => return self.scroll(KeyCode::Home),
+            (_, 'G') => return self.scroll(KeyCode::End),
+            (Some(Subject::Queue(name)), 'p') => fleet("pause", FleetVerb::PauseQueue, format!("queue {name}"), name),
+            (Some(Subject::Queue(name)), 'u') => fleet("resume", FleetVerb::ResumeQueue, format!("queue {name}"), name),
+            (Some(Subject::Worker(id)), 'p' | 'u' | 'd') => {
+                let (name, verb) = match letter {
                     'p' => ("pause", FleetVerb::PauseWorker),
-                    'r' => ("resume", FleetVerb::ResumeWorker),
+                    'u' => ("resume", FleetVerb::ResumeWorker),
                     _ => ("drain", FleetVerb::DrainWorker),
                 };
-                let question = format!("{word} worker {} ({})?", worker.id, worker.name);
-                Some((question, Act::Order(post, worker.id.to_string())))
+                fleet(name, verb, format!("worker {id}"), id.to_string())
             }
-            (Pane::Running, 'c') => {
-                let job = seen.running.get(at)?;
-                Some((format!("cancel job {} ({})?", job.id, job.command), Act::Cancel(job.id)))
-            }
-            (Pane::Failed, 'r') => {
-                let job = seen.failed.get(at)?;
-                Some((
-                    format!("restart job {} ({})?", job.id, job.command),
-                    Act::Restart(job.id),
-                ))
-            }
+            (Some(Subject::Job(_)), letter) => self.ask_about_jobs(letter),
             _ => None,
+        };
+        if let Some((question, act)) = asked {
+            self.mode = Mode::Confirm(question, act);
         }
     }
 
-    fn lines(&self, pane: Pane) -> usize {
-        match pane {
-            Pane::Queues => self.seen.queues.len(),
-            Pane::Workers => self.seen.workers.len(),
-            Pane::Running => self.seen.running.len(),
-            Pane::Failed => self.seen.failed.len(),
+    fn ask_about_jobs(&self, letter: char) -> Option<(String, Act)> {
+        let (name, verb) = match letter {
+            'c' => ("cancel", Verb::Cancel),
+            'p' => ("pause", Verb::Pause),
+            'u' => ("resume", Verb::Resume),
+            'r' => ("restart", Verb::Restart),
+            'n' => ("run now", Verb::Reschedule("now".into())),
+            'x' => ("remove", Verb::Remove),
+            _ => return None,
+        };
+        let ids = self.chosen();
+        let whom = match ids.as_slice() {
+            [] => return None,
+            [id] => format!("job {id}"),
+            ids => format!("{} jobs", ids.len()),
+        };
+        Some((format!("{name} {whom}?"), Act::Jobs(verb, ids)))
+    }
+
+    /// The marked jobs, else the selected one.
+    fn chosen(&self) -> Vec<JobId> {
+        let selected = self.subject();
+        let subjects: Vec<&Subject> = match self.marked.is_empty() {
+            true => selected.iter().collect(),
+            false => self.marked.iter().collect(),
+        };
+        let id = |subject: &&Subject| match subject {
+            Subject::Job(id) => Some(*id),
+            _ => None,
+        };
+        subjects.iter().filter_map(id).collect()
+    }
+
+    fn is_page(&self) -> bool {
+        matches!(self.view, View::Job(_))
+    }
+
+    /// What the selected line, or the page, is about.
+    fn subject(&self) -> Option<Subject> {
+        match self.view {
+            View::Job(id) => Some(Subject::Job(id)),
+            _ => self.lines().into_iter().nth(self.selected).map(|line| line.subject),
         }
     }
 
-    pub fn draw(&self, frame: &mut Frame) {
-        let [queues, workers, running, failed, bottom] = Layout::vertical([
-            Constraint::Percentage(30),
-            Constraint::Percentage(20),
-            Constraint::Percentage(25),
-            Constraint::Percentage(25),
-            Constraint::Length(1),
-        ])
-        .areas(frame.area());
-        self.draw_queues(frame, queues);
-        self.draw_workers(frame, workers);
-        self.draw_jobs(frame, running, Pane::Running, "running · c cancel", &self.seen.running);
-        self.draw_jobs(frame, failed, Pane::Failed, "failed · r restart", &self.seen.failed);
-        let words = match &self.asked {
-            Some((question, _)) => format!("{question} y/n"),
-            None if !self.said.is_empty() => self.said.clone(),
-            None => "tab next list · ↑↓ select · q quit".to_owned(),
-        };
-        frame.render_widget(Paragraph::new(words), bottom);
+    fn columns(&self) -> &'static [Column] {
+        match self.view {
+            View::Queues => &list::QUEUES,
+            View::Workers => &list::WORKERS,
+            View::Jobs(_) | View::Job(_) => &list::JOBS,
+        }
     }
 
-    fn draw_queues(&self, frame: &mut Frame, area: Rect) {
-        let rows = self.seen.queues.iter().map(|queue| {
-            let oldest = queue
-                .oldest_ready_seconds
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            let unserved = !queue.unserved_commands.is_empty();
-            let row = Row::new([
-                one_line(&queue.queue),
-                format!("{}{}", if queue.is_estimate { "~" } else { "" }, queue.ready),
-                oldest.map(span).unwrap_or_default(),
-                format!("{}/{}", queue.running, queue.slots),
-                (queue.scheduled + queue.retrying).to_string(),
-                queue.completed_last_minute.to_string(),
-                queue.failed_last_minute.to_string(),
-                one_line(&queue.unserved_commands.join(", ")),
-            ]);
-            row.style(tint(unserved, queue.failed_last_minute > 0))
-        });
-        let headings = [
-            "QUEUE",
-            "READY",
-            "OLDEST",
-            "RUNNING",
-            "LATER",
-            "DONE/MIN",
-            "FAILED/MIN",
-            "UNSERVED",
-        ];
-        let widths = [
-            Constraint::Fill(2),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(8),
-            Constraint::Length(9),
-            Constraint::Length(10),
-            Constraint::Fill(2),
-        ];
-        self.table(
-            frame,
-            area,
-            Pane::Queues,
-            "queues · p pause · r resume",
-            &headings,
-            &widths,
-            rows.collect(),
-        );
+    /// All lines of the list.
+    fn all_lines(&self) -> Vec<Line> {
+        let now = self.seen.now;
+        match (&self.view, &self.seen.body) {
+            (View::Queues, _) => self.seen.queues.iter().map(list::queue).collect(),
+            (View::Workers, Body::Workers(workers)) => workers.iter().map(|worker| list::worker(now, worker)).collect(),
+            (View::Jobs(_), Body::Jobs(jobs)) => jobs.iter().map(|job| list::job(now, job)).collect(),
+            _ => Vec::new(),
+        }
     }
 
-    fn draw_workers(&self, frame: &mut Frame, area: Rect) {
-        let rows = self.seen.workers.iter().map(|worker| {
-            let slots: i32 = worker.slots.iter().sum();
-            let keeper = if worker.is_keeper { " (keeper)" } else { "" };
-            let row = Row::new([
-                worker.id.to_string(),
-                one_line(&worker.name),
-                one_line(worker.host.as_deref().unwrap_or_default()),
-                format!("{}{keeper}", worker.state),
-                format!("{}/{slots}", worker.running),
-                one_line(&worker.queues.join(" ")),
-                age(self.seen.now, worker.seen_at),
-            ]);
-            row.style(tint(worker.state == "lost", worker.state == "paused"))
-        });
-        let headings = ["ID", "NAME", "HOST", "STATE", "RUNNING", "QUEUES", "SEEN"];
-        let widths = [
-            Constraint::Length(7),
-            Constraint::Fill(1),
-            Constraint::Fill(1),
-            Constraint::Length(15),
-            Constraint::Length(9),
-            Constraint::Fill(2),
-            Constraint::Length(12),
-        ];
-        self.table(
-            frame,
-            area,
-            Pane::Workers,
-            "workers · p pause · r resume · d drain",
-            &headings,
-            &widths,
-            rows.collect(),
-        );
-    }
-
-    fn draw_jobs(&self, frame: &mut Frame, area: Rect, pane: Pane, title: &str, jobs: &[JobLine]) {
-        let rows = jobs.iter().map(|job| {
-            let since = job.finished_at.or(job.started_at).unwrap_or(job.created_at);
-            Row::new([
-                job.id.to_string(),
-                one_line(&job.command),
-                one_line(&job.queue),
-                job.attempt.to_string(),
-                age(self.seen.now, since),
-                one_line(
-                    job.reason
-                        .as_deref()
-                        .or(job.last_error_code.as_deref())
-                        .unwrap_or_default(),
-                ),
-            ])
-        });
-        let headings = ["ID", "COMMAND", "QUEUE", "ATTEMPT", "SINCE", "WHY"];
-        let widths = [
-            Constraint::Length(12),
-            Constraint::Fill(2),
-            Constraint::Fill(1),
-            Constraint::Length(8),
-            Constraint::Length(14),
-            Constraint::Fill(2),
-        ];
-        self.table(frame, area, pane, title, &headings, &widths, rows.collect());
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn table(
-        &self,
-        frame: &mut Frame,
-        area: Rect,
-        pane: Pane,
-        title: &str,
-        headings: &[&str],
-        widths: &[Constraint],
-        rows: Vec<Row>,
-    ) {
-        let is_here = self.pane == pane;
-        let border = if is_here {
-            Style::new().fg(Color::Cyan)
-        } else {
-            Style::new()
-        };
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let table = Table::new(rows, widths)
-            .header(Row::new(headings.iter().map(|heading| Cell::from(heading.to_string()))).style(bold))
-            .block(Block::bordered().title(format!(" {title} ")).border_style(border))
-            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-        let selected = (is_here && self.lines(pane) > 0).then_some(self.selected[pane as usize]);
-        let mut state = TableState::new().with_selected(selected);
-        frame.render_stateful_widget(table, area, &mut state);
+    /// Those that match the filter, in order.
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = self.all_lines();
+        lines.retain(|line| line.matches(&self.filter));
+        if let Some((column, down)) = self.sort {
+            lines.sort_by(|a, b| match down {
+                true => b.order(a, column),
+                false => a.order(b, column),
+            });
+        }
+        lines
     }
 }
 
-/// Colours only where they are welcome.
-fn tint(bad: bool, doubtful: bool) -> Style {
-    let colour = match (bad, doubtful) {
-        _ if std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty()) => return Style::new(),
-        (true, _) => Color::Red,
-        (false, true) => Color::Yellow,
-        (false, false) => return Style::new(),
-    };
-    Style::new().fg(colour)
+fn of_state(state: State) -> View {
+    View::Jobs(Jobs {
+        state: Some(state),
+        ..Jobs::default()
+    })
 }
 
 #[cfg(test)]

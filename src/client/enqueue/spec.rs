@@ -11,13 +11,14 @@ use crate::admin::read::rfc3339;
 use crate::error::{Error, Result};
 use crate::job::JobId;
 
-/// A job that another comes after: by its id, or by its name in a [`Workflow`](crate::Workflow).
+/// A job that another waits for: by its id, or by its name in a [`Workflow`](crate::Workflow).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Needed {
     /// A job of the same workflow.
     Named(String),
-    /// A job that is there already.
+    /// An existing job.
     Job(JobId),
 }
 
@@ -40,7 +41,7 @@ pub(super) struct After {
 }
 
 impl NewJob {
-    /// Start it when this job is completed; if that fails or is cancelled, this one has failed too.
+    /// Start it when the given job is completed. If that one fails or is cancelled, this one fails too.
     pub fn after(mut self, needed: impl Into<Needed>) -> Self {
         self.after.push(After {
             job: needed.into(),
@@ -49,7 +50,7 @@ impl NewJob {
         self
     }
 
-    /// Start it when this job has ended, however.
+    /// Start it when the given job has ended, in any final state.
     pub fn after_end_of(mut self, needed: impl Into<Needed>) -> Self {
         self.after.push(After {
             job: needed.into(),
@@ -61,9 +62,7 @@ impl NewJob {
     /// The job as a workflow spells it.
     pub(crate) fn spec(&self) -> Result<Box<RawValue>> {
         if self.on_conflict.is_some() {
-            return Err(Error::new(
-                "a job of a workflow cannot say what becomes of another (on_conflict)",
-            ));
+            return Err(Error::new("a job of a workflow cannot set on_conflict"));
         }
         self.payload()?;
         serde_json::value::to_raw_value(self)

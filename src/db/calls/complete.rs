@@ -1,4 +1,4 @@
-//! The ends of jobs that were done.
+//! Calls that complete jobs.
 
 use postgres_types::{Json, ToSql};
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::job::{Address, HeldJob, JobId};
 use crate::worker::Identity;
 
-/// A job that was done, with its result.
+/// A completed job with its result.
 #[derive(Debug, Clone, ToSql)]
 #[postgres(name = "finished_job")]
 pub struct FinishedJob<'a> {
@@ -28,7 +28,7 @@ pub async fn complete(session: &Session, me: Identity, jobs: &[FinishedJob<'_>])
         .map(verdicts)
 }
 
-/// The same for jobs whose addresses are known; in order of their ids.
+/// The same for jobs whose row addresses are known, in the order of their ids.
 pub async fn complete_at(session: &Session, me: Identity, jobs: &[(FinishedJob<'_>, Address)]) -> Result<Vec<Verdict>> {
     let ids: Vec<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
     let claims: Vec<i64> = jobs.iter().map(|(job, _)| job.claim).collect();
@@ -58,7 +58,7 @@ pub async fn complete_in(
     match verdicts(rows).first() {
         None => Ok(()),
         Some(verdict) => Err(Error::new(format!(
-            "job {} is not held under claim {} any more: {}",
+            "job {} is no longer held under claim {}: {}",
             held.id, held.claim, verdict.verdict
         ))
         .hint("Roll back: another worker runs this job now.")),

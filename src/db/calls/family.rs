@@ -1,4 +1,4 @@
-//! Jobs that have to do with others: workflows, children, and clients that await an outcome.
+//! Calls about related jobs: workflows, children, and clients that await an outcome.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ use crate::db::connect::{Session, Unnamed};
 use crate::error::{Error, Result};
 use crate::execute::family::DependencyResult;
 use crate::job::{HeldJob, JobId};
+use crate::state;
 use crate::worker::Identity;
 
 #[derive(Debug, Serialize)]
@@ -53,13 +54,13 @@ pub async fn spawn(client: &impl GenericClient, me: Identity, held: HeldJob, chi
 
 fn not_held(held: HeldJob, verdict: &str) -> Error {
     Error::new(format!(
-        "job {} is not held under claim {} any more: {verdict}",
+        "job {} is no longer held under claim {}: {verdict}",
         held.id, held.claim
     ))
     .hint("Another worker runs this job now.")
 }
 
-/// The children of a job, or what it came after.
+/// The children of a job, or its dependencies.
 pub async fn dependency_results(
     client: &impl GenericClient,
     me: Identity,
@@ -80,7 +81,7 @@ pub async fn dependency_results(
             None => Ok(DependencyResult {
                 id: row.try_get(1)?,
                 name: row.try_get(2)?,
-                state: row.try_get(3)?,
+                state: state::unless_gone(row, 3)?,
                 reason: row.try_get(4)?,
                 result: row.try_get::<_, Option<Json<Box<RawValue>>>>(5)?.map(|json| json.0),
                 error: row.try_get(6)?,
@@ -89,13 +90,13 @@ pub async fn dependency_results(
         .collect()
 }
 
-/// Those of these jobs that have ended.
+/// The jobs among these that have ended.
 pub async fn endings(client: &Client, ids: &[JobId]) -> Result<Vec<(JobId, Ended)>> {
     let sql = "select id, state, reason, result, last_error from bugle.endings($1)";
     client.ask(sql, &[&ids]).await?.iter().map(ended).collect()
 }
 
-/// The same, and from now on this session is told of the ends of jobs in their queues.
+/// The same, and subscribe this session to the outcomes of jobs in their queues.
 pub async fn attend(session: &Session, ids: &[JobId]) -> Result<Vec<(JobId, Ended)>> {
     let sql = "select id, state, reason, result, last_error from bugle.attend($1)";
     session.query(sql, &[&ids]).await?.iter().map(ended).collect()
@@ -103,7 +104,7 @@ pub async fn attend(session: &Session, ids: &[JobId]) -> Result<Vec<(JobId, Ende
 
 fn ended(row: &Row) -> Result<(JobId, Ended)> {
     let ended = Ended {
-        state: row.try_get(1)?,
+        state: state::unless_gone(row, 1)?,
         reason: row.try_get(2)?,
         result: row.try_get::<_, Option<Json<Box<RawValue>>>>(3)?.map(|json| json.0),
         error: row.try_get(4)?,

@@ -1,4 +1,4 @@
-//! What the keeper says, and every worker as its heartbeat.
+//! The heartbeat of every worker, and the calls of the keeper.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use crate::error::Result;
 use crate::job::HeldJob;
 use crate::worker::Identity;
 
-/// What a worker is told in answer to its heartbeat.
+/// The reply to a heartbeat.
 pub struct Pulse {
     /// `keeper`, `deputy` or `none`.
     pub role: String,
     /// When to send the next one.
     pub again: Duration,
-    /// When something is due, told to the keeper and the deputy.
+    /// When the next job is due; for the keeper and the deputy.
     pub next_due: Option<Duration>,
-    /// Jobs this worker believes to run and does not hold any more.
+    /// Jobs that this worker runs but no longer holds.
     pub fenced: Vec<Verdict>,
-    /// Queues that have a job for it.
+    /// Queues that have a job for this worker.
     pub has_work: Vec<String>,
-    /// Whether history needs upkeep.
+    /// Whether history partitions need maintenance.
     pub upkeep: bool,
-    /// Maintenance that failed.
+    /// Errors of maintenance.
     pub troubles: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], loo
     })
 }
 
-/// What this worker holds and does not name among what it runs.
+/// The jobs that this worker holds but does not list as running.
 pub async fn unnamed(session: &Session, me: Identity, running: &[HeldJob]) -> Result<Vec<HeldJob>> {
     let rows = session
         .query(
@@ -61,7 +61,7 @@ pub async fn unnamed(session: &Session, me: Identity, running: &[HeldJob]) -> Re
     Ok(rows.iter().map(held).collect())
 }
 
-/// Make due jobs ready, fail overdue ones. Returns how many became ready, and when the next is due.
+/// Make due jobs ready and fail expired ones. Returns how many became ready, and when the next is due.
 pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
     session.query("select bugle.expire()", &[]).await?;
     let rows = session
@@ -70,7 +70,7 @@ pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
     Ok((rows[0].get(0), rows[0].get::<_, Option<f64>>(1).map(seconds)))
 }
 
-/// Whether an operator has told this worker to drain.
+/// Whether an operator has ordered this worker to drain.
 pub async fn should_drain(session: &Session, me: Identity) -> Result<bool> {
     let rows = session
         .query("select bugle.should_drain($1, $2)", &[&me.worker, &me.nonce])
@@ -78,7 +78,7 @@ pub async fn should_drain(session: &Session, me: Identity) -> Result<bool> {
     Ok(rows[0].get(0))
 }
 
-/// Which of these jobs this worker does not hold any more.
+/// The jobs among these that this worker no longer holds.
 pub async fn not_held(session: &Session, me: Identity, jobs: &[HeldJob]) -> Result<Vec<Verdict>> {
     let rows = session
         .query(
@@ -89,7 +89,7 @@ pub async fn not_held(session: &Session, me: Identity, jobs: &[HeldJob]) -> Resu
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// One step of the upkeep of history, and what it was.
+/// One step of history maintenance. Returns its description.
 pub async fn upkeep(session: &Session) -> Result<Option<String>> {
     let rows = session.query("select bugle.upkeep()", &[]).await?;
     Ok(rows[0].get(0))

@@ -1,7 +1,9 @@
-//! All SQL text a worker sends: thin functions that call the schema's, and nothing else.
+//! All SQL that a worker sends: thin wrappers of the SQL functions of the schema.
 
 mod complete;
 mod family;
+#[cfg(feature = "web")]
+mod gauges;
 mod keep;
 mod stats;
 mod steps;
@@ -23,15 +25,17 @@ use crate::worker::Identity;
 
 pub use complete::{FinishedJob, complete, complete_at, complete_in};
 pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workflow, spawn};
+#[cfg(feature = "web")]
+pub use gauges::{Gauge, gauges};
 pub use keep::{Pulse, heartbeat, not_held, promote, should_drain, unnamed, upkeep};
-pub use stats::{Gauge, MinuteReport, gauges, report_minutes};
+pub use stats::{MinuteReport, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
 pub use wake::{Found, arm, scan_ready};
 
 /// The version of the worker protocol this library speaks: `bugle.protocol()`.
 pub const PROTOCOL: i32 = 1;
 
-/// Who a worker is and what it serves.
+/// The registration of a worker: its identity and what it serves.
 pub struct Registration<'a> {
     pub name: &'a str,
     pub host: &'a str,
@@ -62,7 +66,7 @@ pub async fn register(session: &Session, worker: &Registration<'_>) -> Result<Id
     })
 }
 
-/// What became of a call about a job: `repeated`, `gone` or `fenced`. Calls that went well have no verdict.
+/// The verdict on a call about a job: `repeated`, `gone` or `fenced`. Successful calls have none.
 #[derive(Debug, Clone, FromSql)]
 #[postgres(name = "verdict")]
 pub struct Verdict {
@@ -109,7 +113,7 @@ pub async fn detach(session: &Session, me: Identity) -> Result<()> {
         .map(drop)
 }
 
-/// The channels of a worker's queues, in their order, and its own.
+/// The notification channels of a worker's queues, in their order, and its own channel.
 pub async fn channels(session: &Session, me: Identity, queues: &[String]) -> Result<(Vec<String>, String)> {
     let rows = session
         .query(
@@ -130,7 +134,7 @@ pub async fn unlisten(session: &Session, channel: &str) -> Result<()> {
     Ok(session.client().batch_execute(&format!("unlisten {channel}")).await?)
 }
 
-/// Where a job stands in its queue.
+/// The position of a job in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub priority: i32,
@@ -138,7 +142,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Nothing lies between this and the job.
+    /// The position directly before the job.
     pub fn just_before(self) -> Position {
         Position {
             id: self.id - 1,
@@ -147,7 +151,7 @@ impl Position {
     }
 }
 
-/// How many jobs a worker wants from a queue, and behind which one to start.
+/// The number of jobs a worker requests from a queue, and the position after which to start.
 #[derive(Debug, Clone, ToSql)]
 #[postgres(name = "queue_request")]
 pub struct QueueRequest {
@@ -158,16 +162,16 @@ pub struct QueueRequest {
     pub mode: &'static str,
 }
 
-/// A claimed job, and whether its payload is still to be fetched with [`payloads`].
+/// A claimed job, and whether its payload must be fetched with [`payloads`].
 pub struct Claimed {
     pub job: Result<ClaimedJob, Undecodable>,
     pub lacks_payload: bool,
-    /// Its place in the order of its queue's limits and keys.
+    /// Its position in the order given by the limits and keys of its queue.
     turn: Option<i32>,
 }
 
-/// A claimed job with a column that cannot be decoded. Jobs are written by every application: such a row ends this job,
-/// and must neither fail the claim it came with nor the worker.
+/// A claimed job with a column that cannot be decoded. Any application can write jobs, so such a row must only fail
+/// this job, and neither the whole claim nor the worker.
 #[derive(Debug)]
 pub struct Undecodable {
     pub held: HeldJob,
@@ -175,7 +179,7 @@ pub struct Undecodable {
     pub priority: i32,
     pub command: String,
     pub attempt: i32,
-    /// Which column, and what is wrong with it.
+    /// The column and the error.
     pub reason: String,
 }
 
@@ -220,21 +224,21 @@ impl Claimed {
     }
 }
 
-/// What a claim brought, not read yet: the next claim need not wait for that.
+/// The result of a claim, not decoded yet, so that the next claim need not wait for the decoding.
 pub struct ClaimedRows(Vec<Row>);
 
-/// What a claim brought of one queue.
+/// The claimed jobs of one queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
     pub count: usize,
-    /// The last of them.
+    /// The position of the last job.
     pub last: Option<Position>,
     /// Whether claims of this queue are serialized, because of limits or keys.
     pub is_serial: bool,
 }
 
 impl ClaimedRows {
-    /// What came of a queue.
+    /// The result for a queue.
     pub fn of(&self, queue: &str) -> Result<Share> {
         let mut share = Share::default();
         let mut last: Option<(Option<i32>, i32, JobId)> = None;
@@ -269,8 +273,8 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
         .map(ClaimedRows)
 }
 
-/// What the engine wrote must be there: an error here means that worker and schema do not fit. Everything else is
-/// decoded for each job alone.
+/// Columns written by the engine must be valid: an error here means that worker and schema do not match. All other
+/// columns are decoded for each job separately.
 fn claimed(row: &Row) -> Result<Claimed> {
     let held = HeldJob {
         id: row.try_get(0)?,
@@ -323,7 +327,7 @@ fn decode(row: &Row, held: HeldJob, queue: &str, priority: i32) -> Result<(Claim
     Ok((job, lacks_payload))
 }
 
-/// A column, or what is wrong with it.
+/// The value of a column, or an error.
 fn column<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, String> {
     row.try_get(index).map_err(|error| {
         let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);

@@ -1,15 +1,14 @@
-//! What a worker tells of itself, and what the keeper's metrics ask.
+//! What a worker tells of itself.
 
 use std::time::SystemTime;
 
 use postgres_types::ToSql;
-use tokio_postgres::GenericClient;
 
-use crate::db::connect::{Session, Unnamed};
+use crate::db::connect::Session;
 use crate::error::Result;
 use crate::worker::Identity;
 
-/// What a worker did since its last report, of one queue and command.
+/// The counts of a worker for one queue and command since its last report.
 #[derive(Debug, Clone, ToSql)]
 #[postgres(name = "minute_report")]
 pub struct MinuteReport {
@@ -25,7 +24,7 @@ pub struct MinuteReport {
 }
 
 impl MinuteReport {
-    /// Nothing yet.
+    /// An empty report.
     pub fn of(queue: &str, command: &str, spans: usize) -> MinuteReport {
         MinuteReport {
             queue: queue.to_owned(),
@@ -40,7 +39,7 @@ impl MinuteReport {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn add(&mut self, more: &MinuteReport) {
         self.completed += more.completed;
         self.failed += more.failed;
@@ -53,7 +52,7 @@ impl MinuteReport {
     }
 }
 
-/// Report what was done. Returns the database's time.
+/// Send a report. Returns the database's time.
 pub async fn report_minutes(session: &Session, me: Identity, reports: &[MinuteReport]) -> Result<SystemTime> {
     let rows = session
         .query(
@@ -62,26 +61,4 @@ pub async fn report_minutes(session: &Session, me: Identity, reports: &[MinuteRe
         )
         .await?;
     Ok(rows[0].get(0))
-}
-
-/// One number about the whole database.
-#[derive(Debug, Clone)]
-pub struct Gauge {
-    pub name: String,
-    pub queue: Option<String>,
-    pub label: Option<String>,
-    pub value: f64,
-}
-
-pub async fn gauges(client: &impl GenericClient) -> Result<Vec<Gauge>> {
-    let rows = client
-        .ask("select name, queue, label, value from bugle.gauges()", &[])
-        .await?;
-    let gauge = |row: &tokio_postgres::Row| Gauge {
-        name: row.get(0),
-        queue: row.get(1),
-        label: row.get(2),
-        value: row.get(3),
-    };
-    Ok(rows.iter().map(gauge).collect())
 }

@@ -1,31 +1,30 @@
-//! What is said about the steps of a job while it runs.
+//! Calls about the steps of a running job.
 
 use std::time::Duration;
 
-use deadpool_postgres::Object;
 use postgres_types::{Json, ToSql};
 use serde_json::value::RawValue;
 use tokio_postgres::{GenericClient, Row};
 
 use super::seconds;
-use crate::db::connect::Unnamed;
+use crate::db::connect::{Connection, Unnamed};
 use crate::error::{Error, Result};
 use crate::execute::executor::Failure;
 use crate::job::HeldJob;
 use crate::worker::Identity;
 
-/// What a worker is told when it starts or ends a step.
+/// The reply when a worker starts or ends a step.
 #[derive(Debug)]
 pub struct NextStep {
-    /// `repeated`, `gone` or `fenced`, if it was not simply done.
+    /// `repeated`, `gone` or `fenced`; `None` on success.
     pub verdict: Option<String>,
-    /// The step that runs now; none if the job is not this worker's any more, or has ended.
+    /// The current step; `None` if the job has ended or this worker no longer holds it.
     pub position: Option<i32>,
-    /// What the steps before it have put out.
+    /// The merged outputs of the previous steps.
     pub context: Option<Box<RawValue>>,
-    /// How long it may take, if its command says so.
+    /// The time limit of its command, if any.
     pub timeout: Option<Duration>,
-    /// How long it may take if nothing else says so.
+    /// The default time limit.
     pub default_timeout: Option<Duration>,
 }
 
@@ -41,15 +40,15 @@ impl NextStep {
     }
 }
 
-/// Which try of which step is meant.
+/// A step and its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Try {
     pub position: i32,
-    /// 1 for the first in this attempt of the job.
+    /// The number of the attempt of the step in this attempt of the job, from 1.
     pub number: i32,
 }
 
-pub async fn start_step(connection: &Object, me: Identity, job: HeldJob, number: i32) -> Result<NextStep> {
+pub async fn start_step(connection: &Connection, me: Identity, job: HeldJob, number: i32) -> Result<NextStep> {
     let sql = "select s.verdict, s.position, s.context, s.timeout_seconds, s.default_timeout_seconds \
         from bugle.start_step($1, $2, $3, $4) s";
     NextStep::from_row(&query_one(connection, sql, &[&me.worker, &me.nonce, &job, &number]).await?)
@@ -59,7 +58,7 @@ const FINISH: &str = "select s.verdict, s.position, s.context, s.timeout_seconds
     from bugle.finish_step($1, $2, $3, $4, $5, $6, $7) s";
 
 pub async fn finish_step(
-    connection: &Object,
+    connection: &Connection,
     me: Identity,
     job: HeldJob,
     step: Try,
@@ -79,7 +78,7 @@ pub async fn finish_step(
     NextStep::from_row(&query_one(connection, FINISH, &parameters).await?)
 }
 
-/// The same inside a transaction of the executor's own.
+/// The same inside a transaction of the executor.
 pub async fn finish_step_in(
     transaction: &impl GenericClient,
     me: Identity,
@@ -107,16 +106,16 @@ pub async fn finish_step_in(
     match next.verdict {
         None => Ok(()),
         Some(verdict) => Err(Error::new(format!(
-            "step {} of job {} is not held under claim {} any more: {verdict}",
+            "step {} of job {} is no longer held under claim {}: {verdict}",
             step.position, job.id, job.claim
         ))
         .hint("Roll back: another worker runs this job now.")),
     }
 }
 
-/// A verdict, or how long to wait before the next try; none if there is none.
+/// A verdict, or the delay before the next attempt; `None` if there is no next attempt.
 pub async fn retry_step(
-    connection: &Object,
+    connection: &Connection,
     me: Identity,
     job: HeldJob,
     step: Try,
@@ -141,15 +140,15 @@ pub async fn retry_step(
     Ok((row.try_get(0)?, row.try_get::<_, Option<f64>>(1)?.map(seconds)))
 }
 
-/// What is known about a step that an executor makes.
+/// The state of a step created by an executor.
 pub struct Begun {
-    /// If it was not begun: why.
+    /// The verdict, if it was not started.
     pub verdict: Option<String>,
-    /// What it put out, if it was done before.
+    /// Its stored output, if it was done before.
     pub done: Option<Box<RawValue>>,
 }
 
-pub async fn begin_step(connection: &Object, me: Identity, job: HeldJob, name: &str, within: i32) -> Result<Begun> {
+pub async fn begin_step(connection: &Connection, me: Identity, job: HeldJob, name: &str, within: i32) -> Result<Begun> {
     let row = query_one(
         connection,
         "select s.verdict, s.is_done, s.output from bugle.begin_step($1, $2, $3, $4, $5) s",
@@ -164,9 +163,9 @@ pub async fn begin_step(connection: &Object, me: Identity, job: HeldJob, name: &
     })
 }
 
-/// Done, with what it put out; or failed.
+/// Done with this output, or failed.
 pub async fn end_step(
-    connection: &Object,
+    connection: &Connection,
     me: Identity,
     job: HeldJob,
     name: &str,
@@ -191,7 +190,7 @@ pub async fn end_step(
     Ok(row.try_get(0)?)
 }
 
-async fn query_one(connection: &Object, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row> {
+async fn query_one(connection: &Connection, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Row> {
     let statement = connection.prepare_cached(sql).await?;
     Ok(connection.query_one(&statement, parameters).await?)
 }

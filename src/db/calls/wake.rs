@@ -1,18 +1,18 @@
-//! Going to sleep, and scans in the background.
+//! Calls for sleeping and for background scans.
 
 use super::Position;
 use crate::db::connect::Session;
 use crate::error::Result;
 use crate::worker::Identity;
 
-/// What `bugle.arm` answered for a queue.
+/// The reply of `bugle.arm` for a queue.
 pub struct Armed {
     pub queue: String,
     pub mode: String,
     pub has_work: bool,
 }
 
-/// Go to sleep on these queues. The last scan of each starts behind its cursor, if it has one.
+/// Try to take the bells of these queues. The last scan of each starts after its cursor, if it has one.
 pub async fn arm(
     session: &Session,
     me: Identity,
@@ -37,14 +37,14 @@ pub async fn arm(
         .collect())
 }
 
-/// The jobs that a scan from the start of a queue found.
+/// The result of a scan from the start of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     pub count: usize,
     pub first: Position,
 }
 
-/// Which jobs a claim from the start of a queue would find. None where a cursor would be of no use.
+/// The jobs a claim from the start of a queue would find. `None` if a cursor cannot be used in this queue.
 pub async fn scan_ready(session: &Session, me: Identity, queue: &str, most: i32) -> Result<Option<Found>> {
     let rows = session
         .query(

@@ -1,17 +1,19 @@
-//! What of a certificate rustls does not say: which hash signed it, its common name, its time, whether it can be a
-//! root.
+//! Properties of a certificate that rustls does not expose: its signature hash, common name and validity, and whether
+//! it can be a root.
 
 use std::time::Duration;
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
-use x509_parser::certificate::X509Certificate;
-use x509_parser::prelude::{ASN1Time, FromDer, X509Version};
+use x509_cert::certificate::{CertificateInner, Raw, Version};
+use x509_cert::der::asn1::{Any, ObjectIdentifier};
+use x509_cert::der::{Decode, Tag, Tagged};
+use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
 
 /// sha384WithRSAEncryption, ecdsa-with-SHA384
 const SHA384: [&str; 2] = ["1.2.840.113549.1.1.12", "1.2.840.10045.4.3.3"];
 /// sha512WithRSAEncryption, ecdsa-with-SHA512
 const SHA512: [&str; 2] = ["1.2.840.113549.1.1.13", "1.2.840.10045.4.3.4"];
-/// MD5, SHA-1 and SHA-256, which all are bound by SHA-256 (RFC 5929).
+/// MD5, SHA-1 and SHA-256, for which channel binding uses SHA-256 (RFC 5929).
 const SHA256: [&str; 5] = [
     "1.2.840.113549.1.1.4",
     "1.2.840.113549.1.1.5",
@@ -20,9 +22,12 @@ const SHA256: [&str; 5] = [
     "1.2.840.10045.4.3.2",
 ];
 
-/// What a password exchange is bound to (`tls-server-end-point`), if the certificate's algorithm defines it.
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const SUBJECT_ALTERNATIVE_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
+
+/// The channel binding data (`tls-server-end-point`), if the certificate's algorithm defines it.
 pub fn binding(certificate: &[u8]) -> Option<Vec<u8>> {
-    let algorithm = parsed(certificate)?.signature_algorithm.algorithm.to_id_string();
+    let algorithm = parsed(certificate)?.signature_algorithm().oid.to_string();
     let algorithm = algorithm.as_str();
     if SHA256.contains(&algorithm) {
         Some(Sha256::digest(certificate).to_vec())
@@ -35,22 +40,20 @@ pub fn binding(certificate: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a host is named by the common name of a certificate that has no list of names, as older ones have it.
+/// Whether the common name of an old certificate without subject alternative names matches a host.
 pub fn common_name_fits(certificate: &[u8], host: &str) -> bool {
     let Some(certificate) = parsed(certificate) else {
         return false;
     };
-    // a list that cannot be read is one all the same
-    if !matches!(certificate.subject_alternative_name(), Ok(None)) {
+    let certificate = certificate.tbs_certificate();
+    // an invalid list counts as a list
+    let mut extensions = certificate.extensions().into_iter().flatten();
+    if extensions.any(|extension| extension.extn_id == SUBJECT_ALTERNATIVE_NAME) {
         return false;
     }
-    // the last one counts: names are written from the general to the particular
-    let Some(name) = certificate
-        .subject()
-        .iter_common_name()
-        .last()
-        .and_then(|name| name.as_str().ok())
-    else {
+    // the last one counts, because names are ordered from general to specific
+    let names = certificate.subject().iter().filter(|part| part.oid == COMMON_NAME);
+    let Some(name) = names.last().and_then(|name| text(&name.value)) else {
         return false;
     };
     let (name, host) = (name.to_ascii_lowercase(), host.to_ascii_lowercase());
@@ -61,41 +64,51 @@ pub fn common_name_fits(certificate: &[u8], host: &str) -> bool {
     }
 }
 
-/// Whether `now` is within the certificate's time.
+/// Whether the certificate is valid at `now`.
 pub fn is_valid_at(certificate: &[u8], now: Duration) -> bool {
-    let now = i64::try_from(now.as_secs())
-        .ok()
-        .and_then(|now| ASN1Time::from_timestamp(now).ok());
-    let certificate = parsed(certificate);
-    now.zip(certificate)
-        .is_some_and(|(now, certificate)| certificate.validity().is_valid_at(now))
+    parsed(certificate).is_some_and(|certificate| {
+        let validity = certificate.tbs_certificate().validity();
+        (validity.not_before.to_unix_duration()..=validity.not_after.to_unix_duration()).contains(&now)
+    })
 }
 
-/// Whether nobody else vouches for it. OpenSSL, and so libpq, believes no chain that ends with another kind.
+/// Whether it is self-issued. OpenSSL, and therefore libpq, does not trust chains that end with another kind.
 pub fn is_self_issued(certificate: &[u8]) -> bool {
-    parsed(certificate).is_some_and(|certificate| certificate.subject().as_raw() == certificate.issuer().as_raw())
+    parsed(certificate).is_some_and(|certificate| {
+        let certificate = certificate.tbs_certificate();
+        certificate.subject() == certificate.issuer()
+    })
 }
 
-/// Whether it may vouch for others, by the rules of OpenSSL.
+/// Whether it may sign other certificates, by the rules of OpenSSL.
 pub fn is_authority(certificate: &[u8]) -> bool {
     let Some(certificate) = parsed(certificate) else {
         return false;
     };
-    let (Ok(constraints), Ok(usage)) = (certificate.basic_constraints(), certificate.key_usage()) else {
+    let certificate = certificate.tbs_certificate();
+    let (Ok(constraints), Ok(usage)) = (
+        certificate.get_extension::<BasicConstraints>(),
+        certificate.get_extension::<KeyUsage>(),
+    ) else {
         return false;
     };
-    let may_sign = usage.map(|usage| usage.value.key_cert_sign());
+    let may_sign = usage.map(|(_, usage)| usage.key_cert_sign());
     match constraints {
         _ if may_sign == Some(false) => false,
-        Some(constraints) => constraints.value.ca,
-        None => certificate.version() == X509Version::V1 || may_sign == Some(true),
+        Some((_, constraints)) => constraints.ca,
+        None => certificate.version() == Version::V1 || may_sign == Some(true),
     }
 }
 
-/// None if it is not a certificate, or if there is something behind it.
-fn parsed(certificate: &[u8]) -> Option<X509Certificate<'_>> {
-    let (rest, parsed) = X509Certificate::from_der(certificate).ok()?;
-    rest.is_empty().then_some(parsed)
+/// None if it is not a certificate, or if there is something behind it. `Raw`: OpenSSL takes long serial numbers too.
+fn parsed(certificate: &[u8]) -> Option<CertificateInner<Raw>> {
+    CertificateInner::from_der(certificate).ok()
+}
+
+/// A name in one of the encodings that are ASCII or UTF-8.
+fn text(value: &Any) -> Option<&str> {
+    let is_text = matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String);
+    std::str::from_utf8(value.value()).ok().filter(|_| is_text)
 }
 
 #[cfg(test)]

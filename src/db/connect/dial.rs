@@ -1,4 +1,4 @@
-//! Connecting: one host after the other, each of its addresses, encrypted or not as `sslmode` says.
+//! Connecting: tries each host and each of its addresses in turn, encrypted according to `sslmode`.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use super::server_address::{ServerAddress, Wanted};
 use super::target::Target;
 use super::tls::{Connector, Mode, Stream};
 
-/// A connection that was made and is not driven yet.
+/// An open connection that is not driven yet.
 pub type Made = (Client, Connection<Socket, Stream<Socket>>);
 
 impl Target {
-    /// For pools, which want the driver's own error.
+    /// For pools, which need the error type of the driver.
     pub(super) async fn dial(&self, application_name: &str) -> Result<Made, (tokio_postgres::Error, String)> {
         let mut servers: Vec<&ServerAddress> = self.servers.iter().collect();
         if self.shuffled {
@@ -30,7 +30,7 @@ impl Target {
             for server in &servers {
                 match self.try_server(server, wanted, application_name).await {
                     Ok(made) => return Ok(made),
-                    // who is refused here would be refused elsewhere; who may come later might come to another now
+                    // other servers would reject it, too; but one that is starting or full may have an available peer
                     Err(error)
                         if error
                             .code()
@@ -67,8 +67,8 @@ impl Target {
         Err(last.expect("there is always an address"))
     }
 
-    /// `allow` and `prefer` have a second try, the other way. What a server says about a password counts more than that
-    /// it would not have it the other way.
+    /// `allow` and `prefer` try a second time with the opposite encryption. An authentication error is more important
+    /// than an error about the encryption.
     async fn try_modes(&self, server: &ServerAddress, name: &str) -> Result<Made, tokio_postgres::Error> {
         let tries = match (&server.host, self.mode) {
             (Host::Unix(_), _) | (_, Mode::Disable) => vec![SslMode::Disable],
@@ -112,11 +112,11 @@ impl Target {
     ) -> Result<Made, tokio_postgres::Error> {
         let mut config = self.config(server).expect("it was read once");
         config.application_name(name).ssl_mode(mode);
-        // without TLS the connector is there for its type alone
+        // without TLS, the connector is only needed for its type
         let tls = tls.unwrap_or_else(|| Connector::new(Mode::Allow, &Parameters::new()).expect("it reads no file"));
         match tokio::time::timeout(self.timeout, config.connect(tls)).await {
             Ok(made) => made,
-            Err(_) => Err(refusal(io::ErrorKind::TimedOut, "no answer in time").await),
+            Err(_) => Err(refusal(io::ErrorKind::TimedOut, "timeout").await),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Where an address came from. The wrong database is mostly the right address of something else, left in a variable.
+//! The origin of an address, for errors. A wrong database is often the address of something else in a variable.
 
 use super::parameters::{self, Parameters};
 use crate::config::Environment;
 use crate::error::Result;
 
-/// What makes up an address, and the variables that name it.
+/// The parts of an address and their variables.
 const PARTS: [(&str, &[(&str, &str)]); 4] = [
     ("host", &[("host", "PGHOST"), ("hostaddr", "PGHOSTADDR")]),
     ("port", &[("port", "PGPORT")]),
@@ -12,8 +12,8 @@ const PARTS: [(&str, &[(&str, &str)]); 4] = [
     ("user", &[("user", "PGUSER")]),
 ];
 
-/// Which part of the address is from where: `DATABASE_URL (host, dbname), PGUSER (user), default (port)`. No values:
-/// one of them may be a secret.
+/// The origin of each part of the address: `DATABASE_URL (host, dbname), PGUSER (user), default (port)`. Without
+/// values, because they may be secret.
 pub fn origin(text: &str, given_by: &str, environment: Environment) -> Result<String> {
     let said = parameters::read(text)?;
     let service = parameters::service(&said, environment)?;

@@ -1,7 +1,7 @@
-//! What a connection string, the environment and the service file say, as libpq reads them. No I/O but those files.
+//! Parameters from a connection string, the environment and the service file, as in libpq. No other I/O.
 //!
-//! The order is libpq's: the string, then the service it names, then the environment, then the defaults. Values are
-//! never shown in an error: one of them may be the password.
+//! The precedence is that of libpq: the string, the service it names, the environment, the defaults. Errors never show
+//! values, because they may contain the password.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use percent_encoding::percent_decode_str;
 use crate::config::Environment;
 use crate::error::{Error, Result};
 
-/// What is said, by libpq's names.
+/// Parameters by their libpq names.
 pub type Parameters = BTreeMap<String, String>;
 
-/// Every parameter that is understood, and the variable that gives it if the string does not.
+/// Every supported parameter, and its environment variable.
 const KNOWN: [(&str, &str); 50] = [
     ("host", "PGHOST"),
     ("hostaddr", "PGHOSTADDR"),
@@ -68,14 +68,14 @@ const KNOWN: [(&str, &str); 50] = [
     ("require_auth", "PGREQUIREAUTH"),
 ];
 
-/// Whether the environment alone says which database is meant, as it may for psql.
+/// Whether the environment alone specifies a database, as it may for psql.
 pub fn named_by(environment: Environment) -> bool {
     ["PGHOST", "PGHOSTADDR", "PGDATABASE", "PGSERVICE"]
         .iter()
         .any(|name| environment(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// All that is said about a connection, with the defaults that depend on the user and their home.
+/// All parameters of a connection, with the defaults that depend on the user and the home directory.
 pub fn resolve(text: &str, environment: Environment) -> Result<Parameters> {
     let mut all = read(text)?;
     if let Some((_, section)) = service(&all, environment)? {
@@ -88,7 +88,7 @@ pub fn resolve(text: &str, environment: Environment) -> Result<Parameters> {
             all.entry((*name).to_owned()).or_insert(value);
         }
     }
-    // an empty value is none, but for the password: libpq then looks into the password file as well
+    // empty values are ignored, including the password: libpq then uses the password file
     all.retain(|_, value| !value.is_empty());
     if !all.contains_key("user") {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| environment(name));
@@ -115,7 +115,7 @@ pub fn resolve(text: &str, environment: Environment) -> Result<Parameters> {
     Ok(all)
 }
 
-/// The service that the string or the environment names: its name, and what it says.
+/// The service named by the string or the environment: its name and its parameters.
 pub fn service(said: &Parameters, environment: Environment) -> Result<Option<(String, Parameters)>> {
     let given = |name: &str, variable: &str| {
         said.get(name)
@@ -130,7 +130,7 @@ pub fn service(said: &Parameters, environment: Environment) -> Result<Option<(St
     Ok(Some((service, section)))
 }
 
-/// A connection string: a URL, `name=value …`, or the mere name of a database.
+/// A connection string: a URL, `name=value …`, or just the name of a database.
 pub fn read(text: &str) -> Result<Parameters> {
     let text = text.trim();
     let url = ["postgres://", "postgresql://"]
@@ -141,17 +141,17 @@ pub fn read(text: &str) -> Result<Parameters> {
         None if text.is_empty() => Vec::new(),
         None if text.contains('=') => read_pairs(text)?,
         None if text.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)) => vec![("dbname".into(), text.into())],
-        None => return Err(unreadable("it is neither a URL nor name=value")),
+        None => return Err(unreadable("it is neither a URL nor a list of name=value")),
     };
     let mut parameters = Parameters::new();
     for (name, value) in pairs {
-        // as JDBC says it
+        // the JDBC spelling
         let (name, value) = match (name.as_str(), value.as_str()) {
             ("ssl", "true") => ("sslmode".to_owned(), "require".to_owned()),
             _ => (name, value),
         };
         if !KNOWN.iter().any(|(known, _)| *known == name) {
-            return Err(unreadable(&format!("{name:?} is no parameter of a connection")));
+            return Err(unreadable(&format!("{name:?} is not a connection parameter")));
         }
         parameters.insert(name, value);
     }
@@ -159,7 +159,7 @@ pub fn read(text: &str) -> Result<Parameters> {
 }
 
 fn unreadable(why: &str) -> Error {
-    Error::new(format!("the connection string cannot be read: {why}"))
+    Error::new(format!("the connection string is invalid: {why}"))
         .hint("Expected postgres://user@host/database, or host=… user=… dbname=….")
 }
 
@@ -191,7 +191,7 @@ fn read_url(rest: &str) -> Result<Vec<(String, String)>> {
         ("dbname".to_owned(), decoded(database)?),
     ];
     pairs.extend(lists.map(|(name, list)| (name.to_owned(), list)));
-    // what a URL leaves empty it does not say
+    // empty parts of a URL are not set
     pairs.retain(|(_, value)| !value.trim_matches(',').is_empty());
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair
@@ -202,14 +202,14 @@ fn read_url(rest: &str) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// Unlike in a URL of the web, a % that begins no escape is an error, as it is to libpq.
+/// Unlike in web URLs, a % that does not start an escape is an error, as in libpq.
 fn decoded(text: &str) -> Result<String> {
     let is_escape = |after: &str| {
         let digits = after.get(..2);
         digits.is_some_and(|digits| digits != "00" && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
     };
     if !text.split('%').skip(1).all(is_escape) {
-        return Err(unreadable("after % come two hexadecimal digits"));
+        return Err(unreadable("% must be followed by two hexadecimal digits"));
     }
     let plain = percent_decode_str(text).decode_utf8();
     Ok(plain.map_err(|_| unreadable("it is not UTF-8"))?.into_owned())
@@ -222,10 +222,10 @@ fn read_pairs(text: &str) -> Result<Vec<(String, String)>> {
     while !rest.is_empty() {
         let (name, after) = rest
             .split_once('=')
-            .ok_or_else(|| unreadable("a name has no = after it"))?;
+            .ok_or_else(|| unreadable("a name is not followed by ="))?;
         let name = name.trim_end();
         if name.contains(char::is_whitespace) {
-            return Err(unreadable("a name has no = after it"));
+            return Err(unreadable("a name is not followed by ="));
         }
         let after = after.trim_start();
         let quoted = after.starts_with('\'');
@@ -246,14 +246,14 @@ fn read_pairs(text: &str) -> Result<Vec<(String, String)>> {
                 letter => value.push(letter),
             }
         }
-        let end = end.ok_or_else(|| unreadable("a quoted value has no end"))?;
+        let end = end.ok_or_else(|| unreadable("a quoted value is not terminated"))?;
         pairs.push((name.to_owned(), value));
         rest = after[end..].trim_start();
     }
     Ok(pairs)
 }
 
-/// The section of a service file: the user's own, else the system's.
+/// The section of a service file: the user's, otherwise the system's.
 fn read_service(service: &str, file: Option<String>, environment: Environment) -> Result<Parameters> {
     let home = environment("HOME").map(|home| Path::new(&home).join(".pg_service.conf"));
     let system = environment("PGSYSCONFDIR").unwrap_or_else(|| "/etc/postgresql-common".into());
@@ -280,7 +280,7 @@ fn read_service(service: &str, file: Option<String>, environment: Environment) -
                 }
                 _ => {
                     return Err(Error::new(format!(
-                        "{}: a line of the service {service:?} is no parameter of a connection",
+                        "{}: a line of service {service:?} is not a connection parameter",
                         place.display()
                     )));
                 }
@@ -288,11 +288,13 @@ fn read_service(service: &str, file: Option<String>, environment: Environment) -
         }
         return Ok(parameters);
     }
-    Err(Error::new(format!("there is no service {service:?} in a service file"))
-        .hint("It is a section of ~/.pg_service.conf, or of the file that PGSERVICEFILE names."))
+    Err(
+        Error::new(format!("service {service:?} was not found in a service file"))
+            .hint("Services are sections of ~/.pg_service.conf, or of the file named by PGSERVICEFILE."),
+    )
 }
 
-/// As one string, for another process. It may hold the password.
+/// As one string, for another process. It may contain the password.
 pub fn written(parameters: &Parameters) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"));
     parameters

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A password file as it was found.
+/// A password file.
 #[derive(Default)]
 pub struct Passfile {
     text: String,
@@ -12,17 +12,17 @@ pub struct Passfile {
 }
 
 impl Passfile {
-    /// One that cannot be read, or that others could read too, says nothing, as with libpq.
+    /// A file that cannot be read, or that others can read, is ignored, as in libpq.
     pub fn read(path: &Path) -> Passfile {
         let ignored = |why: &str| Passfile {
             text: String::new(),
-            ignored: Some(format!("The password file {} was left out: {why}.", path.display())),
+            ignored: Some(format!("The password file {} was ignored: {why}.", path.display())),
         };
         match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Passfile::default(),
             Err(error) => ignored(&error.to_string()),
             Ok(file) if !file.is_file() => ignored("it is not a plain file"),
-            Ok(file) if file.permissions().mode() & 0o077 != 0 => ignored("others may read it; chmod 0600 mends that"),
+            Ok(file) if file.permissions().mode() & 0o077 != 0 => ignored("others can read it; run chmod 0600"),
             Ok(_) => match std::fs::read_to_string(path) {
                 Ok(text) => Passfile { text, ignored: None },
                 Err(error) => ignored(&error.to_string()),
@@ -30,7 +30,7 @@ impl Passfile {
         }
     }
 
-    /// The password of the first line that fits.
+    /// The password of the first matching line.
     pub fn password(&self, host: &str, port: u16, database: &str, user: &str) -> Option<String> {
         let port = port.to_string();
         let wanted = [host, port.as_str(), database, user];
@@ -51,7 +51,7 @@ struct Field {
     is_star: bool,
 }
 
-/// Five fields between colons; a backslash takes the next letter as it is. The last may hold colons.
+/// Five fields separated by colons; a backslash escapes the next character. The last field may contain colons.
 fn fields(line: &str) -> Vec<Field> {
     let mut fields = vec![String::new()];
     let mut escaped_star = false;

@@ -1,15 +1,23 @@
-//! Settings that a role or a database can carry (`alter role … set`, `alter database … set`) and that would change what
-//! our statements do, set to what they are written for: for a session that is ours, or for one transaction.
+//! Settings of a role or a database (`alter role … set`, `alter database … set`) that would change the meaning of the
+//! engine's statements are pinned to the values they are written for: for a session, or for one transaction.
 //!
-//! They are not startup parameters, because poolers reject those they do not know. A session that may be a pooler's
-//! is never changed beyond a transaction: the next client would be given it as we left it.
+//! They are not startup parameters, because poolers reject unknown ones. A session that may belong to a pooler is never
+//! changed beyond a transaction, because the next client would get the changed session.
 
-use tokio_postgres::{Client, IsolationLevel, SimpleQueryMessage, Transaction};
+#[cfg(feature = "migrate")]
+mod transaction;
+
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::Target;
 use crate::error::{Error, Result};
 
-/// For every statement of ours. A name that this version of Postgres does not know is left out.
+#[cfg(feature = "migrate")]
+pub(crate) use transaction::own_transaction;
+#[cfg(feature = "cli")]
+pub(crate) use transaction::transaction;
+
+/// For every statement. Settings that this version of Postgres does not know are skipped.
 const STATEMENTS: &[(&str, &str)] = &[
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
@@ -29,10 +37,10 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("client_min_messages", "warning"),
 ];
 
-/// Also where nobody else's SQL runs: no function of another schema takes the place of a built-in one.
+/// For sessions without SQL of executors, so that no function of another schema shadows a built-in one.
 const OURS: &[(&str, &str)] = &[("search_path", "pg_catalog, pg_temp")];
 
-/// Also for a worker's own sessions, where no person's input is read.
+/// For a worker's own sessions, which read no input of users.
 const SESSIONS: &[(&str, &str)] = &[
     ("TimeZone", "UTC"),
     ("DateStyle", "ISO, MDY"),
@@ -48,10 +56,10 @@ const SESSIONS: &[(&str, &str)] = &[
     ("tcp_user_timeout", "10000"),
 ];
 
-/// Pin a session of our own for as long as it lasts.
+/// Pin the settings of a session that is not shared.
 ///
 /// # Errors
-/// If the server cannot be asked, or the login comes with triggers switched off.
+/// If the query fails, or triggers are disabled for the login.
 pub(crate) async fn pin_session(client: &Client) -> Result<()> {
     let sql = format!(
         "{}; show session_replication_role",
@@ -65,23 +73,22 @@ fn refuse_switched_off_triggers(said: &[SimpleQueryMessage]) -> Result<()> {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
-    // only a superuser may change it, so it can be noticed and not pinned
+    // only a superuser may change it, so it can only be detected
     match role {
         None | Some("origin") => Ok(()),
         Some(other) => Err(Error::new(format!(
-            "this login has session_replication_role = {other}, so triggers do not fire and jobs would not be checked"
+            "this login has session_replication_role = {other}: triggers do not fire, so jobs would not be validated"
         ))
         .hint("As a superuser: alter role … reset session_replication_role; or the same for the database.")),
     }
 }
 
-/// Pin a session that runs statements of executors too. Their search_path, time zone and formats stay as the role has
-/// them.
+/// Pin a session that also runs statements of executors. Its search_path, time zone and formats are not changed.
 pub(super) async fn pin_shared_session(client: &Client) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(&pin(STATEMENTS, false)).await
 }
 
-/// Run statements in one transaction with pinned settings. Nothing of it stays in the session.
+/// Run statements in one transaction with pinned settings. The session is not changed.
 ///
 /// # Errors
 /// Those of the statements; the transaction is then rolled back.
@@ -92,7 +99,7 @@ pub(crate) async fn asked<T>(client: &Client, question: impl Future<Output = Res
         .batch_execute(&format!("{begin}, read write, not deferrable; {pins}"))
         .await;
     match begun {
-        // a standby has no transactions that write
+        // a standby rejects read write transactions
         Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::FEATURE_NOT_SUPPORTED) => {
             client
                 .batch_execute(&format!("rollback; {begin}, not deferrable; {pins}"))
@@ -112,37 +119,6 @@ pub(crate) async fn asked<T>(client: &Client, question: impl Future<Output = Res
     }
 }
 
-/// The same as a transaction of the driver.
-///
-/// # Errors
-/// If it cannot be begun.
-pub(crate) async fn transaction(client: &mut Client) -> Result<Transaction<'_>> {
-    transaction_with(client, &[STATEMENTS, OURS].concat()).await
-}
-
-/// The same where nobody else's SQL runs: as [`pin_session`] pins a session.
-///
-/// # Errors
-/// If it cannot be begun, or the login comes with triggers switched off.
-pub(crate) async fn own_transaction(client: &mut Client) -> Result<Transaction<'_>> {
-    let transaction = transaction_with(client, &[STATEMENTS, OURS, SESSIONS].concat()).await?;
-    let said = transaction.simple_query("show session_replication_role").await?;
-    refuse_switched_off_triggers(&said)?;
-    Ok(transaction)
-}
-
-async fn transaction_with<'a>(client: &'a mut Client, settings: &[(&str, &str)]) -> Result<Transaction<'a>> {
-    let transaction = client
-        .build_transaction()
-        .isolation_level(IsolationLevel::ReadCommitted)
-        .read_only(false)
-        .deferrable(false)
-        .start()
-        .await?;
-    transaction.batch_execute(&pin(settings, true)).await?;
-    Ok(transaction)
-}
-
 fn pin(settings: &[(&str, &str)], local: bool) -> String {
     let rows: Vec<String> = settings
         .iter()
@@ -155,14 +131,14 @@ fn pin(settings: &[(&str, &str)], local: bool) -> String {
     )
 }
 
-/// Whether a pooler in between lends a session for one transaction at a time. Two connections that are both idle then
-/// share one, or one of them is given another each time. Each is asked twice in a row: a pooler that hands out its
-/// sessions in turn could otherwise give each of us always the same.
+/// Whether there is a pooler in transaction mode in between. Then two idle connections share a session, or one of them
+/// gets different sessions. Each is asked twice in a row, because a pooler that assigns its sessions in turn could
+/// otherwise give each connection the same session every time.
 ///
 /// # Errors
 /// If the server cannot be reached.
 pub(crate) async fn is_lent(target: &Target) -> Result<bool> {
-    let name = "bugle (looking for a pooler)";
+    let name = "bugle (pooler detection)";
     let (one, other) = (target.client(name).await?, target.client(name).await?);
     let first = backend(&one).await?;
     for _ in 0..4 {
@@ -175,7 +151,7 @@ pub(crate) async fn is_lent(target: &Target) -> Result<bool> {
     Ok(false)
 }
 
-/// The process that serves this session. Not prepared: see [`super::unnamed`].
+/// The backend process of this session. Not prepared: see [`super::unnamed`].
 async fn backend(client: &Client) -> Result<String> {
     let said = client.simple_query("select pg_catalog.pg_backend_pid()").await?;
     said.iter()
@@ -183,5 +159,5 @@ async fn backend(client: &Client) -> Result<String> {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
         })
-        .ok_or_else(|| Error::new("the server did not answer"))
+        .ok_or_else(|| Error::new("the server did not reply"))
 }

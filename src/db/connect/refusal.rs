@@ -1,4 +1,4 @@
-//! Errors of our own as the driver's: pools speak only of those.
+//! Converts errors into those of the driver, which is the only type pools accept.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::{Config, NoTls};
 
-/// What the driver says when its connection fails like this.
+/// The driver's error for a connection that fails like this.
 pub async fn refusal(kind: io::ErrorKind, why: &str) -> tokio_postgres::Error {
     let broken = Broken(kind, why.to_owned());
     match Config::new().user("nobody").connect_raw(broken, NoTls).await {

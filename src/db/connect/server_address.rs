@@ -1,4 +1,4 @@
-//! The servers that are named, and what kind of server is wanted.
+//! The servers of a connection string, and the requested kind of server.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use super::refusal::refusal;
 use super::tls::Stream;
 use crate::error::{Error, Result};
 
-/// Where distributions put the socket.
+/// The socket directories of distributions.
 const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/run/postgresql", "/tmp"];
 
-/// One server of those that are named.
+/// A server.
 #[derive(Clone)]
 pub struct ServerAddress {
     pub host: Host,
@@ -26,7 +26,7 @@ pub struct ServerAddress {
     pub password: Option<String>,
 }
 
-/// `host`, `hostaddr` and `port` are lists of the same length; one port serves for all.
+/// `host`, `hostaddr` and `port` are lists of the same length; a single port applies to all.
 pub fn servers(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<ServerAddress>> {
     let list = |name: &str| match parameters.get(name) {
         Some(text) => text.split(',').map(str::trim).collect(),
@@ -37,28 +37,26 @@ pub fn servers(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Serve
     let fits = |given: usize| given == 0 || given == many;
     if !fits(hosts.len()) || !fits(addresses.len()) || !(fits(ports.len()) || ports.len() == 1) {
         return Err(Error::new(format!(
-            "{} hosts, {} addresses and {} ports do not go together",
+            "{} hosts, {} addresses and {} ports do not match",
             hosts.len(),
             addresses.len(),
             ports.len()
         ))
-        .hint("Give each host its port, or one port for all."));
+        .hint("Give one port for each host, or one port for all."));
     }
     let at = |list: &[&'_ str], index: usize| list.get(index).map(|text| text.to_string()).unwrap_or_default();
     (0..many)
         .map(|index| {
             let port = match at(&ports, if ports.len() == 1 { 0 } else { index }).as_str() {
                 "" => 5432,
-                port => port
-                    .parse()
-                    .ok()
-                    .filter(|port| *port > 0)
-                    .ok_or_else(|| Error::new(format!("{port:?} is no port; one is a number from 1 to 65535")))?,
+                port => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
+                    Error::new(format!("{port:?} is not a port; it must be a number from 1 to 65535"))
+                })?,
             };
             let address = match at(&addresses, index).as_str() {
                 "" => None,
                 text => Some(text.parse().map_err(|_| {
-                    Error::new(format!("hostaddr {text:?} is no address")).hint("Give names as host, not as hostaddr.")
+                    Error::new(format!("hostaddr {text:?} is not an IP address")).hint("Use host for names.")
                 })?),
             };
             let host = match (at(&hosts, index), address) {
@@ -88,7 +86,7 @@ pub fn servers(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Serve
         .collect()
 }
 
-/// The socket of this machine's server, wherever it is; over TCP if there is none.
+/// The socket of the local server, in any of the known directories; TCP if there is none.
 fn default_host(port: u16) -> Host {
     let has_socket = |folder: &&&str| PathBuf::from(folder).join(format!(".s.PGSQL.{port}")).exists();
     match SOCKET_FOLDERS.iter().find(has_socket) {
@@ -98,7 +96,7 @@ fn default_host(port: u16) -> Host {
 }
 
 impl ServerAddress {
-    /// Each address of the host; none for a socket, and where one is given.
+    /// The addresses of the host; none for a socket, or if an address is given.
     pub async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, tokio_postgres::Error> {
         let (Host::Tcp(name), None) = (&self.host, self.address) else {
             return Ok(vec![None]);
@@ -132,7 +130,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The server reports both unasked, since version 14.
+    /// The server reports both at startup, since version 14.
     pub fn is(self, connection: &Connection<Socket, Stream<Socket>>) -> bool {
         let on = |name: &str| connection.parameter(name) == Some("on");
         let standby = on("in_hot_standby");
@@ -148,10 +146,10 @@ impl Wanted {
 
     pub fn missing(self) -> &'static str {
         match self {
-            Wanted::ReadWrite => "this server takes no writes, and target_session_attrs=read-write",
-            Wanted::ReadOnly => "this server takes writes, and target_session_attrs=read-only",
-            Wanted::Primary => "this server is a standby, and target_session_attrs=primary",
-            _ => "this server is no standby, and target_session_attrs=standby",
+            Wanted::ReadWrite => "this server does not accept writes, but target_session_attrs=read-write",
+            Wanted::ReadOnly => "this server accepts writes, but target_session_attrs=read-only",
+            Wanted::Primary => "this server is a standby, but target_session_attrs=primary",
+            _ => "this server is not a standby, but target_session_attrs=standby",
         }
     }
 }
@@ -164,7 +162,7 @@ pub fn wanted(parameters: &Parameters) -> Result<Wanted> {
         Some("primary") => Ok(Wanted::Primary),
         Some("standby") => Ok(Wanted::Standby),
         Some("prefer-standby") => Ok(Wanted::PreferStandby),
-        Some(other) => Err(Error::new(format!("target_session_attrs={other} is not known"))
-            .hint("It is any, read-write, read-only, primary, standby or prefer-standby.")),
+        Some(other) => Err(Error::new(format!("target_session_attrs={other} is invalid"))
+            .hint("Use any, read-write, read-only, primary, standby or prefer-standby.")),
     }
 }

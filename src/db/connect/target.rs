@@ -1,4 +1,4 @@
-//! Where a connection goes: one host after the other, encrypted as asked, until one is what was asked for.
+//! The target of a connection: hosts are tried in turn until one accepts the connection and is of the requested kind.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,23 +16,24 @@ use super::passfile::Passfile;
 use super::server_address::{ServerAddress, Wanted, servers, wanted};
 use super::tls::{Connector, Mode};
 use crate::config::{Environment, environment};
+use crate::db::versions::{self, Support};
 use crate::error::{Error, Result};
 
-/// A server that does not answer within this is taken to be unreachable.
+/// A server that does not respond within this time is considered unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A dead link is noticed within about ten seconds: 5, and three probes 2 apart.
+/// A dead connection is detected within about ten seconds: after 5 seconds, and three probes at intervals of 2.
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVES_COUNT: u32 = 3;
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Parameters of libpq that are refused, but for these values.
+/// Parameters of libpq that are rejected, except for these values.
 const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("requirepeer", &[]),
     ("require_auth", &[]),
     ("gssencmode", &["disable", "prefer"]),
     ("sslkeylogfile", &[]),
-    // the driver speaks 3.0, which every server does
+    // the driver supports 3.0, which every server supports
     ("min_protocol_version", &["3.0"]),
     ("max_protocol_version", &["3.0", "3.2", "latest"]),
     ("oauth_issuer", &[]),
@@ -43,7 +44,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ("scram_server_key", &[]),
 ];
 
-/// All that is needed to connect: what `psql` would make of the same string in the same environment.
+/// Everything needed to connect, as `psql` would interpret the same string in the same environment.
 #[derive(Clone)]
 pub struct Target {
     parameters: Parameters,
@@ -53,22 +54,22 @@ pub struct Target {
     pub(super) wanted: Wanted,
     pub(super) shuffled: bool,
     pub(super) timeout: Duration,
-    /// Why a password file was left out.
+    /// Why a password file was ignored.
     note: Option<String>,
-    /// Where the address came from. None if it was put together by a program.
+    /// The origin of the address; `None` if a program built it.
     origin: Option<String>,
 }
 
 impl Target {
-    /// Read a connection string, and the environment for what it leaves out.
+    /// Parse a connection string. Missing parameters are taken from the environment.
     ///
     /// # Errors
-    /// If it says something that is not understood, or names a file that cannot be read. No error shows a password.
+    /// If it is invalid, or names a file that cannot be read. Errors do not contain passwords.
     pub fn parse(text: &str) -> Result<Target> {
         Target::parse_given_by("the connection string", text)
     }
 
-    /// The same, for a string that a variable, a flag or a file gave: errors say so.
+    /// The same for a string from a variable, a flag or a file, which errors mention.
     pub(super) fn parse_given_by(source: &str, text: &str) -> Result<Target> {
         Target::parse_in(source, text, &environment)
     }
@@ -93,9 +94,9 @@ impl Target {
                 .get(*name)
                 .is_some_and(|value| !harmless.contains(&value.as_str()))
             {
-                // not its value: it may be a secret
-                return Err(Error::new(format!("{name} is not supported as it is given"))
-                    .hint("Bugle does without it: leave it out. Accepting it would promise what is not done."));
+                // without the value, which may be secret
+                return Err(Error::new(format!("{name} is not supported with this value"))
+                    .hint("Remove it from the connection string."));
             }
         }
         let mode = Mode::read(&parameters)?;
@@ -111,7 +112,7 @@ impl Target {
                 .transpose()?,
             wanted: wanted(&parameters)?,
             shuffled: parameters.get("load_balance_hosts").is_some_and(|how| how == "random"),
-            // libpq: zero and less mean forever; nobody who runs a worker means that
+            // in libpq, zero and negative values mean no timeout, which is not useful for a worker
             timeout: number(&parameters, "connect_timeout")?
                 .filter(|seconds| *seconds > 0)
                 .map_or(CONNECT_TIMEOUT, |seconds| Duration::from_secs(seconds as u64)),
@@ -123,12 +124,12 @@ impl Target {
         Ok(target)
     }
 
-    /// The same servers, another database.
+    /// The same servers with another database.
     pub fn with_database(&self, name: &str) -> Target {
         self.with(&[("dbname", name)])
     }
 
-    /// The same servers, another user.
+    /// The same servers with another user.
     pub fn with_login(&self, user: &str, password: &str) -> Target {
         self.with(&[("user", user), ("password", password)])
     }
@@ -156,7 +157,7 @@ impl Target {
         &self.parameters["dbname"]
     }
 
-    /// The folder of the socket, if the first server is on this machine.
+    /// The socket directory, if the first server is local.
     pub fn socket_folder(&self) -> Option<&PathBuf> {
         match &self.servers[0].host {
             Host::Unix(folder) => Some(folder),
@@ -164,12 +165,12 @@ impl Target {
         }
     }
 
-    /// Everything as one string, for another process. It may hold the password: not for output.
+    /// Everything as one string, for another process. It may contain the password, so it must not be printed.
     pub fn connection_string(&self) -> String {
         parameters::written(&self.parameters)
     }
 
-    /// Every parameter that is in effect, for people: by libpq's names, with the password hidden.
+    /// Every parameter in effect by its libpq name, with the password hidden.
     pub fn shown(&self) -> Vec<(String, String)> {
         let hidden = |name: &str, value: &str| match name {
             "password" | "sslpassword" => "…".to_owned(),
@@ -184,7 +185,7 @@ impl Target {
     /// Connect. The connection has to be driven by the caller.
     ///
     /// # Errors
-    /// If no server can be reached, none is as asked for, or one refuses: each with a sentence of its own.
+    /// If no server can be reached or is of the requested kind, or a server rejects the connection.
     pub async fn connect(&self, application_name: &str) -> Result<Made> {
         let (client, connection) = self
             .dial(application_name)
@@ -194,13 +195,16 @@ impl Target {
             .parameter("server_version")
             .filter(|version| is_too_old(version))
         {
-            let error = Error::new(format!("this server is PostgreSQL {old}, and Bugle needs 14 or newer"));
+            let error = Error::new(format!(
+                "this server is PostgreSQL {old}, but Bugle needs version {} or newer",
+                versions::OLDEST
+            ));
             return Err(self.with_origin(error.hint("Upgrade the server, or use another one.")));
         }
         Ok((client, connection))
     }
 
-    /// Connect and drive the connection, for callers that hear nothing unasked.
+    /// Connect and drive the connection, for callers that do not receive notifications.
     ///
     /// # Errors
     /// As [`Target::connect`].
@@ -210,7 +214,7 @@ impl Target {
         Ok(client)
     }
 
-    /// What the driver is told.
+    /// The configuration for the driver.
     pub(super) fn config(&self, server: &ServerAddress) -> Result<Config> {
         let mut config = Config::new();
         config
@@ -234,7 +238,7 @@ impl Target {
             Some("direct") if self.mode >= Mode::Require => SslNegotiation::Direct,
             Some(_) => {
                 return Err(Error::new(
-                    "sslnegotiation is postgres, or direct with sslmode=require or stronger",
+                    "sslnegotiation must be postgres, or direct with sslmode=require or stronger",
                 ));
             }
         });
@@ -242,7 +246,7 @@ impl Target {
             None | Some("prefer") => ChannelBinding::Prefer,
             Some("disable") => ChannelBinding::Disable,
             Some("require") => ChannelBinding::Require,
-            Some(_) => return Err(Error::new("channel_binding is disable, prefer or require")),
+            Some(_) => return Err(Error::new("channel_binding must be disable, prefer or require")),
         });
         let seconds = |name: &str, default: Duration| {
             let given = number(&self.parameters, name)?.filter(|seconds| *seconds > 0);
@@ -259,13 +263,13 @@ impl Target {
         Ok(config)
     }
 
-    /// The connector, for requests to cancel: they go the same way.
+    /// The TLS connector for cancel requests.
     pub(super) fn connector(&self) -> Connector {
         let without = || Connector::new(Mode::Allow, &Parameters::new()).expect("it reads no file");
         self.tls.clone().unwrap_or_else(without)
     }
 
-    /// An error of the driver while it connected, said for people.
+    /// An error of the driver while connecting, as an error for people.
     pub(super) fn explained(&self, error: tokio_postgres::Error, server: &str) -> Error {
         let at = Where {
             server: server.to_owned(),
@@ -278,13 +282,10 @@ impl Target {
         self.with_origin(explained(error, &at))
     }
 
-    /// The same for a pool, which does not say which of the servers it was.
-    pub(crate) fn explained_of_pool(&self, error: deadpool_postgres::PoolError) -> Error {
+    /// The same for a pool, which does not report the server.
+    pub(super) fn explained_of_pool(&self, error: tokio_postgres::Error) -> Error {
         let servers: Vec<String> = self.servers.iter().map(ServerAddress::to_string).collect();
-        match error {
-            deadpool_postgres::PoolError::Backend(error) => self.explained(error, &servers.join(" or ")),
-            other => Error::from(other),
-        }
+        self.explained(error, &servers.join(" or "))
     }
 
     fn with_origin(&self, error: Error) -> Error {
@@ -307,7 +308,7 @@ impl From<&Target> for Target {
     }
 }
 
-/// What was put together by hand, and nothing from the environment.
+/// From a configuration of the driver, without the environment.
 impl From<&Config> for Target {
     fn from(config: &Config) -> Target {
         let hosts = config.get_hosts().iter().map(|host| match host {
@@ -364,10 +365,7 @@ fn number(parameters: &Parameters, name: &str) -> Result<Option<i32>> {
 }
 
 fn is_too_old(version: &str) -> bool {
-    let major = version.split(|c: char| !c.is_ascii_digit()).next();
-    major
-        .and_then(|major| major.parse::<u32>().ok())
-        .is_some_and(|major| major < 14)
+    versions::major_of(version).is_some_and(|major| versions::support(major) == Support::TooOld)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! TLS as libpq means it, by rustls: what is checked depends on `sslmode`, and whom to trust on `sslrootcert`.
+//! TLS with the semantics of libpq, implemented with rustls. `sslmode` decides what is verified, and `sslrootcert`
+//! which authorities are trusted.
 
 use std::fs;
 use std::io;
@@ -35,26 +36,26 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As it is written; `sslrootcert=system` makes the strongest the default.
+    /// Parse the mode; with `sslrootcert=system`, the default is the strongest one.
     pub fn read(parameters: &Parameters) -> Result<Mode> {
         let system = parameters.get("sslrootcert").is_some_and(|roots| roots == "system");
         match parameters.get("sslmode").map(String::as_str) {
             None if system => Ok(Mode::VerifyFull),
             Some("verify-full") => Ok(Mode::VerifyFull),
             Some(weak) if system => Err(Error::new(format!("sslmode={weak} is too weak for sslrootcert=system"))
-                .hint("Any host can have a certificate of a public authority: use sslmode=verify-full.")),
+                .hint("Any host can get a certificate from a public authority: use sslmode=verify-full.")),
             None | Some("prefer") => Ok(Mode::Prefer),
             Some("disable") => Ok(Mode::Disable),
             Some("allow") => Ok(Mode::Allow),
             Some("require") => Ok(Mode::Require),
             Some("verify-ca") => Ok(Mode::VerifyCa),
-            Some(other) => Err(Error::new(format!("sslmode={other} is not known"))
-                .hint("It is disable, allow, prefer, require, verify-ca or verify-full.")),
+            Some(other) => Err(Error::new(format!("sslmode={other} is invalid"))
+                .hint("Use disable, allow, prefer, require, verify-ca or verify-full.")),
         }
     }
 }
 
-/// Makes TLS streams, each for the host it is asked for.
+/// Creates TLS streams for hosts.
 #[derive(Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
@@ -62,7 +63,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Read the files that are named.
+    /// Read the certificate and key files.
     pub fn new(mode: Mode, parameters: &Parameters) -> Result<Connector> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -74,7 +75,7 @@ impl Connector {
             None => builder.with_no_client_auth(),
             Some((certificates, key)) => builder
                 .with_client_auth_cert(certificates, key)
-                .map_err(|error| Error::new(format!("sslcert and sslkey do not go together: {error}")))?,
+                .map_err(|error| Error::new(format!("sslcert and sslkey do not match: {error}")))?,
         };
         config.enable_sni = parameters.get("sslsni").is_none_or(|sni| sni != "0");
         if parameters.get("sslnegotiation").is_some_and(|how| how == "direct") {
@@ -86,7 +87,7 @@ impl Connector {
         })
     }
 
-    /// The same for one more try.
+    /// The same for another attempt.
     pub fn afresh(&self) -> Connector {
         Connector {
             config: self.config.clone(),
@@ -94,7 +95,7 @@ impl Connector {
         }
     }
 
-    /// Whether a handshake was begun.
+    /// Whether a handshake was started.
     pub fn was_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
@@ -105,7 +106,7 @@ fn versions(parameters: &Parameters) -> Result<Vec<&'static rustls::SupportedPro
         None => Ok(default),
         Some("TLSv1" | "TLSv1.1" | "TLSv1.2") => Ok(2),
         Some("TLSv1.3") => Ok(3),
-        Some(other) => Err(Error::new(format!("{name}={other} is not known")).hint("It is TLSv1.2 or TLSv1.3.")),
+        Some(other) => Err(Error::new(format!("{name}={other} is invalid")).hint("Use TLSv1.2 or TLSv1.3.")),
     };
     let range = bound("ssl_min_protocol_version", 2)?..=bound("ssl_max_protocol_version", 3)?;
     let all = [(2, &rustls::version::TLS12), (3, &rustls::version::TLS13)];
@@ -120,59 +121,61 @@ fn versions(parameters: &Parameters) -> Result<Vec<&'static rustls::SupportedPro
     }
 }
 
-/// The client's certificate and key. A certificate that is merely lying in its usual place may lack its key.
+/// The client's certificate and key. A certificate in the default location may lack its key.
 fn identity(parameters: &Parameters) -> Result<Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>> {
     let required = match parameters.get("sslcertmode").map(String::as_str) {
         Some("disable") => return Ok(None),
         Some("require") => true,
         None | Some("allow") => false,
-        Some(other) => return Err(Error::new(format!("sslcertmode={other} is not known"))),
+        Some(other) => return Err(Error::new(format!("sslcertmode={other} is invalid"))),
     };
     let (Some(certificate), Some(key)) = (parameters.get("sslcert"), parameters.get("sslkey")) else {
         return match (required, parameters.contains_key("sslcert")) {
             (false, false) => Ok(None),
             (_, true) => Err(Error::new("sslcert is given without sslkey")
-                .hint("Name the file with the private key of that certificate: sslkey=….")),
-            (true, false) => Err(Error::new("sslcertmode=require, and no sslcert is given")),
+                .hint("Set sslkey=… to the file with the private key of that certificate.")),
+            (true, false) => Err(Error::new("sslcertmode=require, but no sslcert is given")),
         };
     };
     let certificates = certificates("sslcert", certificate)?;
     let path = Path::new(key);
     let file = fs::metadata(path).map_err(|error| Error::new(format!("sslkey: cannot read {key}: {error}")))?;
-    // as libpq: root's own key may be readable by its group
+    // as in libpq, a key owned by root may be readable by its group
     let open_to_others = match file.uid() {
         0 => 0o037,
         _ => 0o077,
     };
     if file.permissions().mode() & open_to_others != 0 {
         return Err(
-            Error::new(format!("sslkey: others may read the private key {key}")).hint(format!("chmod 0600 {key}"))
+            Error::new(format!("sslkey: others can read the private key {key}")).hint(format!("chmod 0600 {key}"))
         );
     }
     let text = fs::read(path).map_err(|error| Error::new(format!("sslkey: cannot read {key}: {error}")))?;
     if String::from_utf8_lossy(&text).contains("ENCRYPTED") {
         return Err(
             Error::new(format!("sslkey: the private key {key} needs a passphrase")).hint(
-                "A worker cannot type one. Store the key without: openssl pkey -in KEY -out PLAIN_KEY; chmod 0600 \
+                "A worker cannot enter one. Store the key without it: openssl pkey -in KEY -out PLAIN_KEY; chmod 0600 \
                 PLAIN_KEY.",
             ),
         );
     }
     let key = PrivateKeyDer::from_pem_slice(&text)
-        .map_err(|error| Error::new(format!("sslkey: {key} holds no private key in PEM: {error}")))?;
+        .map_err(|error| Error::new(format!("sslkey: {key} contains no private key in PEM format: {error}")))?;
     Ok(Some((certificates, key)))
 }
 
 fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(|all| all.collect::<Result<Vec<_>, _>>());
     match read {
-        Ok(all) if all.is_empty() => Err(Error::new(format!("{name}: {path} holds no certificate in PEM"))),
+        Ok(all) if all.is_empty() => Err(Error::new(format!(
+            "{name}: {path} contains no certificate in PEM format"
+        ))),
         Ok(all) => Ok(all),
         Err(error) => Err(Error::new(format!("{name}: cannot read {path}: {error}"))),
     }
 }
 
-/// The lists of revoked certificates that are named: one file, and those of a folder as `openssl rehash` names them.
+/// The certificate revocation lists: one file, and those of a directory prepared by `openssl rehash`.
 fn revoked(parameters: &Parameters) -> Result<Option<Vec<CertificateRevocationListDer<'static>>>> {
     let mut files = Vec::new();
     if let Some(folder) = parameters.get("sslcrldir") {
@@ -200,29 +203,29 @@ fn revoked(parameters: &Parameters) -> Result<Option<Vec<CertificateRevocationLi
         (false, _) => Ok(None),
         (true, false) => Ok(Some(lists)),
         (true, true) => Err(
-            Error::new("sslcrl or sslcrldir is given, and holds no list of revoked certificates")
-                .hint("A file has them in PEM; a folder is made ready by: openssl rehash FOLDER."),
+            Error::new("sslcrl or sslcrldir is given, but contains no certificate revocation list")
+                .hint("A file must be in PEM format; prepare a directory with: openssl rehash DIRECTORY."),
         ),
     }
 }
 
-/// Whom to believe to be the server.
+/// Verifies the certificate of the server.
 #[derive(Debug)]
 struct Verifier {
     mode: Mode,
-    /// None where anybody is believed, or only a server's own certificate.
+    /// `None` if no authority is verified, or only a self-signed certificate is trusted.
     chains: Option<Arc<WebPkiServerVerifier>>,
-    /// A server's own self-signed certificate, if it is itself trusted, needs nobody to vouch for it.
+    /// Trusted self-signed certificates of servers, which need no authority.
     pinned: Vec<CertificateDer<'static>>,
-    /// Those between a root and the server that are in our file, for servers that do not send them.
+    /// Intermediate certificates from the file, for servers that do not send them.
     between: Vec<CertificateDer<'static>>,
-    /// Whether each certificate must be found in a list of those that are not revoked.
+    /// Whether certificate revocation lists are checked.
     revocable: bool,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    /// With `require` a root certificate that is there is used: libpq has done so since before `verify-ca` existed.
+    /// With `require`, an existing root certificate is used: libpq has done so since before `verify-ca` existed.
     fn new(mode: Mode, parameters: &Parameters, provider: Arc<CryptoProvider>) -> Result<Verifier> {
         let roots = parameters.get("sslrootcert").map(String::as_str);
         let mode = match mode {
@@ -244,9 +247,9 @@ impl Verifier {
             Some(file) => certificates("sslrootcert", file)?,
             None => {
                 return Err(
-                    Error::new("no root certificate is given to check the server's by").hint(
-                        "Name the file of your authority with sslrootcert=…, use sslrootcert=system for public \
-                        ones, or put it to ~/.postgresql/root.crt.",
+                    Error::new("no root certificate is given to verify the server's certificate").hint(
+                        "Set sslrootcert=… to the file of your authority, use sslrootcert=system for public \
+                        ones, or put the file at ~/.postgresql/root.crt.",
                     ),
                 );
             }
@@ -262,12 +265,10 @@ impl Verifier {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(roots);
         if pinned.is_empty() {
-            return Err(
-                Error::new("sslrootcert holds no root certificate that could be used").hint(
-                    "A root is signed by itself. A certificate that another one has signed is not trusted without that \
-                 one, as with psql.",
-                ),
-            );
+            return Err(Error::new("sslrootcert contains no usable root certificate").hint(
+                "A root certificate is self-signed. A certificate signed by another one is not trusted without \
+                     that one, as in psql.",
+            ));
         }
         let revoked = revoked(parameters)?;
         let revocable = revoked.is_some();
@@ -275,7 +276,7 @@ impl Verifier {
             true => None,
             false => {
                 let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
-                // each certificate of the chain, and no list that is out of date
+                // check every certificate of the chain, and reject outdated lists
                 let builder = builder
                     .with_crls(revoked.unwrap_or_default())
                     .enforce_revocation_expiration();
@@ -293,7 +294,8 @@ impl Verifier {
         })
     }
 
-    /// The server's name, in the list of names or, in old certificates without one, as the common name.
+    /// Verify the server's name: in the subject alternative names or, in old certificates without them, the common
+    /// name.
     fn check_name(&self, certificate: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), rustls::Error> {
         if self.mode < Mode::VerifyFull || certificate::common_name_fits(certificate, &host.to_str()) {
             return Ok(());
@@ -317,7 +319,7 @@ impl ServerCertVerifier for Verifier {
         if self.pinned.iter().any(|root| root.as_ref() == end_entity.as_ref()) {
             let valid = certificate::is_valid_at(end_entity, std::time::Duration::from_secs(now.as_secs()));
             valid.then_some(()).ok_or(CertificateError::Expired)?;
-            // it would have to vouch for not having revoked itself
+            // a self-signed certificate would have to attest its own non-revocation
             (!self.revocable)
                 .then_some(())
                 .ok_or(CertificateError::UnknownRevocationStatus)?;
@@ -379,7 +381,7 @@ where
     }
 }
 
-/// One handshake that may be begun.
+/// A prepared handshake.
 pub struct Handshake {
     connector: Connector,
     host: String,

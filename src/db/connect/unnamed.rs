@@ -1,9 +1,8 @@
-//! Statements without a name, for sessions that may not be ours: the caller's, or one that a pooler lends for a single
-//! transaction. A prepared statement with a name would outlive the call there, and meet another client's of the same
-//! name.
+//! Unnamed statements, for sessions that may be shared: those of the caller, or of a pooler in transaction mode. A
+//! named prepared statement would outlive the call and could collide with another client's statement of the same name.
 //!
-//! Each call is one message and one round trip. The types of parameters come from their Rust types, and columns must
-//! have built-in types: the driver looks up all others by prepared statements with names.
+//! Each call is one message and one round trip. The types of parameters follow from their Rust types, and columns must
+//! have built-in types, because the driver looks up all others with named prepared statements.
 
 use std::time::SystemTime;
 
@@ -14,7 +13,7 @@ use uuid::Uuid;
 
 use crate::error::Result;
 
-/// A value whose Rust type says what type it is sent as.
+/// A value whose Rust type determines the SQL type it is sent as.
 pub(crate) trait Parameter: ToSql + Sync {
     fn sent_as(&self) -> Type;
 }
@@ -25,7 +24,7 @@ impl<T: SentAs + ToSql + Sync> Parameter for T {
     }
 }
 
-/// What a Rust type is sent as.
+/// The SQL type of a Rust type.
 pub(crate) trait SentAs {
     const TYPE: Type;
 }
@@ -64,7 +63,7 @@ impl<T: SentAs + ?Sized> SentAs for &T {
     const TYPE: Type = T::TYPE;
 }
 
-/// Statements without a name, on any client.
+/// Unnamed statements on any client.
 pub(crate) trait Unnamed: GenericClient {
     /// All rows.
     async fn ask(&self, sql: &str, parameters: &[&dyn Parameter]) -> Result<Vec<Row>> {
@@ -81,7 +80,7 @@ pub(crate) trait Unnamed: GenericClient {
         Ok(self.query_typed_opt(sql, &typed(parameters)).await?)
     }
 
-    /// The number of rows that were changed.
+    /// The number of changed rows.
     async fn change(&self, sql: &str, parameters: &[&dyn Parameter]) -> Result<u64> {
         Ok(self.execute_typed(sql, &typed(parameters)).await?)
     }

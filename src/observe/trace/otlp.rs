@@ -1,8 +1,8 @@
-//! Spans of jobs to a collector: OTLP over HTTP, as the `OTEL_*` variables say. Only with the feature `otlp`.
+//! Export of job spans to a collector: OTLP over HTTP, configured by the `OTEL_*` variables. Requires the feature
+//! `otlp`.
 //!
-//! The span around an executor is one of `tracing`, with the fields that logs show. It gets the names of
-//! OpenTelemetry's conventions for messaging here, on its way out, so that logs are the same with an exporter and
-//! without.
+//! The span around an executor is a `tracing` span with the fields that logs show. It is renamed to OpenTelemetry's
+//! semantic conventions for messaging on export, so that logs are the same with and without an exporter.
 
 use std::env;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::error::{Error, Result};
 use crate::execute::executor::Outcome;
 
-/// How long the last spans may take to get away when the worker ends.
+/// How long exporting the last spans may take when the worker stops.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What the span around an executor is called, see `Crew::start`.
+/// The name of the span around an executor, see `Crew::start`.
 const JOB: &str = "job";
 
-/// Exports until it is dropped; then it sends what is left.
+/// Exports spans until it is dropped; then it sends the remaining ones.
 pub struct Exporter {
     provider: SdkTracerProvider,
     relation: Relation,
@@ -39,17 +39,17 @@ pub struct Exporter {
 /// How the span of a job relates to the span that enqueued it.
 #[derive(Debug, Clone, Copy)]
 enum Relation {
-    /// A trace of its own, with a link to the other.
+    /// A separate trace with a link to the span that enqueued the job.
     Link,
-    /// Part of the trace it was enqueued in.
+    /// Part of the trace the job was enqueued in.
     Parent,
 }
 
 impl Exporter {
-    /// As the environment says; none if it says nothing about a collector.
+    /// Read the environment; `None` if it does not configure a collector.
     ///
     /// # Errors
-    /// If it says something that cannot be done.
+    /// If the configuration is invalid or not supported.
     pub fn from_environment() -> Result<Option<Exporter>> {
         if !is_wanted()? {
             return Ok(None);
@@ -61,11 +61,7 @@ impl Exporter {
         };
         for name in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
             if let Some(other) = variable(name).filter(|protocol| protocol != "http/protobuf") {
-                return Err(refused(
-                    name,
-                    &other,
-                    "http/protobuf, which collectors take at port 4318",
-                ));
+                return Err(refused(name, &other, "http/protobuf (port 4318 of a collector)"));
             }
         }
         let exporter = SpanExporter::builder()
@@ -87,8 +83,8 @@ impl Exporter {
         Ok(Some(Exporter { provider, relation }))
     }
 
-    /// What hands spans over: those of jobs, and what executors make inside of them. How much is logged does not matter
-    /// here.
+    /// The layer that exports the spans of jobs and the spans that executors create inside them. Independent of the log
+    /// level.
     pub fn layer<S: Subscriber + for<'span> LookupSpan<'span>>(&self) -> impl Layer<S> + use<S> {
         let quiet = [
             "tokio_postgres",
@@ -138,7 +134,7 @@ fn endpoint() -> Option<String> {
     variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"))
 }
 
-/// Unlike the specification, nothing is sent to localhost unasked.
+/// Unlike in the specification, spans are not sent to localhost by default.
 fn is_wanted() -> Result<bool> {
     if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(false);
@@ -151,14 +147,14 @@ fn is_wanted() -> Result<bool> {
     }
 }
 
-/// It blocks, and is used by the exporter's own thread; a runtime's thread may not even make one.
+/// A blocking client, used by the exporter's own thread. It cannot be created on a thread of an async runtime.
 fn client() -> Result<reqwest::blocking::Client> {
     let timeout = variable("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT").or_else(|| variable("OTEL_EXPORTER_OTLP_TIMEOUT"));
     let timeout = timeout.and_then(|milliseconds| milliseconds.parse().ok());
     let timeout = Duration::from_millis(timeout.unwrap_or(10_000));
     let is_plain = !endpoint().is_some_and(|address| address.starts_with("https:"));
     let made = std::thread::spawn(move || {
-        // if another part of the program has chosen one, that is fine as well
+        // another part of the program may have installed a provider already
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::blocking::Client::builder()
             .user_agent(concat!("bugle/", env!("CARGO_PKG_VERSION")))
@@ -170,11 +166,11 @@ fn client() -> Result<reqwest::blocking::Client> {
         }
         builder.build()
     });
-    let made = made.join().expect("a client is made without a panic");
+    let made = made.join().expect("creating a client does not panic");
     made.map_err(|error| Error::new(format!("spans cannot be exported: {error}")).hint(HINT))
 }
 
-/// Starts the spans of jobs as OpenTelemetry's conventions for messaging have them, and all others as they are.
+/// Starts the spans of jobs according to OpenTelemetry's messaging conventions, and all others unchanged.
 #[derive(Debug, Clone)]
 struct AsMessages {
     tracer: SdkTracer,
@@ -250,7 +246,7 @@ fn parse(text: &str) -> Option<SpanContext> {
     ))
 }
 
-/// The current span, for services called from here: as W3C Trace Context writes it.
+/// The current span in the W3C Trace Context format, for services called from here.
 pub fn current() -> Option<String> {
     let context = tracing::Span::current().context();
     let here = context.span().span_context().clone();
@@ -259,7 +255,8 @@ pub fn current() -> Option<String> {
         .then(|| format!("00-{}-{}-{flags:02x}", here.trace_id(), here.span_id()))
 }
 
-/// Note how the attempt ended. Of a failure its code alone: the message may say what is nobody else's business.
+/// Record the outcome of the attempt. Failures are recorded by their code only, because the message may be
+/// confidential.
 pub fn ended(span: &tracing::Span, outcome: &Outcome) {
     let how = match outcome {
         Outcome::Complete(_) | Outcome::Settled => "completed",

@@ -2,30 +2,30 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What happens to a lane.
+/// An event for a lane.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// A poll, as soon as it is due, that takes this many milliseconds and finds this many jobs.
+    /// A poll, as soon as it is due: its duration in milliseconds and the number of jobs it finds.
     Poll(u32, usize),
-    /// The same of a queue where claims are serialized.
+    /// The same for a queue with serialized claims.
     SerialPoll(u32, usize),
-    /// This many milliseconds pass.
+    /// This number of milliseconds pass.
     Pass(u32),
-    /// `bugle.arm` answers with this mode, and whether there is work.
+    /// `bugle.arm` returns this mode and whether there is work.
     Arm(&'static str, bool),
     /// The bell is rung.
     Ring,
 }
 use Event::{Arm, Pass, Poll, Ring, SerialPoll};
 
-/// What it does then.
+/// What the lane does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    /// Poll again, in this many milliseconds.
+    /// Poll again after this number of milliseconds.
     PollIn(u128),
-    /// The same, if it does not get to sleep until then.
+    /// The same, unless it falls asleep before.
     SleepOrPollIn(u128),
-    /// Nothing until it is woken.
+    /// Sleep until it is woken.
     Sleep,
 }
 use Does::{PollIn, Sleep, SleepOrPollIn};
@@ -106,7 +106,7 @@ fn a_lane_that_could_not_fall_asleep_polls_more_often_before_it_tries_again() {
         &[
             (Poll(1, 1), SleepOrPollIn(2)), // a trickle: at once
             (Arm("sentinel", true), PollIn(0)),
-            (Poll(1, 1), PollIn(2)), // work comes fast enough to poll for it
+            (Poll(1, 1), PollIn(2)), // jobs arrive fast enough for polling
             (Poll(1, 0), SleepOrPollIn(2)),
         ],
     );
@@ -184,7 +184,7 @@ fn a_long_poll_is_followed_by_a_longer_pause_unless_claims_are_serialized() {
         (Poll(4, 150), 8),
         (Poll(9, 150), 18),
         (Poll(30, 150), 25),
-        (SerialPoll(9, 150), 2), // there is more as soon as these have ended
+        (SerialPoll(9, 150), 2), // more becomes available as soon as these have ended
     ];
     for (event, pause) in table {
         play(400, &[(event, SleepOrPollIn(pause))]);
@@ -193,8 +193,8 @@ fn a_long_poll_is_followed_by_a_longer_pause_unless_claims_are_serialized() {
         400,
         &[
             (SerialPoll(9, 20), SleepOrPollIn(2)),
-            (Poll(9, 0), SleepOrPollIn(2)),   // none came that would tell
-            (Poll(9, 20), SleepOrPollIn(18)), // the limit is gone
+            (Poll(9, 0), SleepOrPollIn(2)),   // no job shows whether claims are serialized
+            (Poll(9, 20), SleepOrPollIn(18)), // the limit was removed
         ],
     );
 }
@@ -206,7 +206,7 @@ fn a_queue_whose_start_is_expensive_is_polled_less_and_less_often_until_the_lane
         &[
             (Poll(1, 1), SleepOrPollIn(2)),
             (Arm("sentinel", true), PollIn(0)),
-            (Poll(80, 0), PollIn(0)), // suspect: it compares
+            (Poll(80, 0), PollIn(0)), // suspect: compare
             (Poll(1, 0), PollIn(4)),  // and only then
             (Poll(1, 0), SleepOrPollIn(4)),
             (Arm("awake", false), PollIn(8)),
@@ -242,9 +242,9 @@ fn a_claim_says_what_the_lane_holds_and_calls_others_now_and_then() {
     let mut lane = Lane::new("default", 4, now);
     let mode = |lane: &mut Lane, now: Instant| lane.request(now).unwrap().mode;
 
-    assert_eq!(mode(&mut lane, now), "lookout");
+    assert_eq!(mode(&mut lane, now), "handing_on");
     assert_eq!(mode(&mut lane, now + HAND_ON - MS), "awake");
-    assert_eq!(mode(&mut lane, now + HAND_ON), "lookout");
+    assert_eq!(mode(&mut lane, now + HAND_ON), "handing_on");
 
     now += HAND_ON;
     lane.armed("sentinel", false, now);

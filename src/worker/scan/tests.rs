@@ -11,7 +11,7 @@ fn at(priority: i32, id: i64) -> Position {
     Position { priority, id }
 }
 
-/// A scan, and the time.
+/// A scan and the current time.
 struct Played {
     scan: Scan,
     now: Instant,
@@ -24,7 +24,7 @@ impl Played {
         Played { scan, now }
     }
 
-    /// One claim for 4 jobs that takes this many milliseconds and gets this many jobs. Returns behind which id it
+    /// One claim for 4 jobs: its duration in milliseconds and the number of jobs it gets. Returns the id after which it
     /// started.
     fn claim(&mut self, ms: u32, got: usize, last: Position) -> (Option<i64>, Next) {
         self.claim_of(4, ms, got, last, false)
@@ -49,8 +49,8 @@ impl Played {
         (after.map(|position| position.id), next)
     }
 
-    /// Claims, one after the other: behind which id each starts, its milliseconds, the jobs it gets, the last of them,
-    /// and what is decided then.
+    /// A sequence of claims: the id after which each starts, its milliseconds, the number of jobs it gets, the last of
+    /// them, and the decision.
     fn claims(&mut self, rows: &[(Option<i64>, u32, usize, i64, Next)]) {
         for (number, (from, ms, got, last, next)) in rows.iter().enumerate() {
             let played = self.claim(*ms, *got, at(0, *last));
@@ -58,14 +58,14 @@ impl Played {
         }
     }
 
-    /// One scan in the background, at once.
+    /// One immediate background scan.
     fn in_background(&mut self, found: Option<Found>, ms: u32) -> AfterBackground {
         self.scan.background_started();
         self.now += ms * MS;
         self.scan.background_ended(found, ms * MS, self.now)
     }
 
-    /// In how many milliseconds the next scan in the background is due.
+    /// The number of milliseconds until the next background scan.
     fn next_background(&self) -> Option<u128> {
         let due = self.scan.next_background()?;
         Some(due.saturating_duration_since(self.now).as_millis())
@@ -87,7 +87,7 @@ fn expensive() -> Played {
 fn under_load_a_claim_starts_behind_the_one_before_and_at_the_start_again_when_it_runs_dry() {
     Played::new().claims(&[
         (START, 1, 4, 10, Next::Continue),
-        (START, 1, 4, 20, Next::Continue), // one full claim could be a trickle's
+        (START, 1, 4, 20, Next::Continue), // one full claim could be a trickle
         (behind(20), 1, 4, 30, Next::Continue),
         (behind(30), 1, 1, 31, Next::Continue),
         (START, 1, 0, 0, Next::Rest),
@@ -189,7 +189,7 @@ fn the_cursor_follows_one_to_two_seconds_behind_what_is_claimed() {
 #[test]
 fn after_a_scan_in_the_background() {
     let found = |count, first| Some(Found { count, first });
-    // what it found, its milliseconds, what is decided, where the next claim starts, and why
+    // the result, the milliseconds, the decision, where the next claim starts, and why
     let table = [
         (
             found(2, at(0, 7)),
@@ -275,7 +275,7 @@ fn without_scans_in_the_background_claims_start_at_the_start_again_now_and_then(
     played.in_background(None, 80);
     assert!(
         !played.scan.may_sleep(),
-        "else what lies before the cursor would be missed"
+        "otherwise jobs before the cursor would be missed"
     );
 
     played.claims(&[(behind(70), 1, 0, 0, Next::BackOff)]);

@@ -217,7 +217,7 @@ impl Engine {
             if waited(&world) < waited(&before) {
                 *self.taken.entry("follow").or_default() += 1;
             }
-            // time has passed for whoever looked before
+            // time has passed since the last observation
             let rows = if matches!(op, Op::Step { .. }) {
                 self.look(world.clock).await?
             } else {

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 pub const WORKERS: usize = 3;
-/// In so many hours a limit of starts counts.
+/// The number of hours in which a limit of starts counts.
 pub const PERIOD: i64 = 2;
 /// From this number on one of those is meant that run, if there is one.
 pub const AMONG_RUNNING: usize = 64;
@@ -27,7 +27,7 @@ pub enum Op {
         needs: [usize; 2],
         however: bool,
     },
-    /// At most so many of a queue; 0 for no limit.
+    /// The limit of a queue; 0 for no limit.
     SetLimit {
         queue: usize,
         limit: Limit,

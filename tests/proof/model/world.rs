@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::op::{AMONG_RUNNING, Limit, New, Op, PERIOD, QUEUES, Verb, WORKERS, Whose, Word};
 
-/// The policy `modelled`: fixed, so many attempts, so many hours apart.
+/// The policy `modelled`: fixed, with a number of attempts and a delay in hours.
 pub const ATTEMPTS: i32 = 4;
 pub const DELAY: i64 = 2;
 const CRASH_LIMIT: i32 = 3;

@@ -190,7 +190,7 @@ impl Stage {
             a.say_complete(&[five]).await;
             a.attach(&[three]).await;
         }
-        // whoever can claim a job now runs it while b does
+        // a worker that can claim a job now runs it at the same time as b
         let c = self.worker("c").await;
         self.run("select bugle.promote()").await;
         let stolen = c.claim(5).await;
@@ -403,8 +403,8 @@ impl Stage {
         worker.stop().await;
     }
 
-    /// A worker that has claimed nothing yet and sleeps: one that has may send scouts where a look seems dear, and find
-    /// what nobody woke it for.
+    /// A worker that is idle and has not claimed anything: one that has may start background scans, and find jobs that
+    /// it was not notified of.
     async fn sleeper(&self) -> RunningWorker {
         let recorder = Recorder::new(self.history.path(), "sleeper");
         let registry = bugle::Registry::new().on("noop", move |context: bugle::Context, _: serde_json::Value| {
@@ -428,7 +428,7 @@ impl Stage {
         worker
     }
 
-    /// What was committed before the bell was taken is seen by whoever takes it.
+    /// What was committed before the bell was taken is seen by the worker that takes it.
     async fn look_once_more(&self) {
         let late = self.worker("late").await;
         let job = self

@@ -1,10 +1,13 @@
-use super::*;
+use std::time::Duration;
+
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::KeyCode::{Backspace, Char, Down, Enter, Esc, Tab};
 
-fn seen() -> Seen {
-    let now = SystemTime::now();
-    let queue = |name: &str, ready| Queue {
+use super::*;
+
+fn queue(name: &str, ready: i64, paused: bool) -> Queue {
+    Queue {
         queue: name.into(),
         ready,
         running: 2,
@@ -18,92 +21,234 @@ fn seen() -> Seen {
         failed_last_minute: 0,
         workers: 1,
         slots: 4,
-        unserved_commands: vec!["nobody".into()],
+        unserved_commands: Vec::new(),
         is_estimate: ready > 10_000,
-        paused_since: None,
+        paused_since: paused.then(SystemTime::now),
         limits: None,
-    };
-    let job = |id, state: &str| JobLine {
+    }
+}
+
+fn job(id: JobId, state: State, command: &str) -> JobLine {
+    let now = SystemTime::now();
+    JobLine {
         id,
-        state: state.into(),
-        command: "send\x1b[31m".into(),
+        state,
+        command: command.into(),
         queue: "mail".into(),
         priority: 0,
         attempt: 3,
-        reason: (state == "failed").then(|| "attempts".into()),
+        reason: None,
         last_error_code: None,
+        error_line: (state == State::Failed).then(|| "connection refused\x1b[31m".into()),
         created_at: now,
         run_at: now,
         started_at: Some(now - Duration::from_secs(5)),
         finished_at: None,
-    };
-    Seen {
-        now,
-        queues: vec![queue("mail", 7), queue("bulk", 20_000)],
-        workers: Vec::new(),
-        running: vec![job(17, "running")],
-        failed: vec![job(18, "failed")],
     }
 }
 
-fn drawn(screen: &Screen) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
+fn seen(body: Body) -> Seen {
+    Seen {
+        now: SystemTime::now(),
+        queues: vec![queue("mail", 7, false), queue("bulk", 20_000, true)],
+        minutes: Vec::new(),
+        body,
+    }
+}
+
+fn failed() -> Body {
+    Body::Jobs(vec![
+        job(17, State::Failed, "send_mail"),
+        job(18, State::Failed, "resize"),
+        job(19, State::Failed, "send_mail"),
+    ])
+}
+
+/// On the list of failed jobs.
+fn on_failed() -> Screen {
+    let mut screen = Screen::new("shop as ada".into(), seen(Body::Queues));
+    assert_eq!(screen.press(Char('9')), Act::Read);
+    assert_eq!(*screen.view(), of_state(State::Failed));
+    screen.see(seen(failed()));
+    screen
+}
+
+fn drawn(screen: &mut Screen) -> String {
+    drawn_on(screen, 120)
+}
+
+fn drawn_on(screen: &mut Screen, width: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
     terminal.draw(|frame| screen.draw(frame)).unwrap();
     let buffer = terminal.backend().buffer().clone();
-    let width = buffer.area.width as usize;
     let cells: Vec<&str> = buffer.content.iter().map(|cell| cell.symbol()).collect();
-    cells.chunks(width).map(|line| line.concat() + "\n").collect()
+    cells.chunks(width.into()).map(|line| line.concat() + "\n").collect()
+}
+
+fn press(screen: &mut Screen, keys: &[KeyCode]) -> Act {
+    keys.iter().fold(Act::Nothing, |_, key| screen.press(*key))
 }
 
 #[test]
-fn everything_that_was_seen_is_on_the_screen_and_nothing_steers_the_terminal() {
-    let text = drawn(&Screen::new(seen()));
+fn queues_are_shown_with_their_state_and_nothing_steers_the_terminal() {
+    let text = drawn(&mut Screen::new("shop as ada".into(), seen(Body::Queues)));
 
-    for part in ["mail", "~20000", "1m 15s", "2/4", "nobody", "17", "attempts", "q quit"] {
+    for part in [
+        "shop as ada",
+        "mail",
+        "~20000",
+        "1m 15s",
+        "2/4",
+        "PAUSED",
+        "1 paused",
+        "q quit",
+    ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
-    assert!(!text.contains('\x1b'));
+    assert!(!drawn(&mut on_failed()).contains('\x1b'));
 }
 
 #[test]
-fn what_changes_something_is_asked_for_first() {
-    let mut screen = Screen::new(seen());
+fn the_error_of_a_job_is_shown_also_on_80_columns() {
+    let text = drawn_on(&mut on_failed(), 80);
 
-    screen.press(KeyCode::Down);
-    assert_eq!(screen.press(KeyCode::Char('p')), Act::Nothing);
-    assert!(drawn(&screen).contains("pause queue bulk? y/n"));
-    assert_eq!(screen.press(KeyCode::Char('n')), Act::Nothing);
-    screen.press(KeyCode::Char('p'));
+    assert!(text.contains("connection refused"), "{text}");
+    assert!(!text.contains("QUEUE"), "columns that do not fit are left out:\n{text}");
+}
+
+#[test]
+fn every_change_is_confirmed() {
+    let mut screen = Screen::new("shop".into(), seen(Body::Queues));
+
+    assert_eq!(press(&mut screen, &[Down, Char('p')]), Act::Nothing);
+    assert!(drawn(&mut screen).contains("pause queue bulk? y/n"));
+    assert_eq!(screen.press(Char('n')), Act::Nothing);
     assert_eq!(
-        screen.press(KeyCode::Char('y')),
-        Act::Order(FleetVerb::PauseQueue, "bulk".into())
+        press(&mut screen, &[Char('u'), Char('y')]),
+        Act::Fleet(FleetVerb::ResumeQueue, "bulk".into())
     );
-
-    screen.press(KeyCode::Tab);
-    screen.press(KeyCode::Char('d'));
-    assert_eq!(screen.press(KeyCode::Char('y')), Act::Nothing, "there is no worker");
-    screen.press(KeyCode::Tab);
-    screen.press(KeyCode::Char('c'));
-    assert_eq!(screen.press(KeyCode::Char('y')), Act::Cancel(17));
-    screen.press(KeyCode::Tab);
-    screen.press(KeyCode::Char('r'));
-    assert_eq!(screen.press(KeyCode::Char('y')), Act::Restart(18));
-    assert_eq!(screen.press(KeyCode::Char('q')), Act::Quit);
+    screen.press(Char('2'));
+    screen.see(seen(Body::Workers(Vec::new())));
+    assert_eq!(
+        press(&mut screen, &[Char('d'), Char('y')]),
+        Act::Nothing,
+        "there is no worker"
+    );
+    assert_eq!(screen.press(Char('q')), Act::Quit);
 }
 
 #[test]
-fn the_selection_stays_within_what_is_there() {
-    let mut screen = Screen::new(seen());
-    for _ in 0..9 {
-        screen.press(KeyCode::Down);
+fn a_verb_is_for_the_marked_jobs_or_the_selected_one() {
+    let mut screen = on_failed();
+
+    assert_eq!(
+        press(&mut screen, &[Char('r'), Char('y')]),
+        Act::Jobs(Verb::Restart, vec![17])
+    );
+    press(&mut screen, &[Char(' '), Down, Char(' ')]);
+    assert!(drawn(&mut screen).contains("2 marked"));
+    screen.press(Char('x'));
+    assert!(drawn(&mut screen).contains("remove 2 jobs? y/n"));
+    assert_eq!(screen.press(Char('y')), Act::Jobs(Verb::Remove, vec![17, 19]));
+    assert_eq!(
+        press(&mut screen, &[Char('*'), Char('c'), Char('y')]),
+        Act::Jobs(Verb::Cancel, vec![17, 18, 19])
+    );
+}
+
+#[test]
+fn a_filter_narrows_the_list_and_what_all_means() {
+    let mut screen = on_failed();
+
+    press(
+        &mut screen,
+        &[Char('/'), Char('M'), Char('a'), Char('i'), Char('k'), Backspace],
+    );
+    press(&mut screen, &[Char('l'), Enter]);
+    // all of them are in the queue mail
+    assert!(drawn(&mut screen).contains("matching \"Mail\" (3 of 3)"));
+    press(&mut screen, &[Esc, Char('/'), Char('r'), Char('e'), Char('s'), Enter]);
+    assert!(drawn(&mut screen).contains("matching \"res\" (1 of 3)"));
+    assert_eq!(
+        press(&mut screen, &[Char('*'), Char('r'), Char('y')]),
+        Act::Jobs(Verb::Restart, vec![18])
+    );
+    press(&mut screen, &[Esc]);
+    assert!(drawn(&mut screen).contains("(3)"));
+}
+
+#[test]
+fn enter_opens_and_escape_goes_back() {
+    let mut screen = Screen::new("shop".into(), seen(Body::Queues));
+    let of_mail = View::Jobs(Jobs {
+        queue: Some("mail".into()),
+        ..Jobs::default()
+    });
+
+    assert_eq!(screen.press(Enter), Act::Read);
+    assert_eq!(*screen.view(), of_mail);
+    screen.see(seen(failed()));
+    press(&mut screen, &[Down, Enter]);
+    assert_eq!(*screen.view(), View::Job(18));
+    screen.see(seen(Body::Job(None)));
+    assert!(drawn(&mut screen).contains("This job is gone"));
+    assert_eq!(
+        press(&mut screen, &[Char('r'), Char('y')]),
+        Act::Jobs(Verb::Restart, vec![18])
+    );
+    screen.press(Esc);
+    assert_eq!(*screen.view(), of_mail);
+    screen.press(Esc);
+    assert_eq!(*screen.view(), View::Queues);
+    screen.press(Esc);
+    assert_eq!(*screen.view(), View::Queues, "nothing is behind it");
+    screen.press(Tab);
+    assert_eq!(*screen.view(), View::Workers);
+}
+
+#[test]
+fn numbers_are_sorted_by_their_size() {
+    let mut screen = Screen::new("shop".into(), seen(Body::Queues));
+    let first = |screen: &Screen| screen.subject();
+
+    press(&mut screen, &[Char('s'), Char('s'), Char('s')]);
+    assert_eq!(
+        first(&screen),
+        Some(Subject::Queue("mail".into())),
+        "7 is less than ~20000"
+    );
+    press(&mut screen, &[Char('S')]);
+    assert_eq!(first(&screen), Some(Subject::Queue("bulk".into())));
+    assert!(drawn(&mut screen).contains("READY▼"));
+}
+
+#[test]
+fn the_selection_stays_on_its_job_when_the_list_changes() {
+    let mut screen = on_failed();
+    press(&mut screen, &[Down, Char(' ')]);
+    assert_eq!(screen.subject(), Some(Subject::Job(19)));
+
+    screen.see(seen(Body::Jobs(vec![
+        job(20, State::Failed, "new"),
+        job(19, State::Failed, "send_mail"),
+    ])));
+
+    assert_eq!(screen.subject(), Some(Subject::Job(19)));
+    assert_eq!(
+        press(&mut screen, &[Char('r'), Char('y')]),
+        Act::Jobs(Verb::Restart, vec![19]),
+        "the marked one is gone, and no longer marked"
+    );
+}
+
+#[test]
+fn help_names_every_key() {
+    let mut screen = Screen::new("shop".into(), seen(Body::Queues));
+    screen.press(Char('?'));
+
+    let text = drawn(&mut screen);
+    for part in ["filter the list", "c cancel", "d drain", "n run now"] {
+        assert!(text.contains(part), "{part} in\n{text}");
     }
-    let mut fewer = seen();
-    fewer.queues.truncate(1);
-    screen.see(fewer);
-
-    screen.press(KeyCode::Char('p'));
-    assert_eq!(
-        screen.press(KeyCode::Char('y')),
-        Act::Order(FleetVerb::PauseQueue, "mail".into())
-    );
+    assert_eq!(screen.press(Char('q')), Act::Nothing, "any key closes it");
 }

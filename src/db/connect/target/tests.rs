@@ -30,22 +30,22 @@ fn each_host_has_its_port() {
 #[test]
 fn what_is_not_understood_is_refused_and_says_what_is() {
     for (text, says) in [
-        ("host=a,b port=1,2,3", "do not go together"),
-        ("host=a port=0", "is no port"),
-        ("host=a port=x", "is no port"),
-        ("hostaddr=a", "is no address"),
-        ("host=a sslmode=strong", "sslmode=strong is not known"),
+        ("host=a,b port=1,2,3", "do not match"),
+        ("host=a port=0", "is not a port"),
+        ("host=a port=x", "is not a port"),
+        ("hostaddr=a", "is not an IP address"),
+        ("host=a sslmode=strong", "sslmode=strong is invalid"),
         ("host=a sslmode=verify-full", "no root certificate"),
         ("host=a sslmode=require sslrootcert=system", "too weak"),
         ("host=a sslmode=verify-ca sslrootcert=/nowhere", "cannot read /nowhere"),
         ("host=a sslcert=/nowhere", "without sslkey"),
-        ("host=a target_session_attrs=best", "is not known"),
+        ("host=a target_session_attrs=best", "is invalid"),
         ("host=a connect_timeout=soon", "connect_timeout is not a number"),
         ("host=a keepalives_idle=soon", "keepalives_idle is not a number"),
         ("host=a require_auth=scram-sha-256", "not supported"),
         ("host=a channel_binding=maybe", "channel_binding"),
         ("host=a sslnegotiation=direct", "sslnegotiation"),
-        ("host=a ssl_min_protocol_version=SSLv3", "is not known"),
+        ("host=a ssl_min_protocol_version=SSLv3", "is invalid"),
     ] {
         let error = target(text).unwrap_err().to_string();
 

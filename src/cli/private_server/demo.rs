@@ -1,7 +1,7 @@
-//! `bugle demo`: the main story, told on a server of its own, with real workers that are really killed.
+//! `bugle demo`: a guided demonstration on a temporary server, with real worker processes, one of which is killed.
 //!
-//! Two processes: this one owns the server and is what gets killed; the story runs beside it, in a process group with
-//! its workers. Whichever of them ends, the other cleans up.
+//! There are two processes: this one owns the server and receives signals; the demo itself runs in another process, in
+//! a process group with its workers. If either exits, the other cleans up.
 
 mod checks;
 mod stage;
@@ -15,19 +15,20 @@ use anyhow::{Context, Result};
 use rustix::process::getppid;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{output, with_postgres};
+use super::with_postgres;
+use crate::cli::output;
 use stage::Stage;
 
-/// Where to play it.
+/// `bugle demo`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
-    /// Take this major version of Postgres; with DATABASE_URL set, that server is used, and a database of its own there
+pub struct Arguments {
+    /// Major version of Postgres to use. If DATABASE_URL is set, the demo runs in a temporary database on that server
     #[arg(long, value_name = "MAJOR")]
     pg: Option<u32>,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let bugle = std::env::current_exe().context("could not tell which program is running")?;
+    let bugle = std::env::current_exe().context("cannot determine the path of this program")?;
     with_postgres::run(with_postgres::Arguments {
         pg: arguments.pg,
         durable: false,
@@ -35,11 +36,12 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// The story itself, on the server that `run` provides.
+/// The demo itself, on the server that `run` provides.
 pub(super) async fn story() -> Result<ExitCode> {
     let started = Instant::now();
-    let server = std::env::var("BUGLE_SERVER_URL").context("run it as: bugle demo")?;
-    // before anything is set up that would have to be taken down
+    let server =
+        std::env::var("BUGLE_SERVER_URL").context("BUGLE_SERVER_URL is not set; run \"bugle demo\" instead")?;
+    // before anything is created that would have to be removed
     let interrupted = interruption()?;
     let mut stage = Stage::new(&server)?;
     let told = tokio::select! {
@@ -66,7 +68,7 @@ pub(super) async fn story() -> Result<ExitCode> {
     }
 }
 
-/// Resolves when this is asked to end, or when the process that owns the server is gone.
+/// Resolves on a termination signal, or when the process that owns the server has exited.
 fn interruption() -> Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! `bugle dev`: a database to play with and a worker beside it, until Ctrl-C.
+//! `bugle dev`: a private database and a worker for development, until Ctrl-C.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,36 +6,36 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::{output, worker};
+use crate::cli::log::{self, LogFlags};
+use crate::cli::{output, worker};
 use crate::config::{Config, Flags, Secret, Settings, environment};
 use crate::db::connect;
 use crate::execute::registry::Registry;
-use crate::observe::log::{self, LogFlags};
 use crate::private_postgres::{Options, PrivatePostgres};
 use crate::schema;
 use crate::worker::shutdown::Shutdown;
 
-/// Where to put it, and what to serve.
+/// `bugle dev`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Take this major version of Postgres
+    /// Major version of Postgres to use
     #[arg(long, value_name = "MAJOR")]
     pg: Option<u32>,
 
-    /// If no Postgres is installed, install or fetch one without asking
+    /// If no Postgres is installed, install or download one without asking
     #[arg(long)]
     obtain: bool,
 
-    /// Keep the data in this folder, and continue with what is there; otherwise it goes at the end
+    /// Keep the data in this directory and reuse it next time; by default it is deleted at exit
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 
-    /// The worker's file [default: bugle.toml, if there is one]
+    /// Configuration file of the worker [default: bugle.toml, if it exists]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Use this database instead of a private server, and install the schema there; env:NAME takes it from a variable
-    // without a variable of its own: DATABASE_URL is mostly set for something else
+    /// Use this database, and install the schema there, instead of a private server; env:NAME reads it from a variable
+    // no environment variable: DATABASE_URL is usually set for something else
     #[arg(long, value_name = "URL", conflicts_with_all = ["pg", "keep", "obtain"])]
     database_url: Option<Secret>,
 
@@ -43,13 +43,13 @@ pub struct Arguments {
     log: LogFlags,
 }
 
-/// What is served if there is no file.
+/// The configuration if there is no file.
 const EXAMPLE: &str = r#"
 [commands.hello]
 program = ["cat"]
 "#;
 
-/// What variables such as PGSERVICE and PGOPTIONS say is meant for another server: an empty value keeps them out.
+/// Overrides variables such as PGSERVICE and PGOPTIONS, which are meant for another server, with empty values.
 const NOTHING_ELSE: &str = "?service=&hostaddr=&options=&target_session_attrs=&sslmode=disable";
 
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -59,22 +59,22 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         None if Path::new("bugle.toml").exists() => Config::from_file(Path::new("bugle.toml"))?,
         None => Config::from_toml(EXAMPLE)?,
     };
-    // before there is a server: a file that does not work out is told at once
+    // before a server is started, so that an invalid file is reported at once
     worker::executors(Registry::new(), &config.commands)?;
     let database = DevDatabase::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(serve(&database, config));
-    // executors that block a thread must not keep the process
+    // executors that block a thread must not keep the process alive
     runtime.shutdown_background();
     code
 }
 
-/// The database, and the server it is on if that is ours. Gone when dropped.
+/// The database, and its server if that is private. Removed when dropped.
 struct DevDatabase {
     url: String,
-    /// What gave it.
+    /// The flag or variable that it comes from.
     source: String,
-    /// What to type in another terminal.
+    /// Commands to type in another terminal.
     there: String,
     about: String,
     server: Option<PrivatePostgres>,
@@ -86,16 +86,16 @@ impl DevDatabase {
             return Ok(DevDatabase {
                 source: url.variable().unwrap_or("--database-url").to_owned(),
                 url: url.resolve(&environment)?,
-                // it may hold a password
+                // it may contain a password
                 there: "psql, with the URL you gave".into(),
-                about: "The schema is in place. This database stays when this ends (Ctrl-C).".into(),
+                about: "The schema is installed. Ctrl-C stops the worker; the database is kept.".into(),
                 server: None,
             });
         }
         for name in ["BUGLE_DATABASE_URL", "DATABASE_URL"] {
             if environment(name).is_some_and(|url| !url.is_empty()) {
                 eprintln!(
-                    "{name} is set and not used: this is a private server. To use that database: --database-url \
+                    "{name} is set but not used: this is a private server. To use that database, give --database-url \
                      env:{name}"
                 );
             }
@@ -105,27 +105,27 @@ impl DevDatabase {
             obtain: arguments.obtain,
             keep: arguments.keep.clone(),
             durable: arguments.keep.is_some(),
-            // not every driver can use a socket's folder as a host
+            // not every driver accepts a socket directory as the host
             tcp: true,
-            ..Options::default()
+            ..Options::of_bugle()?
         })?;
         let version = server.binaries().major;
         let end = match &arguments.keep {
-            Some(folder) => format!("its data stays in {}", folder.display()),
-            None => "nothing is left of it".into(),
+            Some(folder) => format!("its data is kept in {}", folder.display()),
+            None => "its data is deleted".into(),
         };
         Ok(DevDatabase {
             url: server.url("postgres") + NOTHING_ELSE,
             source: "the private server".into(),
             there: format!(
                 "export DATABASE_URL='{}'\n  psql '{}'",
-                // some drivers insist on TLS unless they are told
+                // some drivers require TLS unless told otherwise
                 server
                     .tcp_url("postgres")
                     .map_or_else(|| server.url("postgres"), |url| url + "?sslmode=disable"),
                 server.url("postgres")
             ),
-            about: format!("A private PostgreSQL {version}, with the schema in place. When this ends (Ctrl-C), {end}."),
+            about: format!("A private PostgreSQL {version} server with the schema installed. Ctrl-C stops it; {end}."),
             server: Some(server),
         })
     }
@@ -134,11 +134,11 @@ impl DevDatabase {
 async fn serve(database: &DevDatabase, config: Config) -> Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     schema::migrate(&connect::parse_given_by(&database.source, &database.url)?).await?;
-    // the file's own database is never touched from here
+    // the database_url of the file is never used here
     let flags = Flags {
         database_url: Some(Secret::new(&database.url)),
         name: Some("dev".into()),
-        // goes with the server
+        // deleted together with the server
         workdir: config
             .workdir
             .clone()
@@ -158,7 +158,7 @@ async fn serve(database: &DevDatabase, config: Config) -> Result<ExitCode> {
     worker::serve(settings, Registry::new(), shutdown).await
 }
 
-/// An INSERT that this worker serves.
+/// An INSERT of a job that this worker serves.
 fn to_try(settings: &Settings) -> String {
     let Some(command) = settings.commands.keys().next() else {
         return String::new();
@@ -184,7 +184,7 @@ fn to_try(settings: &Settings) -> String {
     };
     let commands: Vec<&str> = settings.commands.keys().map(String::as_str).collect();
     format!(
-        "\nThe worker here serves: {}. Try:\n\n  insert into bugle.jobs {insert};\n  \
+        "\nThe worker serves: {}. Try:\n\n  insert into bugle.jobs {insert};\n  \
          select id, command, state, result from bugle.jobs order by id desc limit 5;\n",
         output::one_line(&commands.join(", "))
     )

@@ -1,4 +1,4 @@
-//! What the story is played on: a database with the schema, logins with no more rights than they need, worker
+//! What the demo runs on: a database with the schema, logins with minimal privileges, and worker
 //! processes.
 
 use std::fs;
@@ -19,15 +19,15 @@ use crate::schema;
 
 const ROLES: [&str; 4] = ["bugle_enqueuer", "bugle_worker", "bugle_viewer", "bugle_operator"];
 
-/// Everything that has to be taken down in the end.
+/// Everything that has to be removed at the end.
 pub struct Stage {
     server: Target,
-    /// The database's name, and the beginning of its logins' names.
+    /// The name of the database and prefix of its logins.
     name: String,
     password: String,
     folder: PathBuf,
     workers: Vec<WorkerProcess>,
-    /// The schema's roles belong to the whole server. Those that were not there before go again.
+    /// Roles of the schema that did not exist before; they belong to the whole server and are dropped at the end.
     new_roles: Vec<&'static str>,
 }
 
@@ -39,12 +39,12 @@ pub struct WorkerProcess {
 impl WorkerProcess {
     fn signal(&self, signal: Signal) -> Result<()> {
         let id = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(kill_process(id.context("the worker has ended by itself")?, signal)?)
+        Ok(kill_process(id.context("the worker has already exited")?, signal)?)
     }
 
-    /// Asked twice, a worker stops at once, with the programs it runs. One that does not is killed.
+    /// A second signal stops a worker and its programs at once. A worker that does not stop is killed.
     async fn end(&mut self) {
-        // two different signals: a second one of the same kind is lost if the first has not been seen yet
+        // two different signals: a second one of the same kind is lost while the first is pending
         let _ = self.signal(Signal::INT).and_then(|()| self.signal(Signal::TERM));
         if tokio::time::timeout(Duration::from_secs(2), self.process.wait())
             .await
@@ -59,7 +59,7 @@ impl Stage {
     pub fn new(server: &str) -> Result<Stage> {
         let server = connect::parse(server)?;
         let name = format!("bugle_demo_{:08x}", fastrand::u32(..));
-        // beside a private server's socket it goes with that server, whatever happens to us
+        // next to the socket of a private server, so that it is removed with that server in any case
         let place = match server.socket_folder() {
             Some(path) if is_private(path) => path.clone(),
             _ => std::env::temp_dir(),
@@ -76,7 +76,7 @@ impl Stage {
         })
     }
 
-    /// Make the database, its schema and its logins. Returns a connection of its owner.
+    /// Create the database, its schema and its logins. Returns a connection as the owner.
     pub async fn set_up(&mut self) -> Result<Client> {
         let server = open(&self.server).await?;
         for role in ROLES {
@@ -104,7 +104,7 @@ impl Stage {
         Ok(owner)
     }
 
-    /// The name of a login: `app`, `worker` or `viewer`.
+    /// The role name of a login: `app`, `worker` or `viewer`.
     pub fn login(&self, login: &str) -> String {
         format!("{}_{login}", self.name)
     }
@@ -113,13 +113,13 @@ impl Stage {
         open(&self.config(Some(login))).await
     }
 
-    /// Start a worker process: `bugle worker`, as anyone would.
+    /// Start a worker process with `bugle worker`.
     pub fn start_worker(&mut self, name: &'static str, config: &str) -> Result<()> {
         let (file, log) = (self.folder.join(format!("{name}.toml")), self.log(name));
         fs::write(&file, config)?;
         let log = fs::File::create(log)?;
         let mut command = Command::new(std::env::current_exe()?);
-        // what is set for other workers on this machine is not meant for ours
+        // settings for other workers on this machine must not apply
         for (variable, _) in std::env::vars_os() {
             if variable.as_encoded_bytes().starts_with(b"BUGLE_") {
                 command.env_remove(variable);
@@ -130,7 +130,7 @@ impl Stage {
             .arg("--config")
             .arg(&file)
             .args(["--name", name])
-            // not as an argument: everyone can read those
+            // not as an argument, because arguments are visible to all users
             .env("BUGLE_DATABASE_URL", self.config(Some("worker")).connection_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -142,24 +142,24 @@ impl Stage {
         Ok(())
     }
 
-    /// The working folder of all workers.
+    /// The working directory of all workers.
     pub fn workdir(&self) -> PathBuf {
         self.folder.join("work")
     }
 
-    /// Kill a worker in the way nobody can prepare for, and return its process id.
+    /// Kill a worker with SIGKILL and return its process id.
     pub fn kill_worker(&mut self, name: &str) -> Result<u32> {
         let worker = self
             .workers
             .iter_mut()
             .find(|worker| worker.name == name)
             .context("no such worker")?;
-        let id = worker.process.id().context("the worker has ended by itself")?;
+        let id = worker.process.id().context("the worker has already exited")?;
         worker.process.start_kill()?;
         Ok(id)
     }
 
-    /// Ask a worker to stop, and return its exit code.
+    /// Stop a worker gracefully and return its exit code.
     pub async fn stop_worker(&mut self, name: &str) -> Result<Option<i32>> {
         let worker = self
             .workers
@@ -168,10 +168,10 @@ impl Stage {
             .context("no such worker")?;
         worker.signal(Signal::TERM)?;
         let status = tokio::time::timeout(Duration::from_secs(10), worker.process.wait()).await;
-        Ok(status.context("the worker does not stop")??.code())
+        Ok(status.context("the worker did not stop")??.code())
     }
 
-    /// The end of what each worker logged.
+    /// The last lines of each worker's log.
     pub fn worker_logs(&self) -> String {
         let logs = self.workers.iter().map(|worker| {
             let log = fs::read(self.log(worker.name)).unwrap_or_default();
@@ -183,7 +183,7 @@ impl Stage {
         logs.collect()
     }
 
-    /// Take everything down again. What cannot be is not worth an error: on a private server it goes anyway.
+    /// Remove everything. Errors are ignored: a private server is removed anyway.
     pub async fn strike(&mut self) {
         for worker in &mut self.workers {
             worker.end().await;
@@ -195,7 +195,7 @@ impl Stage {
             .await;
         let logins = ["app", "worker", "viewer"].map(|login| self.login(login));
         for role in logins.iter().map(String::as_str).chain(self.new_roles.iter().copied()) {
-            // refused for a role that another database has come to use meanwhile
+            // fails for a role that another database has started to use
             let _ = server.batch_execute(&format!("drop role if exists {role}")).await;
         }
     }
@@ -225,7 +225,7 @@ async fn open(target: &Target) -> Result<Client> {
     Ok(client)
 }
 
-/// Run statements of one's own.
+/// Run statements.
 pub async fn run(client: &Client, sql: &str) -> Result<()> {
     Ok(client.batch_execute(sql).await.map_err(Error::from)?)
 }

@@ -1,4 +1,4 @@
-//! The story, chapter by chapter.
+//! The chapters of the demo.
 
 use anyhow::{Context, Result};
 use tokio_postgres::Client;
@@ -8,10 +8,10 @@ use super::stage::{Stage, run};
 
 const WORKERS: [&str; 2] = ["anna", "bert"];
 
-/// Tell it all, and say how many promises were kept.
+/// Run all chapters and return the number of checks that passed.
 ///
 /// # Errors
-/// At the first promise that is not kept, with what was expected and what was seen.
+/// At the first check that fails, with the expected and the actual value.
 pub async fn tell(stage: &mut Stage) -> Result<usize> {
     let owner = stage.set_up().await?;
     open_the_shop(stage, &owner).await?;
@@ -31,11 +31,11 @@ pub async fn tell(stage: &mut Stage) -> Result<usize> {
     everything_can_be_read_back(&mut narrator).await?;
 
     let code = stage.stop_worker(survivor).await?;
-    narrator.check("the remaining worker stops in good order when asked to", Some(0), code)?;
+    narrator.check("the remaining worker shuts down cleanly", Some(0), code)?;
     Ok(narrator.kept)
 }
 
-/// An application, in the same database.
+/// The tables of an application, in the same database.
 async fn open_the_shop(stage: &Stage, owner: &Client) -> Result<()> {
     let (app, worker) = (stage.login("app"), stage.login("worker"));
     run(
@@ -77,11 +77,11 @@ sql = "select shop.book($1)"
 program = [
     "sh",
     "-c",
-    '[ "$BUGLE_ATTEMPT" -ge 2 ] || {{ echo "the bank does not answer" >&2; exit 1; }}; echo \"paid\"',
+    '[ "$BUGLE_ATTEMPT" -ge 2 ] || {{ echo "the bank does not respond" >&2; exit 1; }}; echo \"paid\"',
 ]
 
 [commands.print_label]
-program = ["sh", "-c", 'echo "there is no such address" >&2; exit 65']
+program = ["sh", "-c", 'echo "no such address" >&2; exit 65']
 
 [commands.bake]
 program = ["sleep", "2"]
@@ -92,11 +92,11 @@ program = ["sleep", "2"]
 async fn introduce(stage: &mut Stage, narrator: &Narrator, owner: &Client) -> Result<()> {
     let version = value(owner, "select split_part(current_setting('server_version'), ' ', 1)").await?;
     let place = match std::env::var_os("DATABASE_URL") {
-        Some(_) => "a database of its own on the server of DATABASE_URL",
+        Some(_) => "a temporary database on the server of DATABASE_URL",
         None => "a private server",
     };
     narrator.say(&format!(
-        "Bugle, on PostgreSQL {version} ({place}; it is gone when this ends)."
+        "Bugle on PostgreSQL {version} ({place}, removed when the demo ends)."
     ));
     let config = worker_config(stage);
     for name in WORKERS {
@@ -110,7 +110,7 @@ async fn introduce(stage: &mut Stage, narrator: &Narrator, owner: &Client) -> Re
 }
 
 async fn jobs_are_rows(narrator: &mut Narrator, app: &Client) -> Result<()> {
-    narrator.chapter("A job is a row: it is enqueued by the transaction that needs it");
+    narrator.chapter("A job is a row, enqueued in the application's transaction");
     let committed = r#"
 begin;
 insert into shop.orders (item) values ('tea');
@@ -120,7 +120,7 @@ insert into bugle.jobs (command, payload) values
 commit;"#;
     narrator.show_sql(committed);
     run(app, committed).await?;
-    narrator.say("\n  And one that comes to nothing, with its job:\n");
+    narrator.say("\n  A transaction that is rolled back, with its job:\n");
     let rolled_back = r#"
 begin;
 insert into shop.orders (item) values ('vase');
@@ -134,16 +134,12 @@ rollback;"#;
         narrator.ask(&format!("{jobs} 'tea'")).await?,
         narrator.ask(&format!("{jobs} 'vase'")).await?,
     );
-    narrator.check("what was committed is enqueued, once", "2", &tea)?;
-    narrator.check(
-        "what was rolled back is not (a job never sees the light without its order)",
-        "0",
-        &vase,
-    )
+    narrator.check("each committed job is enqueued exactly once", "2", &tea)?;
+    narrator.check("the job of the rolled-back order does not exist", "0", &vase)
 }
 
 async fn they_run_at_once(narrator: &mut Narrator, owner: &Client) -> Result<()> {
-    narrator.chapter("It starts within milliseconds: the commit wakes a sleeping worker");
+    narrator.chapter("Jobs start within milliseconds: the commit wakes an idle worker");
     narrator
         .wait("select count(*) from bugle.jobs where state = 'completed'", "2")
         .await?;
@@ -165,14 +161,14 @@ async fn they_run_at_once(narrator: &mut Narrator, owner: &Client) -> Result<()>
     )?;
     let pieces = value(owner, "select pieces from shop.stock where item = 'tea'").await?;
     narrator.check(
-        "book_stock ran in one transaction with the job's end: one of ten pieces is gone",
+        "book_stock ran in the same transaction as the job's completion: 9 of 10 pieces are left",
         "9",
         &pieces,
     )
 }
 
 async fn failures_are_retried(narrator: &mut Narrator, app: &Client) -> Result<()> {
-    narrator.chapter("A job that fails is tried again");
+    narrator.chapter("A failed attempt is retried");
     let sql =
         r#"insert into bugle.jobs (command, payload, retry_policy) values ('charge_card', '{"cents": 420}', 'quick');"#;
     let id = enqueue(narrator, app, sql).await?;
@@ -194,16 +190,16 @@ async fn failures_are_retried(narrator: &mut Narrator, app: &Client) -> Result<(
     let attempt = narrator
         .ask(&format!("select attempt from bugle.jobs where id = {id}"))
         .await?;
-    narrator.check("it was completed by its second attempt", "2", &attempt)?;
+    narrator.check("the second attempt completed the job", "2", &attempt)?;
     let error = narrator
         .ask(&format!("select error from bugle.attempts where job = {id}"))
         .await?;
-    let said = error.contains("the bank does not answer");
-    narrator.check("the first one's error is kept", true, said)
+    let said = error.contains("the bank does not respond");
+    narrator.check("the error of the first attempt is kept", true, said)
 }
 
 async fn some_fail_for_good(narrator: &mut Narrator, app: &Client) -> Result<()> {
-    narrator.chapter("A job that fails for good is kept as a dead letter, with its reason");
+    narrator.chapter("A job that fails for good becomes a dead letter, with its reason");
     let refused = "insert into bugle.jobs (command) values ('print_label');";
     let refused = enqueue(narrator, app, refused).await?;
     let exhausted = "insert into bugle.jobs (command, max_attempts) values ('charge_card', 1);";
@@ -216,25 +212,25 @@ async fn some_fail_for_good(narrator: &mut Narrator, app: &Client) -> Result<()>
     let reason = narrator
         .ask(&format!("select reason from bugle.dead_letters where id = {refused}"))
         .await?;
-    narrator.check(
-        "a program that says \"do not retry\" (exit code 65) is believed",
-        "not_retryable",
-        &reason,
-    )?;
+    narrator.check("exit code 65 means \"do not retry\"", "not_retryable", &reason)?;
     let reason = narrator
         .ask(&format!("select reason from bugle.dead_letters where id = {exhausted}"))
         .await?;
-    narrator.check("no attempt is made beyond the last", "attempts_exhausted", &reason)
+    narrator.check(
+        "a job is not retried after its last attempt",
+        "attempts_exhausted",
+        &reason,
+    )
 }
 
 async fn some_wait_for_their_time(narrator: &mut Narrator, app: &Client) -> Result<()> {
-    narrator.chapter("A job can wait for its time");
+    narrator.chapter("A job can be scheduled for later");
     let sql = "insert into bugle.jobs (command, run_at) values ('send_receipt', now() + interval '1 second');";
     let id = enqueue(narrator, app, sql).await?;
     let state = narrator
         .ask(&format!("select state from bugle.jobs where id = {id}"))
         .await?;
-    narrator.check("until then it is scheduled", "scheduled", &state)?;
+    narrator.check("until it is due, the job is scheduled", "scheduled", &state)?;
     narrator
         .wait(&format!("select state from bugle.jobs where id = {id}"), "completed")
         .await?;
@@ -248,15 +244,15 @@ async fn some_wait_for_their_time(narrator: &mut Narrator, app: &Client) -> Resu
     let in_time = format!("select started_at - run_at between '0' and '1 second' from bugle.jobs where id = {id}");
     let in_time = narrator.ask(&in_time).await?;
     narrator.check(
-        "it started when it was due, not before, and less than a second after",
+        "it did not start before it was due, and less than a second after",
         "t",
         &in_time,
     )
 }
 
-/// Returns who is left.
+/// Returns the surviving worker.
 async fn a_worker_is_killed(stage: &mut Stage, narrator: &mut Narrator, app: &Client) -> Result<&'static str> {
-    narrator.chapter("A worker is killed, its jobs are not");
+    narrator.chapter("A worker is killed; its jobs are rescued");
     let sql = "insert into bugle.jobs (command) select 'bake' from generate_series(1, 8);";
     narrator.show_sql(sql);
     run(app, sql).await?;
@@ -275,7 +271,7 @@ async fn a_worker_is_killed(stage: &mut Stage, narrator: &mut Narrator, app: &Cl
     let process = stage.kill_worker(victim)?;
     let killed = std::time::Instant::now();
     narrator.say(&format!(
-        "\n  kill -9 {process}  (worker {victim}, in the middle of its jobs)\n"
+        "\n  kill -9 {process}  (worker {victim}, while its jobs are running)\n"
     ));
 
     narrator
@@ -301,7 +297,7 @@ async fn a_worker_is_killed(stage: &mut Stage, narrator: &mut Narrator, app: &Cl
     )?;
     let rescued = "select count(*) > 0 from bugle.attempts where code = 'worker_lost'";
     let rescued = narrator.ask(rescued).await?;
-    narrator.check("some were in the hands of the killed worker", "t", &rescued)?;
+    narrator.check("some were running on the killed worker", "t", &rescued)?;
     let by = format!(
         "select bool_and(w.name = '{survivor}' and j.attempt = 2) from bugle.jobs j \
          join bugle.workers w on w.id = j.worker where j.crashes > 0"
@@ -312,7 +308,7 @@ async fn a_worker_is_killed(stage: &mut Stage, narrator: &mut Narrator, app: &Cl
 }
 
 async fn everything_can_be_read_back(narrator: &mut Narrator) -> Result<()> {
-    narrator.chapter("All of it can be read back with SELECT");
+    narrator.chapter("Everything is visible with SELECT");
     narrator
         .show(
             "select j.id, j.command, j.state, j.attempt, j.reason, w.name as worker\n\
@@ -328,7 +324,7 @@ async fn everything_can_be_read_back(narrator: &mut Narrator) -> Result<()> {
                   from (select state, count(*) as n from bugle.jobs group by state) s";
     let states = narrator.ask(states).await?;
     narrator.check(
-        "12 jobs are completed, 2 have failed, none is lost or in between",
+        "12 jobs are completed, 2 have failed, none are lost",
         "12 completed, 2 failed",
         &states,
     )?;
@@ -337,7 +333,7 @@ async fn everything_can_be_read_back(narrator: &mut Narrator) -> Result<()> {
     narrator.check("the queue is empty", "0", &open)
 }
 
-/// Print an INSERT of one job, do it, and return the job's id.
+/// Print an INSERT of one job, run it, and return the job's id.
 async fn enqueue(narrator: &Narrator, app: &Client, sql: &str) -> Result<i64> {
     narrator.show_sql(sql);
     narrator.say("");

@@ -1,4 +1,4 @@
-//! Logs: for people on a terminal, as JSON otherwise. No payload, result, header value or password is ever logged.
+//! Logs: human-readable on a terminal, JSON otherwise. Payloads, results, header values and passwords are never logged.
 
 use std::io::IsTerminal;
 
@@ -7,30 +7,32 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::error::Result;
+#[cfg(feature = "otlp")]
+use crate::observe::trace;
 
-/// How much to log, and how.
+/// Log level and format.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct LogFlags {
-    /// What to log: error, warn, info, debug (each job's start and end), trace, or filters like bugle=debug
+    /// Log level: error, warn, info, debug (start and completion of each job) or trace; or filters like bugle=debug
     #[arg(long = "log", value_name = "LEVEL", env = "BUGLE_LOG", default_value = "info")]
     pub level: String,
-    /// human or json [default: human on a terminal, else json]
+    /// Log format [default: human on a terminal, json otherwise]
     #[arg(long, value_name = "FORMAT", env = "BUGLE_LOG_FORMAT", value_parser = ["human", "json"])]
     pub log_format: Option<String>,
 }
 
-/// What goes on as long as the program does; dropping it sends what is left.
-#[must_use = "spans are exported as long as this lives"]
+/// Keeps the export of spans running; dropping it sends the remaining spans.
+#[must_use = "spans are exported only while this value is alive"]
 pub struct Logging {
     #[cfg(feature = "otlp")]
-    _exporter: Option<crate::observe::trace::Exporter>,
+    _exporter: Option<trace::Exporter>,
 }
 
-/// Start logging to stderr, and exporting spans if that is built in and asked for. Does nothing if the program already
-/// logs in a way of its own.
+/// Start logging to stderr, and exporting spans if that is compiled in and configured. Does nothing if the program has
+/// already installed a logger.
 ///
 /// # Errors
-/// If the environment asks for an export that cannot be.
+/// If the environment configures an export that is not possible.
 pub fn start(flags: &LogFlags) -> Result<Logging> {
     let to_terminal = std::io::stderr().is_terminal();
     let human = flags
@@ -52,9 +54,9 @@ pub fn start(flags: &LogFlags) -> Result<Logging> {
     };
     let subscriber = tracing_subscriber::registry().with(log.with_filter(filter(&flags.level)));
     #[cfg(feature = "otlp")]
-    let exporter = crate::observe::trace::Exporter::from_environment()?;
+    let exporter = trace::Exporter::from_environment()?;
     #[cfg(feature = "otlp")]
-    let subscriber = subscriber.with(exporter.as_ref().map(crate::observe::trace::Exporter::layer));
+    let subscriber = subscriber.with(exporter.as_ref().map(trace::Exporter::layer));
     let _ = subscriber.try_init();
     Ok(Logging {
         #[cfg(feature = "otlp")]
@@ -73,8 +75,8 @@ const QUIET: [&str; 8] = [
     "opentelemetry",
 ];
 
-/// Libraries are heard only when they are named: the driver's debug log shows the parameters of every statement, and
-/// with them payloads and results.
+/// Libraries are logged only if they are named explicitly: the debug log of the driver contains the parameters of every
+/// statement, and with them payloads and results.
 fn filter(level: &str) -> EnvFilter {
     let quiet = QUIET
         .into_iter()

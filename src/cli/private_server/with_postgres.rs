@@ -1,4 +1,4 @@
-//! `bugle with-postgres -- COMMAND`: run a command against a server that exists for that long.
+//! `bugle with-postgres -- COMMAND`: run a command with a temporary Postgres server.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -12,16 +12,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::private_postgres::{GUARDED_BY, Options, PrivatePostgres};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
-    /// Take this major version of Postgres.
+pub struct Arguments {
+    /// Major version of Postgres to use.
     #[arg(long, value_name = "MAJOR")]
     pub(super) pg: Option<u32>,
 
-    /// Have the server wait for the disk, as one in production does.
+    /// Make commits durable (fsync on), as on a production server.
     #[arg(long)]
     pub(super) durable: bool,
 
-    /// The command; it finds the server's URL in BUGLE_SERVER_URL.
+    /// The command; it gets the server's URL in BUGLE_SERVER_URL.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut server = match std::env::var_os("DATABASE_URL") {
         Some(url) => {
             if let Some(version) = arguments.pg {
-                eprintln!("DATABASE_URL is set, so that server is used, whatever its version; --pg {version} is not.");
+                eprintln!("DATABASE_URL is set, so that server is used and --pg {version} is ignored.");
             }
             command.env("BUGLE_SERVER_URL", url);
             None
@@ -46,12 +46,12 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
             let options = Options {
                 version: arguments.pg,
                 durable: arguments.durable,
-                ..Options::default()
+                ..Options::of_bugle()?
             };
             let server = PrivatePostgres::start(&options)?;
             command.env("BUGLE_SERVER_URL", server.url("postgres"));
             command.env(GUARDED_BY, server.host());
-            // Whatever starts further servers shall use the same version.
+            // servers started by the command use the same version
             command.env("BUGLE_PG_BIN", &server.binaries().dir);
             Some(server)
         }
@@ -61,12 +61,12 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// Run the command in a process group of its own, so that it can be ended with all it has started: by the signals that
-/// we pass on, by the guardian if we are killed, and by us when it left something behind.
+/// Run the command in its own process group, so that it and its descendants can be terminated: by the signals that
+/// are passed on, by the guardian if this process is killed, and at the end if the command left processes behind.
 fn run_guarded(mut command: Command, mut server: Option<&mut PrivatePostgres>) -> Result<ExitStatus> {
     command.process_group(0);
     if std::io::stdin().is_terminal() {
-        // The terminal stops a process that reads from it in the background.
+        // the terminal stops a background process that reads from it
         command.stdin(Stdio::null());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -102,7 +102,7 @@ fn run_guarded(mut command: Command, mut server: Option<&mut PrivatePostgres>) -
     })
 }
 
-/// As a shell reports it: 128 and the signal for a command that was killed.
+/// The exit code as a shell reports it: 128 plus the signal for a command that was killed.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status
         .code()

@@ -1,4 +1,4 @@
-//! Saying, showing and checking: every claim of the story is read back, and compared with what was promised.
+//! Printing and checking: every claim of the demo is verified against the database.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::super::output::{self, Table};
+use crate::cli::output::{self, Table};
 use crate::error::Error;
 
-/// Far more than any of it takes.
+/// Far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Tells the story, reads as a member of `bugle_viewer`, and counts the promises kept.
+/// Prints the demo, queries as a member of `bugle_viewer`, and counts the checks that passed.
 pub struct Narrator {
     pub viewer: Client,
     pub kept: usize,
@@ -24,11 +24,11 @@ impl Narrator {
     }
 
     pub fn say(&self, text: &str) {
-        // a reader that has seen enough is no reason to stop before the end
+        // a closed pipe is no reason to stop early
         let _ = output::print(&format!("{text}\n"));
     }
 
-    /// Print statements as one would type them.
+    /// Print statements as a user would type them.
     pub fn show_sql(&self, sql: &str) {
         for line in sql.trim().lines() {
             self.say(&format!("    {line}"));
@@ -40,13 +40,13 @@ impl Narrator {
         self.show_sql(sql);
         let table = query(&self.viewer, sql).await?;
         self.say("");
-        for line in table.aligned().lines() {
+        for line in table.aligned(false).lines() {
             self.say(&format!("      {line}"));
         }
         Ok(())
     }
 
-    /// Compare what was promised with what is so.
+    /// Compare the expected value with the actual one.
     pub fn check<T: PartialEq + Debug>(&mut self, promise: &str, expected: T, seen: T) -> Result<()> {
         if expected != seen {
             bail!("promised: {promise}\n  expected: {expected:?}\n  seen:     {seen:?}");
@@ -61,7 +61,7 @@ impl Narrator {
         value(&self.viewer, sql).await
     }
 
-    /// Ask until the answer is as expected. What is awaited is a promise, too.
+    /// Repeat a query until it returns the expected value. Fails after a deadline.
     pub async fn wait(&self, sql: &str, expected: &str) -> Result<Duration> {
         let started = Instant::now();
         loop {
@@ -70,7 +70,7 @@ impl Narrator {
                 return Ok(started.elapsed());
             }
             if started.elapsed() > PATIENCE {
-                self.say("\nThe jobs as they are now:");
+                self.say("\nThe current jobs:");
                 self.show("select id, command, state, attempt, reason, last_error from bugle.jobs order by id")
                     .await?;
                 bail!("not within {PATIENCE:?}: {sql}\n  expected: {expected}\n  seen:     {seen}");

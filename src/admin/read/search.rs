@@ -1,0 +1,383 @@
+//! Jobs by a query: `state:failed queue:mail,default -command:metrics age:<1h error:"timeout" payload.user.id:42`.
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+
+use super::jobs::{JobLine, LINE, job_line};
+use crate::db::connect::{Parameter, Unnamed};
+use crate::error::{Error, Result};
+use crate::job::JobId;
+use crate::state::State;
+
+/// How many of the newest jobs are searched for one page.
+pub const SEARCHED: i64 = 100_000;
+
+/// The names a query knows, each with an example.
+pub const KEYS: [(&str, &str); 14] = [
+    ("state", "state:failed,retrying"),
+    ("command", "command:send_mail"),
+    ("queue", "queue:mail"),
+    ("worker", "worker:17"),
+    ("schedule", "schedule:nightly"),
+    ("key", "key:order-17"),
+    ("parent", "parent:17"),
+    ("age", "age:>5m"),
+    ("error", "error:\"connection refused\""),
+    ("code", "code:timeout"),
+    ("reason", "reason:attempts_exhausted"),
+    ("attempt", "attempt:>3"),
+    ("priority", "priority:<0"),
+    ("payload", "payload.user.id:42"),
+];
+
+/// A query that was read.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// The states it can match; none for all.
+    states: Vec<State>,
+    conditions: Vec<Condition>,
+}
+
+/// A condition on the row `j`. `{}` in its SQL stands for the parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Condition {
+    sql: String,
+    value: String,
+}
+
+/// A page of what was found.
+#[derive(Debug)]
+pub struct Found {
+    /// The jobs, the newest first.
+    pub jobs: Vec<JobLine>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<JobId>,
+    /// Whether the search stopped before it had looked at all jobs, because it had looked at [`SEARCHED`].
+    pub is_cut: bool,
+}
+
+impl Search {
+    /// Read a query. Terms are separated by spaces; all must hold. Values may be quoted; several, separated by commas,
+    /// are alternatives; a minus before a term negates it.
+    ///
+    /// # Errors
+    /// If a name or a value is unknown.
+    pub fn parse(text: &str) -> Result<Search> {
+        let mut search = Search::default();
+        for word in words(text) {
+            search.add(&word)?;
+        }
+        Ok(search)
+    }
+
+    /// The only state it asks for.
+    pub fn state(&self) -> Option<State> {
+        match self.states[..] {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Whether it has conditions besides states.
+    pub fn is_filtered(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
+    fn add(&mut self, word: &str) -> Result<()> {
+        let (negated, term) = match word.strip_prefix('-') {
+            Some(rest) if !rest.is_empty() => (true, rest),
+            _ => (false, word),
+        };
+        let Some((key, value)) = term.split_once(':') else {
+            return self.add_bare(term, negated);
+        };
+        let value = value.trim_matches('"');
+        if value.is_empty() {
+            return Err(Error::new(format!("{key}: needs a value")).hint(hint()));
+        }
+        if key == "state" {
+            return self.add_states(value, negated);
+        }
+        let condition = condition(key, value)?;
+        self.push(condition, negated);
+        Ok(())
+    }
+
+    /// A number is an id; any other word is part of a command's name.
+    fn add_bare(&mut self, term: &str, negated: bool) -> Result<()> {
+        let condition = match term.parse::<i64>() {
+            Ok(_) => ("j.id = {}::text::bigint", term.to_owned()),
+            Err(_) => (
+                "strpos(lower(j.command), lower({})) > 0",
+                term.trim_matches('"').to_owned(),
+            ),
+        };
+        self.push((condition.0.to_owned(), condition.1), negated);
+        Ok(())
+    }
+
+    fn add_states(&mut self, value: &str, negated: bool) -> Result<()> {
+        let given = value.split(',').map(str::parse).collect::<Result<Vec<State>>>()?;
+        let known = match self.states.is_empty() {
+            true => State::ALL.to_vec(),
+            false => self.states.clone(),
+        };
+        self.states = known
+            .into_iter()
+            .filter(|state| given.contains(state) != negated)
+            .collect();
+        if self.states.is_empty() {
+            return Err(Error::new("no state is left that could match").hint(hint()));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, (sql, value): (String, String), negated: bool) {
+        let sql = match negated {
+            true => format!("({sql}) is not true"),
+            false => sql,
+        };
+        self.conditions.push(Condition { sql, value });
+    }
+
+    /// The statement for a page, with what it takes.
+    fn statement(&self, before: Option<JobId>, limit: i64) -> (String, Vec<String>) {
+        let mut values = Vec::new();
+        let mut filters = Vec::new();
+        for condition in &self.conditions {
+            values.push(condition.value.clone());
+            filters.push(condition.sql.replace("{}", &format!("${}", values.len())));
+        }
+        let filters = match filters.is_empty() {
+            true => String::new(),
+            false => format!(" where {}", filters.join(" and ")),
+        };
+        let newest = self.newest(before);
+        let sql = format!(
+            "select {LINE} from (select j.* from {newest} order by j.id desc limit {SEARCHED}) j{filters} \
+             order by j.id desc limit {limit}"
+        );
+        (sql, values)
+    }
+
+    /// Which rows are looked at. States are spelled out, so that only their partitions are read.
+    fn newest(&self, before: Option<JobId>) -> String {
+        let states: Vec<String> = self.states.iter().map(|state| format!("'{state}'")).collect();
+        let mut conditions = Vec::new();
+        if !states.is_empty() {
+            conditions.push(format!("j.state in ({})", states.join(", ")));
+        }
+        if let Some(before) = before {
+            conditions.push(format!("j.id < {before}"));
+        }
+        match conditions.is_empty() {
+            true => "bugle.jobs j".to_owned(),
+            false => format!("bugle.jobs j where {}", conditions.join(" and ")),
+        }
+    }
+
+    /// The same as a statement to copy.
+    pub fn sql(&self, before: Option<JobId>, limit: i64) -> String {
+        let mut filters: Vec<String> = Vec::new();
+        let newest = self.newest(before);
+        for condition in &self.conditions {
+            let literal = format!("'{}'", condition.value.replace('\'', "''"));
+            filters.push(condition.sql.replace("{}::text", &literal).replace("{}", &literal));
+        }
+        let and = if newest.contains(" where ") { "  and " } else { "where " };
+        let mut sql = format!(
+            "select *\nfrom {}",
+            newest.replace(" where ", "\nwhere ").replace(" and ", "\n  and ")
+        );
+        for (index, filter) in filters.iter().enumerate() {
+            let word = if index == 0 { and } else { "  and " };
+            sql.push_str(&format!("\n{word}{filter}"));
+        }
+        format!("{sql}\norder by j.id desc\nlimit {limit};")
+    }
+}
+
+/// A page of jobs. At most [`SEARCHED`] of the newest are looked at.
+///
+/// # Errors
+/// If the query fails.
+pub async fn search(client: &impl GenericClient, search: &Search, before: Option<JobId>, limit: i64) -> Result<Found> {
+    let (sql, values) = search.statement(before, limit + 1);
+    let parameters: Vec<&dyn Parameter> = values.iter().map(|value| value as &dyn Parameter).collect();
+    let rows = client.ask(&sql, &parameters).await?;
+    let mut jobs = rows.iter().map(job_line).collect::<Result<Vec<_>>>()?;
+    let has_more = jobs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
+    if has_more {
+        jobs.pop();
+        let next = jobs.last().map(|job| job.id);
+        return Ok(Found {
+            jobs,
+            next,
+            is_cut: false,
+        });
+    }
+    if !search.is_filtered() {
+        return Ok(Found {
+            jobs,
+            next: None,
+            is_cut: false,
+        });
+    }
+    let newest = search.newest(before);
+    let sql = format!(
+        "select j.id from {newest} order by j.id desc offset {} limit 1",
+        SEARCHED - 1
+    );
+    let last = client.ask_opt(&sql, &[]).await?;
+    let next = last.map(|row| row.try_get(0)).transpose()?;
+    Ok(Found {
+        jobs,
+        is_cut: next.is_some(),
+        next,
+    })
+}
+
+fn hint() -> String {
+    let examples: Vec<&str> = KEYS.iter().map(|(_, example)| *example).collect();
+    format!("For example: {}.", examples.join("  "))
+}
+
+fn condition(key: &str, value: &str) -> Result<(String, String)> {
+    let any = |column: &str| format!("{column} = any (string_to_array({{}}, ','))");
+    let number = |column: &str| -> Result<(String, String)> {
+        let (operator, rest) = comparison(value);
+        let rest = rest.trim();
+        match rest.parse::<i64>() {
+            Ok(_) => Ok((format!("{column} {operator} {{}}::text::bigint"), rest.to_owned())),
+            Err(_) => Err(Error::new(format!("{key}:{value} is not a number")).hint(hint())),
+        }
+    };
+    let own = |sql: String| Ok((sql, value.to_owned()));
+    match key {
+        "id" => number("j.id"),
+        "worker" => number("j.worker"),
+        "parent" => number("j.parent"),
+        "attempt" => number("j.attempt"),
+        "priority" => number("j.priority"),
+        "command" => own(any("j.command")),
+        "queue" => own(any("j.queue")),
+        "reason" => own(any("j.reason")),
+        "code" => own(any("j.last_error_code")),
+        "error" => own("strpos(lower(j.last_error), lower({})) > 0".to_owned()),
+        "schedule" => {
+            own("exists (select from bugle.schedule_runs r where r.job = j.id and r.schedule = {})".to_owned())
+        }
+        "key" => own("{} in (j.unique_key, j.idempotency_key, j.order_key, j.limit_key, j.fair_key)".to_owned()),
+        "age" => {
+            let (operator, rest) = comparison(value);
+            let operator = if operator == "=" { ">" } else { operator };
+            let length = humantime::parse_duration(rest.trim())
+                .map_err(|_| Error::new(format!("age:{value} is not a length of time")).hint("For example age:>5m."))?;
+            Ok((
+                format!("now() - j.created_at {operator} {{}}::text::interval"),
+                seconds(length),
+            ))
+        }
+        _ => match key.strip_prefix("payload.") {
+            Some(path) if !path.is_empty() => {
+                let quoted: Vec<String> = path
+                    .split('.')
+                    .map(|part| format!("\"{}\"", part.replace('\\', "\\\\").replace('"', "\\\"")))
+                    .collect();
+                // the path is part of the statement, as a literal
+                let path = format!("{{{}}}", quoted.join(","))
+                    .replace('\'', "''")
+                    .replace("{}", "{ }");
+                own(format!("j.payload #>> '{path}' = {{}}"))
+            }
+            _ => Err(Error::new(format!("{key:?} is not a name of the query")).hint(hint())),
+        },
+    }
+}
+
+fn seconds(length: Duration) -> String {
+    format!("{} seconds", length.as_secs_f64())
+}
+
+fn comparison(value: &str) -> (&'static str, &str) {
+    for operator in [">=", "<=", ">", "<"] {
+        if let Some(rest) = value.strip_prefix(operator) {
+            return (operator, rest);
+        }
+    }
+    ("=", value)
+}
+
+/// The terms of a query: spaces inside quotes do not separate.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut is_quoted = false;
+    for c in text.chars() {
+        match c {
+            '"' => {
+                is_quoted = !is_quoted;
+                word.push(c);
+            }
+            c if c.is_whitespace() && !is_quoted => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            c => word.push(c),
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_becomes_conditions() {
+        let text = "state:failed,retrying -queue:mail error:\"no route\" payload.user.id:42 17";
+        let search = Search::parse(text).unwrap();
+        let (sql, values) = search.statement(Some(100), 51);
+
+        assert!(
+            sql.contains("j.state in ('retrying', 'failed') and j.id < 100"),
+            "{sql}"
+        );
+        assert!(
+            sql.contains("(j.queue = any (string_to_array($1, ','))) is not true"),
+            "{sql}"
+        );
+        assert!(sql.contains("j.payload #>> '{\"user\",\"id\"}' = $3"), "{sql}");
+        assert_eq!(values, ["mail", "no route", "42", "17"]);
+        assert_eq!(Search::parse("state:failed").unwrap().state(), Some(State::Failed));
+    }
+
+    #[test]
+    fn a_query_that_makes_no_sense_is_rejected_with_examples() {
+        for text in [
+            "colour:red",
+            "state:happy",
+            "age:soon",
+            "attempt:x",
+            "queue:",
+            "state:ready -state:ready",
+        ] {
+            let error = Search::parse(text).unwrap_err();
+            assert!(error.what_to_do().is_some(), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_the_payload_cannot_leave_its_literal() {
+        let search = Search::parse("payload.a'b\"{}:x").unwrap();
+        let (sql, values) = search.statement(None, 1);
+
+        assert!(sql.contains("'{\"a''b\\\"{ }\"}' = $1"), "{sql}");
+        assert_eq!(values, ["x"]);
+    }
+}

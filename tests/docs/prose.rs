@@ -1,0 +1,62 @@
+//! The pages read alike: plain English, in lines that fit.
+
+use crate::page::{self, Page};
+
+/// Words that are correct, but that nobody who writes about software would use, and what to write instead.
+const INSTEAD: [(&str, &str); 7] = [
+    ("whoever", "the worker, the caller, the operator"),
+    ("so many", "a number with a name"),
+    ("dear", "expensive"),
+    ("dearer", "more expensive"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+];
+
+pub fn no_line_is_wider_than_120_columns() {
+    let mut wide = Vec::new();
+    for page in pages() {
+        for (number, line) in prose(&page) {
+            let is_link = line.starts_with('[') && line.contains("]: ");
+            if line.chars().count() > 120 && !line.starts_with('|') && !is_link {
+                wide.push(format!("{}:{number}", page.name()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+pub fn no_word_is_on_the_list() {
+    let mut found = Vec::new();
+    for page in pages() {
+        for (number, line) in prose(&page) {
+            let line = line.to_lowercase();
+            let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric()).collect();
+            for (word, instead) in INSTEAD {
+                let parts: Vec<&str> = word.split(' ').collect();
+                if words.windows(parts.len()).any(|words| words == parts) {
+                    found.push(format!("{}:{number}: {word:?}; write {instead}", page.name()));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// All but those that only contributors read.
+fn pages() -> impl Iterator<Item = Page> {
+    let for_contributors = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let is_ours = move |page: &Page| !for_contributors.contains(&page.name().as_str());
+    page::pages().into_iter().filter(is_ours)
+}
+
+/// The lines of a page that are not between fences, with their numbers.
+fn prose(page: &Page) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_open = false;
+    page.text.lines().enumerate().filter_map(move |(number, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        let is_prose = !is_open && !is_fence;
+        is_open ^= is_fence;
+        is_prose.then_some((number + 1, line))
+    })
+}
