@@ -17,9 +17,10 @@ const SQL_TEXT: [&str; 8] = [
     "src/schema/",
 ];
 /// The demo and the benchmark play an application, which writes its own SQL.
-const APPLICATIONS: [&str; 5] = [
-    // shows statements for people to copy
-    "src/web/pages/lists.rs",
+const APPLICATIONS: [&str; 6] = [
+    // show statements for people to copy
+    "src/web/pages/",
+    "src/cli/private_server/shop.rs",
     "src/cli/private_server/demo.rs",
     "src/cli/private_server/demo/",
     "src/bench/",

@@ -45,6 +45,7 @@ fn it_keeps_every_promise_and_leaves_nothing_behind() {
         "worker_lost",
         "12 jobs are completed, 2 have failed",
         "Nothing is left behind.",
+        "bugle web --demo",
     ] {
         assert!(said.contains(part), "{part} is missing in: {said}");
     }
@@ -116,4 +117,53 @@ async fn on_a_server_of_ones_own_it_plays_in_a_database_of_its_own() {
         }
         assert_eq!(query_value::<i64>(&client, left).await, 0, "{said}");
     }
+}
+
+#[tokio::test]
+async fn one_command_shows_a_shop_at_work_in_a_browser_and_leaves_nothing_behind() {
+    use std::io::{BufRead, BufReader};
+    let mut command = Command::new(BUGLE);
+    command
+        .args(["web", "--demo", "--listen", "127.0.0.1:0"])
+        .env_remove("DATABASE_URL")
+        .env_remove("BUGLE_DATABASE_URL");
+    let mut shop = Marked::start(&mut command);
+    let folder = shop.folder();
+    let mut line = String::new();
+    BufReader::new(shop.process.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address: std::net::SocketAddr = address.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
+    let page = async |path: &str| common::http::ask(address, "GET", path, "", "").await;
+
+    let overview = page("/").await;
+    assert_eq!(overview.status, 200);
+    assert!(
+        overview.body.contains("No live worker serves <b>translate_product</b>"),
+        "{}",
+        overview.body
+    );
+    for (path, part) in [
+        ("/jobs?q=state:failed", "503 Service Unavailable"),
+        ("/schedules", "weekly-newsletter"),
+        ("/changes", "INC-4312"),
+        ("/queues/payments", "max_starts 90 per"),
+        ("/jobs?q=state:waiting", "refund"),
+    ] {
+        let found = page(path).await.body;
+        assert!(found.contains(part), "{path} has no {part}: {found}");
+    }
+    // the story so far has none of these
+    let query = "/jobs?q=state:completed%20command:import_page%20age:%3C1m";
+    let done = common::poll::look_for(async || {
+        let found = page(query).await.body;
+        found.contains("completed</span></td>").then_some(())
+    });
+    done.await.expect("a job that a worker of the shop completed");
+    shop.signal(Signal::INT);
+    let (code, _, errors) = shop.end();
+
+    assert_eq!(code, Some(0), "{errors}");
+    shop.nothing_is_left(Some(&folder));
 }

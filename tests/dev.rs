@@ -65,6 +65,10 @@ async fn the_lines_for_psql_and_for_programs_and_the_insert_it_prints_work_and_n
         .lines()
         .find_map(|line| line.trim().strip_prefix("export DATABASE_URL='"));
     let for_programs = for_programs.unwrap_or_else(|| panic!("{said}")).trim_end_matches('\'');
+    let pages = said.lines().find_map(|line| line.trim().strip_prefix("open http://"));
+    let pages = pages.unwrap_or_else(|| panic!("{said}")).trim_end_matches('/');
+    let page = common::http::ask(pages.parse().expect("an address"), "GET", "/jobs", "", "").await;
+    assert!(page.body.contains("<td class=\"clip\">hello</td>"), "{}", page.body);
     let seen = connect(&for_programs.parse().expect("a URL"))
         .await
         .query_one("select count(*) from bugle.jobs", &[])

@@ -122,13 +122,7 @@ enum Command {
 /// When the subcommand fails. The message is meant to be shown to the user; see [`message`].
 pub fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
-        Command::Worker(arguments) => {
-            let runtime = tokio::runtime::Runtime::new()?;
-            let code = runtime.block_on(worker::run(arguments, Registry::new()));
-            // executors that block a thread must not keep the process alive
-            runtime.shutdown_background();
-            code
-        }
+        Command::Worker(arguments) => serve(worker::run(arguments, Registry::new())),
         Command::Migrate(arguments) => wait_for(migrate::run(arguments)),
         Command::Enqueue(arguments) => wait_for(enqueue::run(*arguments)),
         Command::Jobs(arguments) => wait_for(jobs::run(arguments)),
@@ -142,7 +136,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         #[cfg(feature = "tui")]
         Command::Top(arguments) => wait_for(top::run(arguments)),
         #[cfg(feature = "web")]
-        Command::Web(arguments) => wait_for(web::run(arguments)),
+        Command::Web(arguments) => serve(web::run(arguments)),
         Command::Doctor(arguments) => wait_for(doctor::run(arguments)),
         #[cfg(feature = "web")]
         Command::Health(arguments) => wait_for(health::run(arguments)),
@@ -176,6 +170,15 @@ pub fn message(error: &anyhow::Error) -> String {
     }
     // messages from the server may quote untrusted text
     output::harmless(&text)
+}
+
+/// Run a command that serves until it is told to stop, on all cores.
+fn serve(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let code = runtime.block_on(work);
+    // executors that block a thread must not keep the process alive
+    runtime.shutdown_background();
+    code
 }
 
 /// Run a short command on a single-threaded runtime.

@@ -2,6 +2,8 @@
 
 mod demo;
 mod dev;
+#[cfg(feature = "web")]
+pub(super) mod shop;
 mod with_postgres;
 
 use std::path::PathBuf;
@@ -9,6 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
+
+/// Overrides variables such as PGSERVICE and PGOPTIONS, which are meant for another server, with empty values.
+const NOTHING_ELSE: &str = "?service=&hostaddr=&options=&target_session_attrs=&sslmode=disable";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -1,17 +1,35 @@
 //! `bugle web`: the management pages.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use tokio::net::TcpListener;
 
 use super::connect::Connect;
 use super::log::{self, LogFlags};
 use super::output;
+#[cfg(feature = "dev")]
+use super::private_server::shop::Shop;
 use crate::web::server;
 use crate::web::site::{self, COLOURS, Options};
 use crate::worker::shutdown::Shutdown;
+
+/// Where the pages are, unless another address is given.
+const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8420);
+
+/// Bind the address that was given, which has to be of this machine, or else the usual one, or else any free port.
+pub async fn bind(given: Option<SocketAddr>) -> Result<TcpListener> {
+    if let Some(address) = given {
+        check(address)?;
+        return Ok(server::bind(address).await?);
+    }
+    match server::bind(USUAL).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => Ok(server::bind(SocketAddr::new(USUAL.ip(), 0)).await?),
+    }
+}
 
 /// `bugle web`.
 #[derive(Debug, Args)]
@@ -24,7 +42,7 @@ pub struct Arguments {
         long,
         value_name = "ADDRESS:PORT",
         env = "BUGLE_WEB_LISTEN",
-        default_value = "127.0.0.1:8420"
+        default_value_t = USUAL
     )]
     listen: SocketAddr,
 
@@ -52,20 +70,30 @@ pub struct Arguments {
     #[arg(long, value_name = "TOKEN", env = "BUGLE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
+    /// Show a shop: a private database with a story, and workers that go on with it. Nothing is left at the end
+    #[cfg(feature = "dev")]
+    #[arg(long, conflicts_with = "database_url")]
+    demo: bool,
+
     #[command(flatten)]
     log: LogFlags,
 }
 
-pub async fn run(arguments: Arguments) -> Result<ExitCode> {
-    let _logging = log::start(&arguments.log)?;
-    let address = arguments.listen;
-    if !address.ip().is_loopback() {
-        bail!(
-            "listen address {address} is reachable from other machines, and these pages have no login\n\
-             hint: listen on 127.0.0.1, and reach it through an SSH tunnel (ssh -L 8420:127.0.0.1:8420 HOST) or a \
-             proxy on this machine that authenticates"
-        );
+impl Arguments {
+    fn demo(&self) -> bool {
+        #[cfg(feature = "dev")]
+        return self.demo;
+        #[cfg(not(feature = "dev"))]
+        false
     }
+}
+
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    // what the shop's workers log would hide the address
+    let is_demo = arguments.demo();
+    let _logging = (!is_demo).then(|| log::start(&arguments.log)).transpose()?;
+    let address = arguments.listen;
+    check(address)?;
     if arguments.token.as_ref().is_some_and(|token| token.len() < 16) {
         bail!("the token has fewer than 16 characters\nhint: for example, openssl rand -hex 16");
     }
@@ -82,14 +110,52 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         hosts: arguments.allow_host,
         token: arguments.token,
     };
-    let target = arguments.connect.target()?;
     let listener = server::bind(address).await?;
     let address = listener.local_addr()?;
-    output::print(&format!("Bugle is at http://{address}{base_path}/\n"))?;
+    let open = format!("Bugle is at http://{address}{base_path}/\n");
     let shutdown = Shutdown::on_signals()?;
+    #[cfg(feature = "dev")]
+    if is_demo {
+        return demo(listener, options, &open, shutdown).await;
+    }
+    let target = arguments.connect.target()?;
+    output::print(&open)?;
     tokio::select! {
         served = site::serve(listener, &target, options) => served?,
         () = shutdown.drain.cancelled() => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The pages of a shop that is open until Ctrl-C.
+#[cfg(feature = "dev")]
+async fn demo(listener: TcpListener, mut options: Options, open: &str, shutdown: Shutdown) -> Result<ExitCode> {
+    eprintln!("Opening a shop on a private PostgreSQL server. This takes a few seconds.");
+    let shop = tokio::task::spawn_blocking(|| Shop::open(false)).await??;
+    shop.furnish().await?;
+    options.name.get_or_insert_with(|| "shop".to_owned());
+    options.colour.get_or_insert_with(|| "green".to_owned());
+    let target = shop.person()?;
+    output::print(&format!(
+        "{open}\nIts data is invented: two workers serve a shop whose payment provider fails. Press every button.\n\
+         Ctrl-C closes the shop and deletes it.\n"
+    ))?;
+    tokio::select! {
+        served = site::serve(listener, &target, options) => served?,
+        worked = shop.serve(shutdown.clone()) => worked?,
+        () = shutdown.requested() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// There is no login: only this machine may reach the pages.
+fn check(address: SocketAddr) -> Result<()> {
+    if !address.ip().is_loopback() {
+        bail!(
+            "listen address {address} is reachable from other machines, and these pages have no login\n\
+             hint: listen on 127.0.0.1, and reach it through an SSH tunnel (ssh -L 8420:127.0.0.1:8420 HOST) or a \
+             proxy on this machine that authenticates"
+        );
+    }
+    Ok(())
 }

@@ -56,7 +56,8 @@ pub(super) async fn story() -> Result<ExitCode> {
         Some(Ok(checks)) => {
             let took = started.elapsed().as_secs_f64();
             output::print(&format!(
-                "\nAll {checks} promises were kept, in {took:.1} s. Nothing is left behind.\n"
+                "\nAll {checks} promises were kept, in {took:.1} s. Nothing is left behind.\n{}",
+                how_to_open()
             ))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -65,6 +66,18 @@ pub(super) async fn story() -> Result<ExitCode> {
             eprintln!("\nInterrupted. Nothing is left behind.");
             Ok(ExitCode::from(130))
         }
+    }
+}
+
+/// The same to look at and to press buttons.
+fn how_to_open() -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "bugle".into());
+    match cfg!(feature = "web") {
+        true => format!(
+            "\nTo see a shop at work in a browser:\n\n  {} web --demo\n",
+            output::one_line(&program.to_string_lossy())
+        ),
+        false => String::new(),
     }
 }
 

@@ -1,10 +1,14 @@
 //! `bugle dev`: a private database and a worker for development, until Ctrl-C.
 
+#[cfg(feature = "web")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+
+use super::NOTHING_ELSE;
 
 use crate::cli::log::{self, LogFlags};
 use crate::cli::{output, worker};
@@ -39,6 +43,11 @@ pub struct Arguments {
     #[arg(long, value_name = "URL", conflicts_with_all = ["pg", "keep", "obtain"])]
     database_url: Option<Secret>,
 
+    /// Address of the pages [default: 127.0.0.1:8420, or any free port]
+    #[cfg(feature = "web")]
+    #[arg(long, value_name = "ADDRESS:PORT", env = "BUGLE_WEB_LISTEN")]
+    web: Option<SocketAddr>,
+
     #[command(flatten)]
     log: LogFlags,
 }
@@ -48,9 +57,6 @@ const EXAMPLE: &str = r#"
 [commands.hello]
 program = ["cat"]
 "#;
-
-/// Overrides variables such as PGSERVICE and PGOPTIONS, which are meant for another server, with empty values.
-const NOTHING_ELSE: &str = "?service=&hostaddr=&options=&target_session_attrs=&sslmode=disable";
 
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let _logging = log::start(&arguments.log)?;
@@ -63,7 +69,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     worker::executors(Registry::new(), &config.commands)?;
     let database = DevDatabase::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let code = runtime.block_on(serve(&database, config));
+    let code = runtime.block_on(serve(&arguments, &database, config));
     // executors that block a thread must not keep the process alive
     runtime.shutdown_background();
     code
@@ -131,9 +137,12 @@ impl DevDatabase {
     }
 }
 
-async fn serve(database: &DevDatabase, config: Config) -> Result<ExitCode> {
+async fn serve(arguments: &Arguments, database: &DevDatabase, config: Config) -> Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    schema::migrate(&connect::parse_given_by(&database.source, &database.url)?).await?;
+    let target = connect::parse_given_by(&database.source, &database.url)?;
+    schema::migrate(&target).await?;
+    #[cfg(feature = "web")]
+    let pages = crate::cli::web::bind(arguments.web).await?;
     // the database_url of the file is never used here
     let flags = Flags {
         database_url: Some(Secret::new(&database.url)),
@@ -149,12 +158,27 @@ async fn serve(database: &DevDatabase, config: Config) -> Result<ExitCode> {
         database_url_from: database.source.clone(),
         ..Settings::resolve(flags, Some(config))?
     };
+    #[cfg(feature = "web")]
+    let open = format!("\n  open http://{}/\n", pages.local_addr()?);
+    #[cfg(not(feature = "web"))]
+    let open = String::new();
     output::print(&format!(
-        "{}\n\n  {}\n{}\n",
+        "{}\n\n  {}\n{open}{}\n",
         database.about,
         database.there,
         to_try(&settings)
     ))?;
+    #[cfg(feature = "web")]
+    tokio::spawn(async move {
+        let options = crate::web::site::Options {
+            name: Some("dev".into()),
+            colour: Some("grey".into()),
+            ..Default::default()
+        };
+        if let Err(error) = crate::web::site::serve(pages, &target, options).await {
+            tracing::warn!(event = "web", %error);
+        }
+    });
     worker::serve(settings, Registry::new(), shutdown).await
 }
 
