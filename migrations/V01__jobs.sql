@@ -74,7 +74,7 @@ comment on column bugle.jobs.command is 'What to do: the name an executor is reg
 comment on column bugle.jobs.payload is 'The data for the executor: any JSON, up to settings.max_payload_bytes.';
 comment on column bugle.jobs.queue is
   'The queue it waits in. Each worker serves some queues. A new name needs no setup.';
-comment on column bugle.jobs.priority is 'Smaller runs sooner; equal ones in the order of their ids.';
+comment on column bugle.jobs.priority is 'Smaller runs sooner; equal ones in the order in which they are due.';
 comment on column bugle.jobs.run_at is
   'Not before this time. A job with a future time is scheduled; after a failure this is the time of the next attempt.';
 comment on column bugle.jobs.deadline is
@@ -167,10 +167,12 @@ alter table bugle.jobs_live add constraint jobs_live_pkey primary key (id) with 
 -- so that a worker never reads over a million waiting jobs that it does not serve. Jobs with a key are in the indexes
 -- below: a scan for jobs without keys would read over all that are blocked by theirs.
 create index jobs_live_claimable on bugle.jobs_live (
-  queue, coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)), priority, id)
+  queue, coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
+  priority, run_at, id)
   where state = 'ready' and fair_key is null and order_key is null and limit_key is null;
 create index jobs_live_keyed on bugle.jobs_live (
-  queue, coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)), priority, id)
+  queue, coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
+  priority, run_at, id)
   where state = 'ready' and fair_key is null and (order_key is not null or limit_key is not null);
 
 -- Claims step from key to key by the next three indexes. Each step compares every entry on the rest of a page: as
@@ -181,12 +183,12 @@ create index jobs_live_keyed on bugle.jobs_live (
 create index jobs_live_fair on bugle.jobs_live (
   hashtextextended(queue, 0),
   coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
-  hashtextextended(fair_key, 0), (order_key is not null or limit_key is not null), priority, id)
+  hashtextextended(fair_key, 0), (order_key is not null or limit_key is not null), priority, run_at, id)
   where state = 'ready' and fair_key is not null;
 create index jobs_live_limited on bugle.jobs_live (
   hashtextextended(queue, 0),
   coalesce(hash_array_extended(steps[coalesce(step, 0) + 1:], 0), hashtextextended(command, 0)),
-  hashtextextended(limit_key, 0), priority, id)
+  hashtextextended(limit_key, 0), priority, run_at, id)
   where state = 'ready' and limit_key is not null;
 -- Of each order key first the running job, then those that may block it (retrying, paused, waiting, postponed), then
 -- the ready ones. If the first one is ready, nothing blocks it. A job that has never started and waits for its time or

@@ -1,11 +1,21 @@
 -- Types: what workers, operators and the engine's own functions pass to each other. Functions depend on them, so they
 -- are here and not replaced with the functions.
 
+create type bugle.queue_position as (
+  priority integer,
+  run_at timestamptz,
+  id bigint
+);
+
+comment on type bugle.queue_position is 'Where a ready job is in its queue: in the order of all three.';
+comment on column bugle.queue_position.priority is 'Its priority.';
+comment on column bugle.queue_position.run_at is 'When it was due.';
+comment on column bugle.queue_position.id is 'bugle.jobs.id.';
+
 create type bugle.queue_request as (
   queue text,
   slots integer,
-  after_priority integer,
-  after_id bigint,
+  after bugle.queue_position,
   mode text
 );
 
@@ -13,8 +23,7 @@ comment on type bugle.queue_request is
   'What a worker asks of a queue: how many jobs, and behind which one to start the scan.';
 comment on column bugle.queue_request.queue is 'The queue.';
 comment on column bugle.queue_request.slots is 'How many jobs at most.';
-comment on column bugle.queue_request.after_priority is 'Start behind this priority …';
-comment on column bugle.queue_request.after_id is '… and this id. Null: from the start.';
+comment on column bugle.queue_request.after is 'Start behind this position. Null: from the start.';
 comment on column bugle.queue_request.mode is
   'What the worker holds on the queue and gives up by claiming: sentinel or follower; awake if nothing; handing_on if '
   'it is awake and wants followers with other commands to be called too.';

@@ -75,7 +75,7 @@ comment on function bugle.expect is 'Notify the keeper of a job that is due befo
 -- A plain read, never SKIP LOCKED: that would miss a row that another claim has locked and then rolls back. With
 -- cursors, one for each queue, as in a claim: only jobs behind them.
 create or replace function bugle.queues_with_work(
-  p_worker bigint, p_queues text[], p_after_priorities integer[] default null, p_after_ids bigint[] default null)
+  p_worker bigint, p_queues text[], p_after bugle.queue_position[] default null)
 returns setof text
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 set jit = off
@@ -89,8 +89,9 @@ begin
   return query
   select q.queue
   from (
-    select u.queue, coalesce(u.priority, -2147483648) as priority, coalesce(u.id, 0) as id
-    from unnest(p_queues, p_after_priorities, p_after_ids) u (queue, priority, id)) q
+    select u.queue, coalesce(u.priority, -2147483648) as priority, coalesce(u.run_at, '-infinity') as run_at,
+      coalesce(u.id, 0) as id
+    from unnest(p_queues, p_after) u (queue, priority, run_at, id)) q
   where case
       -- a job that a limit or a key keeps from starting cannot be claimed
       when q.queue = any (v_serial) then bugle.can_start(q.queue, v_routes, v_commands)
@@ -102,7 +103,7 @@ begin
             from bugle.plain_ready j
             where j.queue = q.queue
               and j.route = r.route
-              and (j.priority, j.id) > (q.priority, q.id)
+              and (j.priority, j.run_at, j.id) > (q.priority, q.run_at, q.id)
               and j.is_in_time
               and bugle.serves(v_commands, j.command, j.steps, j.step)
             limit 1) found)
@@ -118,7 +119,7 @@ comment on function bugle.queues_with_work is
 -- start is expensive: they call this on another connection, where it delays nothing. No row for a queue whose claims do
 -- not use a cursor.
 create or replace function bugle.scan_ready(p_worker bigint, p_queue text, p_limit integer)
-returns table (found integer, priority integer, id bigint)
+returns table (found integer, first bugle.queue_position)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -132,26 +133,27 @@ begin
   end if;
   return query
   with ready as materialized (
-    select f.priority, f.id
+    select f.priority, f.run_at, f.id
     from unnest(bugle.served_routes(v_commands)) r (route)
       cross join lateral (
-        select j.priority, j.id
+        select j.priority, j.run_at, j.id
         from bugle.plain_ready j
         where j.queue = p_queue
           and j.route = r.route
           and j.is_in_time
           and bugle.serves(v_commands, j.command, j.steps, j.step)
-        order by j.priority, j.id
+        order by j.priority, j.run_at, j.id
         limit v_limit) f
     where not exists (
       select from bugle.queues q where q.name = p_queue and q.paused_at is not null)
-    order by f.priority, f.id
+    order by f.priority, f.run_at, f.id
     limit v_limit
   )
-  select (select count(*) from ready)::integer, f.priority, f.id
-  from (values (true)) one
-    left join lateral (
-      select r.priority, r.id from ready r order by r.priority, r.id limit 1) f on true;
+  select (select count(*) from ready)::integer, (
+    select (r.priority, r.run_at, r.id)::bugle.queue_position
+    from ready r
+    order by r.priority, r.run_at, r.id
+    limit 1);
 end
 $$;
 comment on function bugle.scan_ready is
@@ -169,7 +171,7 @@ comment on function bugle.scan_ready is
 --
 -- The bell is tried, not waited for: a session that waits for a lock pins xmin for as long as it waits.
 create or replace function bugle.arm(
-  p_worker bigint, p_queues text[], p_after_priorities integer[] default null, p_after_ids bigint[] default null)
+  p_worker bigint, p_queues text[], p_after bugle.queue_position[] default null)
 returns table (queue text, mode text, has_work boolean)
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
@@ -192,7 +194,7 @@ begin
   end loop;
   v_work := array(
     -- seed: arm_does_not_look_again
-    select l.queue from bugle.queues_with_work(p_worker, p_queues, p_after_priorities, p_after_ids) l (queue));
+    select l.queue from bugle.queues_with_work(p_worker, p_queues, p_after) l (queue));
   perform bugle.hand_on(p_worker, u.queue)
   from unnest(p_queues, v_modes) u (queue, mode)
   where u.mode in ('sentinel', 'awake')

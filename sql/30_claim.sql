@@ -113,8 +113,8 @@ begin
 end
 $$;
 comment on function bugle.claim is
-  'Claim at most slots ready jobs of each queue that this worker serves, the first by priority and id. '
-  'They are returned in no particular order: start them by turn, priority and id.';
+  'Claim at most slots ready jobs of each queue that this worker serves, the first by priority, due time and id. '
+  'They are returned in no particular order: start them by turn, priority, run_at and id.';
 
 -- The index returns the first rows of a route in order. They are locked as they are read, so that concurrent claims
 -- take different ones. For a worker that serves several routes, a read without locks first counts how many of each
@@ -131,8 +131,9 @@ create or replace function bugle.pick(
 language plpgsql
 as $$
 declare
-  v_after_priority constant integer := coalesce(p_request.after_priority, -2147483648);
-  v_after_id constant bigint := coalesce(p_request.after_id, 0);
+  v_after_priority constant integer := coalesce((p_request.after).priority, -2147483648);
+  v_after_run_at constant timestamptz := coalesce((p_request.after).run_at, '-infinity');
+  v_after_id constant bigint := coalesce((p_request.after).id, 0);
   v_routes bigint[] := p_routes;
   v_shares bigint[] := array[p_request.slots];
 begin
@@ -144,16 +145,16 @@ begin
         select r.route
         from unnest(p_routes) r (route)
           cross join lateral (
-            select j.priority, j.id
+            select j.priority, j.run_at, j.id
             from bugle.plain_ready j
             where j.queue = p_request.queue
               and j.route = r.route
-              and (j.priority, j.id) > (v_after_priority, v_after_id)
+              and (j.priority, j.run_at, j.id) > (v_after_priority, v_after_run_at, v_after_id)
               -- seed: claim_ignores_the_deadline
               and j.is_in_time
-            order by j.priority, j.id
+            order by j.priority, j.run_at, j.id
             limit p_request.slots) first
-        order by first.priority, first.id
+        order by first.priority, first.run_at, first.id
         limit p_request.slots) f
       group by f.route) s;
   end if;
@@ -165,12 +166,12 @@ begin
         from bugle.plain_ready j
         where j.queue = p_request.queue
           and j.route = r.route
-          and (j.priority, j.id) > (v_after_priority, v_after_id)
+          and (j.priority, j.run_at, j.id) > (v_after_priority, v_after_run_at, v_after_id)
           and bugle.serves(p_commands, j.command, j.steps, j.step)
           -- seed: claim_ignores_the_deadline
           and j.is_in_time
         -- seed: the_last_are_claimed_first
-        order by j.priority, j.id
+        order by j.priority, j.run_at, j.id
         limit r.share
         -- seed: claim_takes_no_row_locks
         for update skip locked) locked);

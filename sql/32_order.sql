@@ -1,5 +1,5 @@
--- order: jobs by priority and id, and the first job of each order key. Used by claims of queues that have limits or
--- keys.
+-- order: jobs by priority, due time and id, and the first job of each order key. Used by claims of queues that have
+-- limits or keys.
 --
 -- Ready jobs are read in order first. If too many of them cannot start, because they come after others of their order
 -- key or their limit key is full, the keys themselves are scanned, from where the last claim stopped. So no claim reads
@@ -17,32 +17,32 @@ begin
     from unnest(p_routes) r (route)
       cross join lateral (
         (
-          select j.address, j.id, j.priority
+          select j.address, j.priority, j.run_at, j.id
           from bugle.plain_ready j
           where j.queue = p_queue
             and j.route = r.route
             and j.is_in_time
             and j.command <> all (p_full)
             and bugle.serves(p_commands, j.command, j.steps, j.step)
-          order by j.priority, j.id
+          order by j.priority, j.run_at, j.id
           limit p_limit)
         union all
-        select k.address, k.id, k.priority
+        select k.address, k.priority, k.run_at, k.id
         from (
-          select j.address, j.id, j.priority, j.is_next_in_order
+          select j.address, j.priority, j.run_at, j.id, j.is_next_in_order
           from bugle.keyed_ready j
           where j.queue = p_queue
             and j.route = r.route
             and j.is_in_time
             and j.command <> all (p_full)
             and bugle.serves(p_commands, j.command, j.steps, j.step)
-          order by j.priority, j.id
+          order by j.priority, j.run_at, j.id
           limit p_depth) k
         where k.is_next_in_order) n
-    order by n.priority, n.id);
+    order by n.priority, n.run_at, n.id);
 end
 $$;
-comment on function bugle.next_in_line is 'Jobs without a fair key that may start, by priority and id.';
+comment on function bugle.next_in_line is 'Jobs without a fair key that may start, by priority, due time and id.';
 
 -- Each step of the recursion is one index probe, for the next key and the first job of its line. The scan ends when
 -- enough jobs are found. p_chosen: jobs that have been chosen already. Returns where the scan stopped; null: at p_upto.
@@ -73,10 +73,10 @@ begin
       -- not an index condition, which would be compared with every entry of a page
       and n.order_hash <= p_upto
   ), found as materialized (
-    select s.order_hash, j.address, j.priority, j.id
+    select s.order_hash, j.address, j.priority, j.run_at, j.id
     from scan s
       cross join lateral (
-        select j.address, j.priority, j.id, j.limit_key, j.order_key
+        select j.address, j.priority, j.run_at, j.id, j.limit_key, j.order_key
         from bugle.ready j
         where j.address = case s.rank
             when 2 then s.address
@@ -102,7 +102,7 @@ begin
         or (select r.room from bugle.key_rooms(p_limits, p_running, array[j.limit_key]) r) > 0)
     limit p_limit
   )
-  select array(select f.address from found f order by f.priority, f.id),
+  select array(select f.address from found f order by f.priority, f.run_at, f.id),
     case
       when (select count(*) from found) = p_limit then (select max(f.order_hash) from found f)
       else (select s.order_hash from scan s where s.number = p_reach)
@@ -144,14 +144,14 @@ begin
               and j.route = r.route
               and j.limit_hash > s.limit_hash
               and j.queue = p_queue
-            order by j.limit_hash, j.priority, j.id
+            order by j.limit_hash, j.priority, j.run_at, j.id
             limit 1) k
         order by k.limit_hash
         limit 1) n
     where s.number < p_reach
       and n.limit_hash <= p_upto
   ), found as materialized (
-    select s.limit_hash, j.address, j.priority, j.id
+    select s.limit_hash, j.address, j.priority, j.run_at, j.id
     from scan s
       cross join lateral (
         select least(
@@ -160,10 +160,10 @@ begin
             select r.room from bugle.key_rooms(p_limits, p_running, array[s.limit_key]) r) end) as room
         offset 0) k
       cross join lateral (
-        select m.address, m.priority, m.id
+        select m.address, m.priority, m.run_at, m.id
         from unnest(p_routes) r (route)
           cross join lateral (
-            select j.address, j.priority, j.id
+            select j.address, j.priority, j.run_at, j.id
             from bugle.limited_ready j
             where j.queue_hash = v_queue
               and j.route = r.route
@@ -174,15 +174,15 @@ begin
               and j.is_in_time
               and j.command <> all (p_full)
               and bugle.serves(p_commands, j.command, j.steps, j.step)
-            order by j.priority, j.id
+            order by j.priority, j.run_at, j.id
             limit least(k.room, p_limit)) m
-        order by m.priority, m.id
+        order by m.priority, m.run_at, m.id
         limit least(k.room, p_limit)) j
     where k.room > 0
       and s.limit_key <> all (v_chosen)
     limit p_limit
   )
-  select array(select f.address from found f order by f.priority, f.id),
+  select array(select f.address from found f order by f.priority, f.run_at, f.id),
     case
       when (select count(*) from found) = p_limit then (select max(f.limit_hash) from found f)
       else (select s.limit_hash from scan s where s.number = p_reach)

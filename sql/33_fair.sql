@@ -1,8 +1,8 @@
 -- fair: which jobs of a queue with limits or keys start next, in which order, and how a claim takes them.
 --
 -- With fair keys, the keys take turns, one start each, beginning behind the key that started last; within a key by
--- priority and id. Jobs without a fair key take turns as one more key, at the end of the round. In a queue without
--- fair keys, jobs start by priority and id.
+-- priority, due time and id. Jobs without a fair key take turns as one more key, at the end of the round. In a queue
+-- without fair keys, jobs start by priority, due time and id.
 
 -- First the keys behind p_after, then jobs without a key (null), then the keys from the start.
 create or replace function bugle.fair_turns(p_queue text, p_routes bigint[], p_after bigint, p_limit integer)
@@ -31,7 +31,7 @@ begin
                     and j.route = r.route
                     and j.fair_hash > s.fair_hash
                     and j.queue = p_queue
-                  order by j.fair_hash, j.has_other_key, j.priority, j.id
+                  order by j.fair_hash, j.has_other_key, j.priority, j.run_at, j.id
                   limit 1) f),
             s.number + 1
           from scan s
@@ -64,12 +64,12 @@ begin
   return array(
     select n.address
     from (
-      select f.address, t.place, row_number() over (partition by t.place order by f.priority, f.id) as round
+      select f.address, t.place, row_number() over (partition by t.place order by f.priority, f.run_at, f.id) as round
       from unnest(p_turns) with ordinality t (fair_hash, place)
         cross join unnest(p_routes) r (route)
         cross join unnest(p_has_other_keys) o (has_other_key)
         cross join lateral (
-          select j.address, j.priority, j.id, j.is_next_in_order
+          select j.address, j.priority, j.run_at, j.id, j.is_next_in_order
           from bugle.fair_ready j
           where j.queue_hash = v_queue
             and j.route = r.route
@@ -79,7 +79,7 @@ begin
             and j.is_in_time
             and j.command <> all (p_full)
             and bugle.serves(p_commands, j.command, j.steps, j.step)
-          order by j.priority, j.id
+          order by j.priority, j.run_at, j.id
           limit case when o.has_other_key then p_depth else p_each end) f
       where f.is_next_in_order
       union all
@@ -236,7 +236,7 @@ declare
 begin
   select s.* into v_found
   from bugle.next_starts(p_request.queue, p_request.slots, p_routes, p_commands,
-    case when p_request.after_id is null then c_reach else least(2 * p_request.slots + 100, c_reach) end) s;
+    case when p_request.after is null then c_reach else least(2 * p_request.slots + 100, c_reach) end) s;
   select coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.address), '{}'), coalesce(array_agg(l.limit_key), '{}')
   into turns, addresses, limit_keys
   from (

@@ -250,7 +250,7 @@ as $$
         select j.queue, j.route, j.address
         from bugle.plain_ready j
         where (j.queue, j.route) > (h.queue, h.route)
-        order by j.queue, j.route, j.priority, j.id
+        order by j.queue, j.route, j.priority, j.run_at, j.id
         limit 1) n
   ), keyed (queue, route, address) as (
     select '', -9223372036854775808, null::tid
@@ -261,7 +261,7 @@ as $$
         select j.queue, j.route, j.address
         from bugle.keyed_ready j
         where (j.queue, j.route) > (h.queue, h.route)
-        order by j.queue, j.route, j.priority, j.id
+        order by j.queue, j.route, j.priority, j.run_at, j.id
         limit 1) n
   ), fair (queue, route, address) as (
     select -9223372036854775808, -9223372036854775808, null::tid
@@ -272,7 +272,7 @@ as $$
         select j.queue_hash, j.route, j.address
         from bugle.fair_ready j
         where (j.queue_hash, j.route) > (h.queue, h.route)
-        order by j.queue_hash, j.route, j.fair_hash, j.has_other_key, j.priority, j.id
+        order by j.queue_hash, j.route, j.fair_hash, j.has_other_key, j.priority, j.run_at, j.id
         limit 1) n
   )
   select distinct on (j.queue, j.route)

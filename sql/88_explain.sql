@@ -262,7 +262,7 @@ begin
       select
       from bugle.plain_ready j
       where j.queue = p_job.queue
-        and (j.priority, j.id) < (p_job.priority, p_job.id)
+        and (j.priority, j.run_at, j.id) < (p_job.priority, p_job.run_at, p_job.id)
       limit v_most) ahead);
   v_running := (select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.queue = p_job.queue);
   return query
@@ -425,7 +425,7 @@ begin
           and j.fair_hash = hashtextextended(p_job.fair_key, 0)
           and j.queue = p_job.queue
           and j.fair_key = p_job.fair_key
-          and (j.priority, j.id) < (p_job.priority, p_job.id)
+          and (j.priority, j.run_at, j.id) < (p_job.priority, p_job.run_at, p_job.id)
         limit v_most) mine) a;
   end if;
 end

@@ -99,7 +99,7 @@ begin
           where j.queue = p_queue
             and j.route = p_route
             and j.priority = s.priority
-          order by j.id
+          order by j.run_at, j.id
           limit 100) n
       union all
       (
@@ -107,7 +107,7 @@ begin
         from bugle.keyed_ready j
         where j.queue = p_queue
           and j.route = p_route
-        order by j.priority, j.id
+        order by j.priority, j.run_at, j.id
         limit 100)
       union all
       (
@@ -116,7 +116,7 @@ begin
         where j.queue_hash = hashtextextended(p_queue, 0)
           and j.route = p_route
           and j.queue = p_queue
-        order by j.fair_hash, j.has_other_key, j.priority, j.id
+        order by j.fair_hash, j.has_other_key, j.priority, j.run_at, j.id
         limit 100)) f);
 end
 $$;
@@ -131,7 +131,7 @@ as $$
       from bugle.plain_ready j
       where j.queue = p_queue
         and j.route = p_route
-      order by j.priority, j.id
+      order by j.priority, j.run_at, j.id
       limit 1)
     union all
     select n.priority, s.place + 1
@@ -142,7 +142,7 @@ as $$
         where j.queue = p_queue
           and j.route = p_route
           and j.priority > s.priority
-        order by j.priority, j.id
+        order by j.priority, j.run_at, j.id
         limit 1) n
     where s.place < 20
   )
@@ -153,7 +153,7 @@ as $$
     from bugle.plain_ready j
     where j.queue = p_queue
       and j.route = p_route
-    order by j.priority desc, j.id desc
+    order by j.priority desc, j.run_at desc, j.id desc
     limit 1)
 $$;
 comment on function bugle.first_priorities is

@@ -224,7 +224,7 @@ async fn a_zombie_cannot_complete_a_job_that_was_given_to_another() {
         zombie.query_one(register, &[]).await.unwrap(),
         other.query_one(register, &[]).await.unwrap(),
     );
-    let claim = "select claim from bugle.claim($1, $2::text::uuid, array[('default', 1, null, null, \
+    let claim = "select claim from bugle.claim($1, $2::text::uuid, array[('default', 1, null, \
         'awake')::bugle.queue_request])";
     let first: i64 = zombie
         .query_one(claim, &[&a.get::<_, i64>(0), &a.get::<_, String>(1)])
@@ -352,7 +352,7 @@ async fn two_sessions_never_claim_the_same_job() {
 /// A call that claims from the queue `default`, for a worker as `register` returns it.
 fn claim(worker: &str, slots: u32) -> String {
     format!(
-        "select id from bugle.claim({worker}, array[('default', {slots}, null, null, 'awake')::bugle.queue_request]) \
+        "select id from bugle.claim({worker}, array[('default', {slots}, null, 'awake')::bugle.queue_request]) \
             order by id"
     )
 }

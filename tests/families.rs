@@ -214,7 +214,7 @@ async fn ten_thousand_children_end_in_eight_sessions() {
     let parent: i64 = common::enqueue(&owner, "parent").await;
     let spawned = format!(
         "select * from bugle.spawn({0}, (select (c.id, c.claim)::bugle.held_job from bugle.claim({0}, \
-         array[('default', 1, null, null, 'awake')::bugle.queue_request]) c), \
+         array[('default', 1, null, 'awake')::bugle.queue_request]) c), \
          (select jsonb_agg(jsonb_build_object('command', 'child', 'payload', n)) from generate_series(1, {CHILDREN}) \
          n))",
         workers[0]
@@ -231,7 +231,7 @@ async fn ten_thousand_children_end_in_eight_sessions() {
                     let batch = 1 + fastrand::usize(..400) / (number + 1);
                     let done = format!(
                         "with held as materialized (select c.id, c.claim from bugle.claim({worker}, \
-                 array[('default', {batch}, null, null, 'awake')::bugle.queue_request]) c) \
+                 array[('default', {batch}, null, 'awake')::bugle.queue_request]) c) \
                  select coalesce(array_agg((h.id, h.claim, to_jsonb(h.id))::bugle.finished_job order by random()), \
                  '{{}}')::text from held h"
                     );
@@ -339,7 +339,7 @@ async fn endings_operators_and_latecomers_do_not_deadlock() {
         let worker = register_for(&session, &[("default", 500)], &["noop"]).await;
         let claim = format!(
             "select coalesce(array_agg((c.id, c.claim)::bugle.held_job), '{{}}')::text \
-             from bugle.claim({worker}, array[('default', 9, null, null, 'awake')::bugle.queue_request]) c"
+             from bugle.claim({worker}, array[('default', 9, null, 'awake')::bugle.queue_request]) c"
         );
         loop {
             let held = look_for(|| async {

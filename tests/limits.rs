@@ -344,7 +344,7 @@ async fn register(client: &Client) -> String {
 async fn claim(client: &Client, me: &str, requests: &[(&str, i32)]) -> usize {
     let requests: Vec<String> = requests
         .iter()
-        .map(|(queue, slots)| format!("('{queue}', {slots}, null, null, 'awake')"))
+        .map(|(queue, slots)| format!("('{queue}', {slots}, null, 'awake')"))
         .collect();
     let sql = format!(
         "select from bugle.claim({me}, array[{}]::bugle.queue_request[])",
@@ -436,7 +436,7 @@ async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
             let me = register(&client).await;
             let claim = || async {
                 let slots = fastrand::i32(1..6);
-                let request = format!("array[('default', {slots}, null, null, 'awake')::bugle.queue_request]");
+                let request = format!("array[('default', {slots}, null, 'awake')::bugle.queue_request]");
                 let sql = format!("select id, claim from bugle.claim({me}, {request})");
                 let rows = client.query(&sql, &[]).await.expect("claims");
                 (!rows.is_empty() || done.load(Ordering::Acquire) == 800).then_some(rows)

@@ -124,9 +124,8 @@ async fn a_claim_under_way_takes_nothing_that_was_enqueued_after_a_pause() {
         let me = register(&worker).await;
         let pid = query_value(&worker, "select pg_backend_pid()").await;
         execute(&blocker, "begin; lock table bugle.chains in access exclusive mode").await;
-        let claim = format!(
-            "select id from bugle.claim({me}, array[('default', 1, null, null, 'awake')::bugle.queue_request])"
-        );
+        let claim =
+            format!("select id from bugle.claim({me}, array[('default', 1, null, 'awake')::bugle.queue_request])");
         let claim = tokio::spawn(async move { worker.query(&claim, &[]).await.unwrap().len() });
         assert!(answered_or_blocked(&claim, pid, &owner).await, "the claim waits");
 

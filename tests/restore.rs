@@ -61,7 +61,7 @@ async fn a_restored_database_goes_on_where_the_dump_was_made() {
         "insert into bugle.jobs (command, queue) values ('noop', 'lost');
              create temp table me as
              select * from bugle.register('gone', 'elsewhere', 1, '1', 1, array['lost'], array[1], array['noop']);
-             select c.id from me, bugle.claim(me.worker, me.nonce, array[row('lost', 1, null, null, \
+             select c.id from me, bugle.claim(me.worker, me.nonce, array[row('lost', 1, null, \
              'awake')]::bugle.queue_request[]) c;
              insert into bugle.jobs (command) values ('noop');
              insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');

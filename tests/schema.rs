@@ -513,7 +513,7 @@ async fn the_engine_enters_a_large_table_by_its_indexes() {
     )
     .await;
     let claim = format!(
-        "select from bugle.claim({worker}, array[('q0', 9, null, null, 'awake'), ('q1', 9, null, null, \
+        "select from bugle.claim({worker}, array[('q0', 9, null, 'awake'), ('q1', 9, null, \
             'awake')]::bugle.queue_request[])"
     );
     execute(
@@ -529,7 +529,7 @@ async fn the_engine_enters_a_large_table_by_its_indexes() {
     )
     .await;
     let exact = |queue: &str| {
-        format!("select from bugle.claim({worker}, array[('{queue}', 90, null, null, 'awake')]::bugle.queue_request[])")
+        format!("select from bugle.claim({worker}, array[('{queue}', 90, null, 'awake')]::bugle.queue_request[])")
     };
     let (keyed, ordered, fair) = (exact("keyed"), exact("ordered"), exact("fair"));
     let complete = format!(

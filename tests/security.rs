@@ -39,7 +39,7 @@ fn sql_array(names: &[&str]) -> String {
 
 async fn claim_one(client: &Client, worker: &str) -> (i64, i64) {
     let sql = format!(
-        "select id, claim from bugle.claim({worker}, array[('default', 1, null, null, 'awake')::bugle.queue_request])"
+        "select id, claim from bugle.claim({worker}, array[('default', 1, null, 'awake')::bugle.queue_request])"
     );
     let row = client.query_one(&sql, &[]).await.expect("one is claimed");
     (row.get(0), row.get(1))

@@ -359,7 +359,7 @@ impl<'a> Job<'a> {
         let held = format!("({id}, 2)::bugle.held_job");
         match verb {
             Claim => format!(
-                "select null::text from bugle.claim({worker}, array[('default', 9, null, null, \
+                "select null::text from bugle.claim({worker}, array[('default', 9, null, \
                     'awake')::bugle.queue_request])"
             ),
             Complete => complete(worker, *id, 2),

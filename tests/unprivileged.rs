@@ -132,7 +132,7 @@ async fn a_stranger_who_takes_the_proof_of_life_of_a_dead_worker_does_not_keep_i
         from bugle.register('dying', 'h', 1, '0', bugle.protocol(), array['default'], array[1], array['noop'])";
     let me = text(&dying, register).await;
     let id = enqueue(&owner, "noop").await;
-    let claim = format!("select from bugle.claim({me}, array[('default', 1, null, null, null)::bugle.queue_request])");
+    let claim = format!("select from bugle.claim({me}, array[('default', 1, null, null)::bugle.queue_request])");
     assert_eq!(dying.query(&claim, &[]).await.unwrap().len(), 1);
 
     let stranger = database.connect("stranger").await;

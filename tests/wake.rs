@@ -147,7 +147,7 @@ async fn many_idle_workers_do_not_all_start_for_one_job() {
 
     let (sentinel, me, _) = &idle[0];
     let claim =
-        format!("select id from bugle.claim({me}, array[('default', 1, null, null, 'sentinel')::bugle.queue_request])");
+        format!("select id from bugle.claim({me}, array[('default', 1, null, 'sentinel')::bugle.queue_request])");
     assert_eq!(sentinel.query(&claim, &[]).await.unwrap().len(), 1);
     assert_eq!(
         heard.until_the_end(&owner).await,
@@ -195,7 +195,7 @@ async fn a_job_the_sentinel_does_not_serve_is_handed_on() {
     enqueue(&owner, "added").await;
     assert_eq!(heard.until_the_end(&owner).await, ["default"]);
     let claim =
-        format!("select id from bugle.claim({me}, array[('default', 2, null, null, 'sentinel')::bugle.queue_request])");
+        format!("select id from bugle.claim({me}, array[('default', 2, null, 'sentinel')::bugle.queue_request])");
     assert_eq!(old.query(&claim, &[]).await.unwrap().len(), 0);
     assert_eq!(arm(&old, sentinel).await, ("sentinel".to_string(), false));
 

@@ -100,7 +100,7 @@ class Worker:
 
     def claim(self, mode):
         rows = self.first.execute(
-            "select id, claim, command, payload, steps from bugle.claim(%s, %s, array[(%s, %s, null, null, %s)::bugle.queue_request]) order by turn, priority, id",
+            "select id, claim, command, payload, steps from bugle.claim(%s, %s, array[(%s, %s, null, %s)::bugle.queue_request]) order by turn, priority, run_at, id",
             (*self.me, QUEUE, SLOTS - len(self.running), mode)).fetchall()
         large = [row[0] for row in rows if row[3] is None]
         fetched = dict(self.first.execute("select id, payload from bugle.payloads(%s, %s)", (self.me[0], large)).fetchall()) if large else {}

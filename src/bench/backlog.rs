@@ -125,8 +125,7 @@ impl Queue {
         let request = QueueRequest {
             queue: "default".into(),
             slots: BATCH,
-            after_priority: None,
-            after_id: None,
+            after: None,
             mode: "awake",
         };
         let start = now();

@@ -174,8 +174,7 @@ impl Lane {
         Some(QueueRequest {
             queue: self.queue.clone(),
             slots: slots as i32,
-            after_priority: after.map(|position| position.priority),
-            after_id: after.map(|position| position.id),
+            after,
             mode: self.mode_at(now),
         })
     }

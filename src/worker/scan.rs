@@ -29,8 +29,8 @@ const EXPENSIVE_PER_JOB: Duration = Duration::from_micros(200);
 const JOBS_THAT_EXPLAIN: usize = 10;
 /// A suspect scan was expensive if it took more than this multiple of the duration of the scan from the cursor.
 const EXPENSIVE_FACTOR: u32 = 3;
-/// The minimum age of a position before the cursor moves to it. Jobs are not committed in the order of their ids, so
-/// jobs with lower ids than a recently claimed one may still appear.
+/// The minimum age of a position before the cursor moves to it. Jobs are not committed in the order in which
+/// they are due, so jobs that were due before a recently claimed one may still appear.
 const CURSOR_LAG: Duration = Duration::from_secs(1);
 
 /// The scan position of one queue.
@@ -169,7 +169,7 @@ impl Scan {
             Background::Found(Found { count, first }) => {
                 self.background = Background::Claiming;
                 // no more than were found, because there are dead rows after the last of them
-                (most.min(count), Some(first.just_before()))
+                (most.min(count), first.map(Position::just_before))
             }
             _ => (most, self.cursor),
         }
@@ -177,7 +177,7 @@ impl Scan {
 
     /// Process the reply to a claim that took this time.
     pub fn claimed(&mut self, request: &QueueRequest, share: Share, took: Duration, now: Instant) -> Next {
-        let is_from_start = request.after_id.is_none();
+        let is_from_start = request.after.is_none();
         if is_from_start {
             self.rescanned(share.count, took, now);
         }
@@ -299,7 +299,7 @@ impl Scan {
         self.background = Background::Idle;
         if found.count > 0 {
             // jobs after the cursor are found from there
-            if self.cursor.is_some_and(|cursor| found.first <= cursor) {
+            if self.cursor.is_some() && found.first <= self.cursor {
                 self.background = Background::Found(found);
             }
             AfterBackground::Claim

@@ -155,7 +155,7 @@ impl Known {
         let (worker, nonce) = registered.unwrap_or((1, "00000000-0000-0000-0000-000000000000".to_owned()));
         if role == "worker" {
             let claim = format!(
-                "select from bugle.claim({worker}, '{nonce}', array[('default', 3, null, null, \
+                "select from bugle.claim({worker}, '{nonce}', array[('default', 3, null, \
                     'awake')::bugle.queue_request])"
             );
             let _ = client.batch_execute(&claim).await;
@@ -250,7 +250,10 @@ fn value(rng: &mut Rng, of: &str, known: &Known) -> String {
                 known,
             );
         }
-        "bugle.queue_request" => return row(rng, of, &["text", "slots", "integer", "bigint", "mode"], known),
+        "bugle.queue_position" => {
+            return row(rng, of, &["integer", "timestamp with time zone", "bigint"], known);
+        }
+        "bugle.queue_request" => return row(rng, of, &["text", "slots", "bugle.queue_position", "mode"], known),
         // numbers that a row of the engine has: mostly the first claim
         "claim" => {
             return rng

@@ -76,7 +76,7 @@ const ATTACH_LOST_CLAIMS: Verb = (
 );
 const CLAIM: Verb = (
     "claim",
-    "select id from bugle.claim({me}, array[('default', 9, null, null, 'awake')::bugle.queue_request])",
+    "select id from bugle.claim({me}, array[('default', 9, null, 'awake')::bugle.queue_request])",
 );
 const CANCEL: Verb = ("cancel", "select * from bugle.cancel(array[{ids}]::bigint[])");
 const CANCEL_WHERE: Verb = ("cancel where", "select bugle.cancel_where(p_queue => 'default')");
@@ -359,7 +359,7 @@ impl Arena {
                 .collect::<String>()
         };
         let claim =
-            format!("select from bugle.claim({me}, array[('default', 3, null, null, 'awake')::bugle.queue_request]);");
+            format!("select from bugle.claim({me}, array[('default', 3, null, 'awake')::bugle.queue_request]);");
         let each = |word: &str| format!("select {word} from bugle.jobs_live j order by j.id;");
         let sql = match place {
             Place::Running => enqueue("") + &claim,

@@ -50,7 +50,7 @@ impl ManualWorker {
 
     pub fn claim_sql(&self, slots: usize) -> String {
         format!(
-            "select id, claim from bugle.claim({}, array[('default', {slots}, null, null, \
+            "select id, claim from bugle.claim({}, array[('default', {slots}, null, \
                 'awake')::bugle.queue_request])",
             self.me
         )

@@ -90,7 +90,7 @@ bugs! {
         ),
     ]);
     the_last_are_claimed_first: Calm => OrderBroken, Edits(&[
-        ("j.priority, j.id", "j.priority desc, j.id desc"),
+        ("j.priority, j.run_at, j.id", "j.priority desc, j.run_at desc, j.id desc"),
     ]);
     retries_never_become_ready: Calm => Stuck, Edits(&[
         ("'scheduled', 'retrying'", "'scheduled'"),

@@ -87,8 +87,8 @@ returns setof bugle.claimed_job
 language sql
 as $$
   select c.* from bugle.claim(p_worker, test.nonce(p_worker),
-    array[(p_queue, p_slots, null, null, 'awake')::bugle.queue_request]) c
-  order by c.turn, c.priority, c.id
+    array[(p_queue, p_slots, null, 'awake')::bugle.queue_request]) c
+  order by c.turn, c.priority, c.run_at, c.id
 $$;
 
 -- Claim one job that is ready already, or a new one of the command noop.

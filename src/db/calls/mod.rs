@@ -10,7 +10,7 @@ mod steps;
 mod wake;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use postgres_types::{FromSql, Json, ToSql};
 use serde_json::Value;
@@ -135,9 +135,11 @@ pub async fn unlisten(session: &Session, channel: &str) -> Result<()> {
 }
 
 /// The position of a job in its queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ToSql, FromSql)]
+#[postgres(name = "queue_position")]
 pub struct Position {
     pub priority: i32,
+    pub run_at: SystemTime,
     pub id: JobId,
 }
 
@@ -157,8 +159,7 @@ impl Position {
 pub struct QueueRequest {
     pub queue: String,
     pub slots: i32,
-    pub after_priority: Option<i32>,
-    pub after_id: Option<i64>,
+    pub after: Option<Position>,
     pub mode: &'static str,
 }
 
@@ -166,7 +167,8 @@ pub struct QueueRequest {
 pub struct Claimed {
     pub job: Result<ClaimedJob, Undecodable>,
     pub lacks_payload: bool,
-    /// Its position in the order given by the limits and keys of its queue.
+    position: Position,
+    /// Its place in the order given by the limits and keys of its queue.
     turn: Option<i32>,
 }
 
@@ -176,7 +178,6 @@ pub struct Claimed {
 pub struct Undecodable {
     pub held: HeldJob,
     pub queue: String,
-    pub priority: i32,
     pub command: String,
     pub attempt: i32,
     /// The column and the error.
@@ -198,13 +199,6 @@ impl Claimed {
         }
     }
 
-    fn priority(&self) -> i32 {
-        match &self.job {
-            Ok(job) => job.priority,
-            Err(undecodable) => undecodable.priority,
-        }
-    }
-
     /// Add the payload that was fetched afterwards.
     pub fn add_payload(&mut self, payload: Result<Box<RawValue>, String>) {
         let Ok(job) = &mut self.job else { return };
@@ -214,7 +208,6 @@ impl Claimed {
                 self.job = Err(Undecodable {
                     held: job.held,
                     queue: std::mem::take(&mut job.queue),
-                    priority: job.priority,
                     command: std::mem::take(&mut job.command),
                     attempt: job.attempt,
                     reason,
@@ -241,22 +234,22 @@ impl ClaimedRows {
     /// The result for a queue.
     pub fn of(&self, queue: &str) -> Result<Share> {
         let mut share = Share::default();
-        let mut last: Option<(Option<i32>, i32, JobId)> = None;
+        let mut last: Option<(Option<i32>, Position)> = None;
         for row in &self.0 {
             if row.try_get::<_, &str>(3)? == queue {
                 share.count += 1;
-                last = last.max(Some((row.try_get(15)?, row.try_get(4)?, row.try_get(0)?)));
+                last = last.max(Some((row.try_get(15)?, position(row)?)));
             }
         }
-        share.last = last.map(|(_, priority, id)| Position { priority, id });
-        share.is_serial = last.is_some_and(|(turn, ..)| turn.is_some());
+        share.last = last.map(|(_, position)| position);
+        share.is_serial = last.is_some_and(|(turn, _)| turn.is_some());
         Ok(share)
     }
 
     /// The jobs, in the order in which to start them.
     pub fn read(self) -> Result<Vec<Claimed>> {
         let mut jobs = self.0.iter().map(claimed).collect::<Result<Vec<Claimed>>>()?;
-        jobs.sort_by_key(|c| (c.turn, c.priority(), c.held().id));
+        jobs.sort_by_key(|c| (c.turn, c.position));
         Ok(jobs)
     }
 }
@@ -281,26 +274,35 @@ fn claimed(row: &Row) -> Result<Claimed> {
         claim: row.try_get(1)?,
     };
     let (queue, priority): (String, i32) = (row.try_get(3)?, row.try_get(4)?);
-    let turn = row.try_get(15)?;
+    let (position, turn) = (position(row)?, row.try_get(15)?);
     match decode(row, held, &queue, priority) {
         Ok((job, lacks_payload)) => Ok(Claimed {
             job: Ok(job),
             lacks_payload,
+            position,
             turn,
         }),
         Err(reason) => Ok(Claimed {
             job: Err(Undecodable {
                 held,
                 queue,
-                priority,
                 command: row.try_get(2).unwrap_or_default(),
                 attempt: row.try_get(5).unwrap_or_default(),
                 reason,
             }),
             lacks_payload: false,
+            position,
             turn,
         }),
     }
+}
+
+fn position(row: &Row) -> Result<Position> {
+    Ok(Position {
+        priority: row.try_get(4)?,
+        run_at: row.try_get(8)?,
+        id: row.try_get(0)?,
+    })
 }
 
 fn decode(row: &Row, held: HeldJob, queue: &str, priority: i32) -> Result<(ClaimedJob, bool), String> {

@@ -19,12 +19,10 @@ pub async fn arm(
     queues: &[String],
     cursors: &[Option<Position>],
 ) -> Result<Vec<Armed>> {
-    let priorities: Vec<Option<i32>> = cursors.iter().map(|cursor| cursor.map(|c| c.priority)).collect();
-    let ids: Vec<Option<i64>> = cursors.iter().map(|cursor| cursor.map(|c| c.id)).collect();
     let rows = session
         .query(
-            "select queue, mode, has_work from bugle.arm($1, $2, $3, $4)",
-            &[&me.worker, &queues, &priorities, &ids],
+            "select queue, mode, has_work from bugle.arm($1, $2, $3)",
+            &[&me.worker, &queues, &cursors],
         )
         .await?;
     Ok(rows
@@ -41,22 +39,19 @@ pub async fn arm(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     pub count: usize,
-    pub first: Position,
+    pub first: Option<Position>,
 }
 
 /// The jobs a claim from the start of a queue would find. `None` if a cursor cannot be used in this queue.
 pub async fn scan_ready(session: &Session, me: Identity, queue: &str, most: i32) -> Result<Option<Found>> {
     let rows = session
         .query(
-            "select found, priority, id from bugle.scan_ready($1, $2, $3)",
+            "select found, first from bugle.scan_ready($1, $2, $3)",
             &[&me.worker, &queue, &most],
         )
         .await?;
     Ok(rows.first().map(|row| Found {
         count: row.get::<_, i32>(0) as usize,
-        first: Position {
-            priority: row.get::<_, Option<i32>>(1).unwrap_or_default(),
-            id: row.get::<_, Option<i64>>(2).unwrap_or_default(),
-        },
+        first: row.get(1),
     }))
 }

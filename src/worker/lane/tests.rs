@@ -1,6 +1,16 @@
+use std::time::SystemTime;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+
+fn at(id: i64) -> Position {
+    Position {
+        priority: 0,
+        run_at: SystemTime::UNIX_EPOCH,
+        id,
+    }
+}
 
 /// An event for a lane.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +65,7 @@ fn poll(lane: &mut Lane, now: &mut Instant, ms: u32, count: usize, is_serial: bo
     *now = asked_at + ms * MS;
     let share = Share {
         count,
-        last: (count > 0).then_some(Position { priority: 0, id: 70 }),
+        last: (count > 0).then_some(at(70)),
         is_serial,
     };
     lane.claimed(&request, share, asked_at, *now);
@@ -260,15 +270,15 @@ fn what_a_background_scan_found_wakes_a_lane_that_sleeps() {
         happen(&mut lane, &mut now, event);
     }
     assert_eq!(does_next(&lane, now), Sleep);
-    assert_eq!(lane.cursor_for_sleep(), Some(Position { priority: 0, id: 70 }));
+    assert_eq!(lane.cursor_for_sleep(), Some(at(70)));
 
     lane.background_scan_started();
-    let first = Position { priority: 0, id: 7 };
+    let first = Some(at(7));
     lane.background_scan_ended(Some(Found { count: 2, first }), 80 * MS, now);
 
     let request = lane.request(now).expect("it is awake");
     assert_eq!(
-        (request.after_id, request.slots, request.mode),
-        (Some(6), 2, "sentinel")
+        (request.after, request.slots, request.mode),
+        (Some(at(6)), 2, "sentinel")
     );
 }

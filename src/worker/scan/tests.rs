@@ -1,3 +1,5 @@
+use std::time::SystemTime;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -8,7 +10,11 @@ fn behind(id: i64) -> Option<i64> {
 }
 
 fn at(priority: i32, id: i64) -> Position {
-    Position { priority, id }
+    Position {
+        priority,
+        run_at: SystemTime::UNIX_EPOCH,
+        id,
+    }
 }
 
 /// A scan and the current time.
@@ -35,8 +41,7 @@ impl Played {
         let request = QueueRequest {
             queue: "default".into(),
             slots: slots as i32,
-            after_priority: after.map(|position| position.priority),
-            after_id: after.map(|position| position.id),
+            after,
             mode: "awake",
         };
         let share = Share {
@@ -188,7 +193,12 @@ fn the_cursor_follows_one_to_two_seconds_behind_what_is_claimed() {
 
 #[test]
 fn after_a_scan_in_the_background() {
-    let found = |count, first| Some(Found { count, first });
+    let found = |count, first| {
+        Some(Found {
+            count,
+            first: Some(first),
+        })
+    };
     // the result, the milliseconds, the decision, where the next claim starts, and why
     let table = [
         (
@@ -229,7 +239,7 @@ fn no_more_is_claimed_before_the_cursor_than_was_found_there_and_the_cursor_stay
     played.in_background(
         Some(Found {
             count: 2,
-            first: at(0, 7),
+            first: Some(at(0, 7)),
         }),
         80,
     );
@@ -238,8 +248,7 @@ fn no_more_is_claimed_before_the_cursor_than_was_found_there_and_the_cursor_stay
     let request = QueueRequest {
         queue: "default".into(),
         slots: 2,
-        after_priority: Some(0),
-        after_id: Some(6),
+        after: Some(at(0, 6)),
         mode: "awake",
     };
     let share = Share {
@@ -259,7 +268,7 @@ fn the_cursor_moves_to_what_is_more_urgent() {
     played.in_background(
         Some(Found {
             count: 1,
-            first: at(-5, 90),
+            first: Some(at(-5, 90)),
         }),
         80,
     );

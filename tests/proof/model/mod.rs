@@ -296,6 +296,7 @@ impl Engine {
             paused_from: row.get(10),
             unique: row.get::<_, Option<&str>>(11).and_then(|key| key[1..].parse().ok()),
             run_at: row.get::<_, i64>(12) + clock,
+            due: 0,
             deadline: row.get::<_, Option<i64>>(13).map(|hours| hours + clock),
             queue: QUEUES
                 .iter()
@@ -328,6 +329,7 @@ fn difference(found: &BTreeMap<i64, Job>, expected: &BTreeMap<i64, Job>) -> Opti
     found.iter().zip(expected.values()).find_map(|((id, found), expected)| {
         // what is not read, and what does not count any more
         let expected = Job {
+            due: 0,
             max_attempts: None,
             answer_by: None,
             token: None,

@@ -309,8 +309,8 @@ pub fn sql(op: &Op, job: impl Fn(usize) -> (i64, i64, Option<usize>, i32), worke
             format!("select bugle.set_limits('{}', {limit})", QUEUES[*queue])
         }
         Op::Claim { worker, queue, slots } => format!(
-            "select id, claim from bugle.claim({}, array[('{}', {slots}, null, null, 'awake')::bugle.queue_request]) \
-                order by turn, priority, id",
+            "select id, claim from bugle.claim({}, array[('{}', {slots}, null, 'awake')::bugle.queue_request]) \
+                order by turn, priority, run_at, id",
             me(*worker),
             QUEUES[*queue]
         ),

@@ -37,6 +37,8 @@ pub struct Job {
     pub unique: Option<u8>,
     /// Hours of the model's clock; told of live jobs only.
     pub run_at: i64,
+    /// The number of the operation that set it: of two jobs due in the same hour, which was due first.
+    pub due: usize,
     pub deadline: Option<i64>,
     pub queue: usize,
     pub max_attempts: Option<i32>,
@@ -83,7 +85,7 @@ impl Job {
     }
 
     /// Back among the live ones, from the beginning.
-    fn revive(&mut self, now: i64) {
+    fn revive(&mut self, now: i64, due: usize) {
         self.becomes("ready");
         (self.attempt, self.crashes) = (0, 0);
         (
@@ -94,7 +96,7 @@ impl Job {
             self.answer_by,
             self.token,
         ) = (None, None, None, None, None, None);
-        self.run_at = now;
+        (self.run_at, self.due) = (now, due);
         self.outstanding = None;
     }
 
@@ -118,6 +120,8 @@ impl Job {
 #[derive(Debug, Clone, Default)]
 pub struct World {
     pub clock: i64,
+    /// How many operations there were.
+    pub played: usize,
     /// By id: in the order in which they were made.
     pub jobs: BTreeMap<i64, Job>,
     /// Which were made, also those that are gone.
@@ -178,6 +182,7 @@ impl World {
     /// What must come of it. `told`: what the engine said, of which only the ids of new jobs are believed.
     pub fn apply(&mut self, op: &Op, told: &Said, new_ids: &[i64]) -> Said {
         let before = self.live();
+        self.played += 1;
         let said = self.change(op, told, new_ids);
         self.follow(&before);
         said
@@ -325,7 +330,7 @@ impl World {
                 if deadline.or(job.deadline).is_some_and(|deadline| deadline <= run_at) {
                     return Said::Refused("JB001");
                 }
-                job.run_at = run_at;
+                (job.run_at, job.due) = (run_at, self.played);
                 job.deadline = deadline.or(job.deadline);
                 match job.state.as_str() {
                     "paused" if job.paused_from.as_deref() == Some("ready") && run_at > now => {
@@ -353,6 +358,7 @@ impl World {
             priority: new.priority,
             unique: new.unique,
             run_at,
+            due: self.played,
             deadline,
             queue: new.queue,
             max_attempts: new.max_attempts,
@@ -390,6 +396,7 @@ impl World {
         self.edges.extend(edges);
         let mut job = Job {
             run_at: self.clock,
+            due: self.played,
             ..World::plain()
         };
         if waits > 0 {
@@ -419,6 +426,7 @@ impl World {
             paused_from: None,
             unique: None,
             run_at: 0,
+            due: 0,
             deadline: None,
             queue: 0,
             max_attempts: None,
@@ -455,17 +463,17 @@ impl World {
             return Said::Held(vec![]);
         }
         let now = self.clock;
-        let mut ready: Vec<(i32, i64)> = self
+        let mut ready: Vec<(i32, i64, usize, i64)> = self
             .jobs
             .iter()
             .filter(|(_, job)| job.state == "ready" && job.queue == queue)
             .filter(|(_, job)| job.deadline.is_none_or(|deadline| deadline > now))
-            .map(|(id, job)| (job.priority, *id))
+            .map(|(id, job)| (job.priority, job.run_at, job.due, *id))
             .collect();
-        ready.retain(|(_, id)| self.is_first_of_its_order(*id));
+        ready.retain(|(.., id)| self.is_first_of_its_order(*id));
         ready.sort_unstable();
         let mut taken: Vec<i64> = Vec::new();
-        for (_, id) in ready {
+        for (.., id) in ready {
             if taken.len() == slots {
                 break;
             }
@@ -572,12 +580,13 @@ impl World {
                 } else {
                     job.becomes("retrying");
                     job.run_at = now + if word == Word::Fail { DELAY } else { 1 };
+                    job.due = self.played;
                 }
             }
             Word::Snooze => {
                 job.becomes("scheduled");
                 job.attempt -= 1;
-                job.run_at = now + 1;
+                (job.run_at, job.due) = (now + 1, self.played);
             }
             Word::Wait => {
                 job.becomes("waiting");
@@ -613,6 +622,7 @@ impl World {
                     });
                     let job = Job {
                         run_at: now,
+                        due: self.played,
                         ..World::plain()
                     };
                     self.made.push(child);
@@ -698,7 +708,7 @@ impl World {
                 job.becomes(&before);
             }
             Verb::Restart => {
-                job.revive(now);
+                job.revive(now, self.played);
                 (job.step, job.has_output) = (0, false);
                 self.wait_again(id);
                 return Said::Text(Some(self.jobs[&id].state.clone()));
@@ -710,7 +720,7 @@ impl World {
                 return Said::Text(Some("removed".into()));
             }
             Verb::Reschedule(hours) => {
-                job.run_at = now + hours;
+                (job.run_at, job.due) = (now + hours, self.played);
                 match job.state.as_str() {
                     // when it is resumed, it waits for its time
                     "paused" if hours > 0 && job.paused_from.as_deref() == Some("ready") => {
@@ -725,19 +735,19 @@ impl World {
             Verb::SetState(to @ ("completed" | "failed" | "cancelled")) => {
                 let revived = !job.is_live();
                 if revived {
-                    job.revive(now);
+                    job.revive(now, self.played);
                 }
                 job.ends(to, (revived || to != "completed").then_some("operator"));
             }
             Verb::SetState(to) => {
                 if !job.is_live() {
-                    job.revive(now);
+                    job.revive(now, self.played);
                 }
                 let from = job.paused_from.clone().unwrap_or(job.state.clone());
                 job.becomes(to);
                 job.paused_from = (to == "paused").then_some(from);
                 if to == "ready" {
-                    job.run_at = now;
+                    (job.run_at, job.due) = (now, self.played);
                 }
             }
         }
@@ -873,6 +883,7 @@ impl World {
         for id in new_ids.iter().take(due as usize) {
             let job = Job {
                 run_at: self.clock,
+                due: self.played,
                 ..World::plain()
             };
             self.made.push(*id);

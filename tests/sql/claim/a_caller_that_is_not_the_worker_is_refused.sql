@@ -3,7 +3,7 @@ begin;
 do $$
 declare
   v_worker constant bigint := test.register();
-  v_request constant text := $sql$array[('default', 1, null, null, 'awake')::bugle.queue_request]$sql$;
+  v_request constant text := $sql$array[('default', 1, null, 'awake')::bugle.queue_request]$sql$;
 begin
   perform bugle.enqueue('noop');
 

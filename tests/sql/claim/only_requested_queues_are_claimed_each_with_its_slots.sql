@@ -11,7 +11,7 @@ begin
   from (
     select c.queue, count(*) as jobs
     from bugle.claim(v_worker, test.nonce(v_worker), array[
-      ('a', 3, null, null, 'awake'), ('b', 15, null, null, 'awake')]::bugle.queue_request[]) c
+      ('a', 3, null, 'awake'), ('b', 15, null, 'awake')]::bugle.queue_request[]) c
     group by c.queue) q;
 
   perform test.equal(v_claimed, 'a 3, b 15', 'claimed');

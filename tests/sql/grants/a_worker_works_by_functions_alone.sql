@@ -10,7 +10,7 @@ declare
 begin
   select * into v_me from bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{default}', '{1}', '{noop}');
   select c.id, c.claim into v_held from bugle.claim(v_me.worker, v_me.nonce,
-    array[('default', 1, null, null, 'awake')::bugle.queue_request]) c;
+    array[('default', 1, null, 'awake')::bugle.queue_request]) c;
   perform bugle.payloads(v_me.worker, v_me.nonce, array[v_held.id]);
   perform bugle.report_progress(v_me.worker, v_me.nonce, v_held, 1, 'x');
   perform bugle.heartbeat(v_me.worker, v_me.nonce, array[v_held], true);
