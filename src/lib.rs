@@ -334,6 +334,7 @@ pub use client::{Bugle, Handle};
 pub use config::Settings;
 pub use db::connect;
 pub use error::{Code, Error, Result};
+pub use execute::batch::{Batch, BatchExecution, BatchExecutor, BatchJob};
 pub use execute::context::Context;
 pub use execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
 pub use execute::family::DependencyResult;

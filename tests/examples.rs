@@ -262,6 +262,13 @@ async fn what_was_rolled_back_is_done_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_has_an_outcome_for_each_job() {
+    let said = runs_by_itself("batch").await;
+    assert!(said.contains("(not_retryable): /page/0 is empty"), "{said}");
+    assert!(said.contains("19 pages are indexed, 1 was rejected"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_database_an_example_says_where_to_get_one() {
     let mut program = runtime::cargo_example("chain").await;
     let output = program.env_remove("DATABASE_URL").output().await.expect("it runs");

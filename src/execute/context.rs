@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::db::calls::{self, Try};
 use crate::db::connect::{Connection, Pool};
 use crate::error::{Error, Result};
+use crate::execute::batch::Burst;
 use crate::execute::executor::Failure;
 use crate::execute::shortage::Shortage;
 use crate::execute::workspace::Workspace;
@@ -61,6 +62,8 @@ pub(crate) struct Attempt {
     shortage: Mutex<Option<Shortage>>,
     /// How the executor has settled the job itself, if it has.
     settled: Mutex<Option<Settled>>,
+    /// The jobs it was claimed with, while they are being started.
+    burst: Mutex<Option<Arc<Burst>>>,
 }
 
 /// How a job was settled by its executor, or by the last step of a chain.
@@ -75,6 +78,20 @@ pub(crate) enum Settled {
 }
 
 impl Attempt {
+    pub(crate) fn join_burst(&self, burst: Option<Arc<Burst>>) {
+        *self.burst.lock().unwrap() = burst;
+    }
+
+    pub(crate) fn leave_burst(&self) {
+        // dropped when it is unlocked: the last one starts calls
+        let burst = self.burst.lock().unwrap().take();
+        drop(burst);
+    }
+
+    pub(crate) fn burst(&self) -> Option<Arc<Burst>> {
+        self.burst.lock().unwrap().clone()
+    }
+
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         *self.shortage.lock().unwrap()
     }

@@ -1,5 +1,6 @@
 //! Executing one job: what executors are, what they are given, and what goes on around them.
 
+pub mod batch;
 pub mod chain;
 pub mod context;
 pub mod descriptors;

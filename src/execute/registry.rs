@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::job::Job;
 use crate::error::Error;
+use crate::execute::batch::{Batch, BatchExecutor, GatheringExecutor, TypedMany};
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
 use crate::execute::stage::{self, Next, Stage};
@@ -31,6 +32,8 @@ pub struct Registry<S = ()> {
     /// What its executors share.
     state: Arc<S>,
     executors: BTreeMap<String, Arc<dyn Executor>>,
+    /// Those that take many jobs in one call. In `executors`, their jobs gather.
+    many: BTreeMap<String, Arc<dyn BatchExecutor>>,
     /// Commands that were registered more than once.
     ambiguous: BTreeSet<String>,
     /// Stages and the names they are around, outermost first.
@@ -66,6 +69,7 @@ impl<S: Send + Sync + 'static> Registry<S> {
         Registry {
             state: Arc::new(state),
             executors: BTreeMap::new(),
+            many: BTreeMap::new(),
             ambiguous: BTreeSet::new(),
             stages: Vec::new(),
         }
@@ -132,6 +136,74 @@ impl<S: Send + Sync + 'static> Registry<S> {
         )
     }
 
+    /// Run up to `most` jobs of type `J` in one call, with an async closure or function: see
+    /// [`on_many`](Registry::on_many).
+    pub fn job_many<J, F, Fut>(self, most: usize, run: F) -> Self
+    where
+        J: Job + Send + 'static,
+        F: Fn(Batch<J, S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.on_many(J::COMMAND, most, run)
+    }
+
+    /// Run up to `most` jobs of `command` in one call, with an async closure or function that takes a [`Batch`] and
+    /// reports an outcome for each of its jobs.
+    ///
+    /// Each job keeps its own time limit, cancellation, retries and claim; only the call is shared. A call gets the jobs
+    /// that are there, and waits for no more: a single job runs at once. If it returns an error or panics, the jobs
+    /// without an outcome fail with it.
+    ///
+    /// ```
+    /// use bugle::{Batch, Failure, Registry};
+    /// # async fn bulk_index(_: Vec<&String>) -> std::io::Result<Vec<Result<i64, String>>> { Ok(Vec::new()) }
+    ///
+    /// async fn index(batch: Batch<String>) -> Result<(), Failure> {
+    ///     let answers = bulk_index(batch.payloads().collect()).await?;
+    ///     for (job, answer) in batch.into_iter().zip(answers) {
+    ///         match answer {
+    ///             Ok(version) => job.complete(version),
+    ///             Err(why) => job.fail(Failure::new(why).not_retryable()),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let registry = Registry::new().on_many("index", 500, index);
+    /// assert_eq!(registry.commands(), ["index"]);
+    /// ```
+    ///
+    /// # Panics
+    /// If `most` is 0.
+    pub fn on_many<P, F, Fut>(self, command: &str, most: usize, run: F) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        F: Fn(Batch<P, S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        assert!(most > 0, "a call of {command:?} must take at least one job");
+        let state = self.state.clone();
+        self.register_many(
+            command,
+            TypedMany {
+                most,
+                run: Arc::new(run),
+                state,
+                payload: PhantomData::<fn(P)>,
+            },
+        )
+    }
+
+    /// Run `command` with this executor of many jobs.
+    pub fn register_many(self, command: &str, executor: impl BatchExecutor) -> Self {
+        self.register_many_arc(command, Arc::new(executor))
+    }
+
+    fn register_many_arc(mut self, command: &str, executor: Arc<dyn BatchExecutor>) -> Self {
+        self.many.insert(command.to_string(), executor.clone());
+        self.register(command, GatheringExecutor::new(command, executor))
+    }
+
     /// Run `command` with this executor.
     ///
     /// A command has one executor: a worker does not start with a registry in which a command was registered twice.
@@ -158,7 +230,11 @@ impl<S: Send + Sync + 'static> Registry<S> {
     /// that are here, and are around all commands that match their patterns.
     pub fn merge<T>(mut self, other: Registry<T>) -> Self {
         for (command, executor) in other.executors {
-            self = self.register_arc(&command, executor);
+            // jobs gather by worker: those of a registry that two workers share are not mixed
+            self = match other.many.get(&command) {
+                Some(executor) => self.register_many_arc(&command, executor.clone()),
+                None => self.register_arc(&command, executor),
+            };
         }
         self.ambiguous.extend(other.ambiguous);
         self.stages.extend(other.stages);
@@ -197,6 +273,11 @@ impl Registry {
         Some(Next::new(stages, self.executor_for(command)?))
     }
 
+    /// Whether an executor takes many jobs in one call.
+    pub(crate) fn has_batches(&self) -> bool {
+        !self.many.is_empty()
+    }
+
     pub(crate) fn executor_for(&self, command: &str) -> Option<Arc<dyn Executor>> {
         self.executors.get(command).cloned()
     }
@@ -213,6 +294,7 @@ impl<S> Clone for Registry<S> {
         Registry {
             state: self.state.clone(),
             executors: self.executors.clone(),
+            many: self.many.clone(),
             ambiguous: self.ambiguous.clone(),
             stages: self.stages.clone(),
         }

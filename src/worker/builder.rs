@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::client::job::Job;
 use crate::config::Settings;
 use crate::error::Result;
+use crate::execute::batch::Batch;
 use crate::execute::context::Context;
 use crate::execute::executor::{Failure, IntoOutcome};
 use crate::execute::registry::Registry;
@@ -105,6 +106,28 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         Fut: Future<Output = Result<R, Failure>> + Send + 'static,
     {
         self.registry = self.registry.on(command, run);
+        self
+    }
+
+    /// Run up to `most` jobs of type `J` in one call: see [`Registry::job_many`].
+    pub fn job_many<J, F, Fut>(mut self, most: usize, run: F) -> Self
+    where
+        J: Job + Send + 'static,
+        F: Fn(Batch<J, S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.registry = self.registry.job_many(most, run);
+        self
+    }
+
+    /// Run up to `most` jobs of `command` in one call: see [`Registry::on_many`].
+    pub fn on_many<P, F, Fut>(mut self, command: &str, most: usize, run: F) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        F: Fn(Batch<P, S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.registry = self.registry.on_many(command, most, run);
         self
     }
 

@@ -330,10 +330,12 @@ impl Claimer {
     /// Hand the jobs to the crew, in order.
     async fn start(&mut self, session: &Session, me: Identity, batch: ClaimedBatch) -> Result<()> {
         let claimed = self.take(batch)?;
-        for claimed in self.fetch_payloads(session, me, claimed).await? {
+        let claimed = self.fetch_payloads(session, me, claimed).await?;
+        let burst = self.crew.burst();
+        for claimed in claimed {
             let running = self.lane_mut(claimed.queue()).running().clone();
             match claimed.job {
-                Ok(job) => self.crew.start(job, running),
+                Ok(job) => self.crew.start(job, running, burst.clone()),
                 Err(undecodable) => self.crew.refuse(undecodable, &running),
             }
         }

@@ -1,11 +1,12 @@
 //! The crew: runs claimed jobs, and always knows which jobs this worker is responsible for.
 
-use std::any::Any;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
@@ -16,9 +17,10 @@ use tracing::Instrument;
 
 use crate::db::calls::Undecodable;
 use crate::db::connect::Pool;
+use crate::execute::batch::Burst;
 use crate::execute::chain;
 use crate::execute::context::{Attempt, Context, Inner, Settled};
-use crate::execute::executor::{Failure, Outcome};
+use crate::execute::executor::{Failure, Outcome, panic_message};
 use crate::execute::registry::Registry;
 use crate::execute::shortage::Shortage;
 use crate::job::{ClaimedJob, HeldJob};
@@ -156,8 +158,14 @@ impl Crew {
         all.extend(jobs.map(|held| (held, Hold::default())));
     }
 
+    /// Held while jobs that were claimed together are started, so that an executor of many gets them together. None if
+    /// there is no such executor.
+    pub fn burst(&self) -> Option<Arc<Burst>> {
+        self.registry.has_batches().then(Arc::default)
+    }
+
     /// Run a claimed job. Its slot is free when its executor has ended.
-    pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>) {
+    pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>, burst: Option<Arc<Burst>>) {
         let crew = self.clone();
         let held = job.held;
         let slot = Slot {
@@ -170,6 +178,8 @@ impl Crew {
         let context = self.context(job, cancellation);
         let (shared, address) = (context.inner.attempt.clone(), context.job().address);
         let attempt = shared.clone();
+        let is_part_of_burst = burst.is_some();
+        shared.join_burst(burst);
         let job = context.job();
         let due = job.created_at.max(job.run_at);
         let run = self.observed.tallies.start(&job.queue, &job.command, due);
@@ -198,7 +208,16 @@ impl Crew {
                 worker = crew.identity().worker,
                 traceparent = job.traceparent()
             );
-            let outcome = crew.run_one(context).instrument(span.clone()).await;
+            let mut way = std::pin::pin!(crew.run_one(context).instrument(span.clone()));
+            let mut outcome = Poll::Pending;
+            if is_part_of_burst {
+                outcome = poll_fn(|task| Poll::Ready(way.as_mut().poll(task))).await;
+                shared.leave_burst();
+            }
+            let outcome = match outcome {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => way.await,
+            };
             trace::ended(&span, &outcome);
             drop(slot);
             let ending = crew.ended(held, outcome, &shared, |how| End {
@@ -481,13 +500,4 @@ fn timed_out(limit: Duration, last_outcome: Option<Outcome>) -> Outcome {
         message.push_str(&failure.message);
     }
     Outcome::Fail(Failure::new(message).code("timeout"))
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    format!("the executor panicked: {message}")
 }
