@@ -473,8 +473,8 @@ async fn abandoned(call: &Call, signs: &[(CancellationToken, CancellationToken)]
 
 fn no_outcome(command: &str) -> Failure {
     Failure::new(format!(
-        "the executor of {command:?} reported no outcome for this job\nhint: Call complete, fail or end for each job of \
-         the batch, or return an error."
+        "the executor of {command:?} reported no outcome for this job\nhint: Call complete, fail or end for each \
+         job of the batch, or return an error."
     ))
     .code("no_outcome")
 }

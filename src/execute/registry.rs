@@ -150,9 +150,9 @@ impl<S: Send + Sync + 'static> Registry<S> {
     /// Run up to `most` jobs of `command` in one call, with an async closure or function that takes a [`Batch`] and
     /// reports an outcome for each of its jobs.
     ///
-    /// Each job keeps its own time limit, cancellation, retries and claim; only the call is shared. A call gets the jobs
-    /// that are there, and waits for no more: a single job runs at once. If it returns an error or panics, the jobs
-    /// without an outcome fail with it.
+    /// Each job keeps its own time limit, cancellation, retries and claim; only the call is shared. A call gets the
+    /// jobs that are there, and waits for no more: a single job runs at once. If it returns an error or panics, the
+    /// jobs without an outcome fail with it.
     ///
     /// ```
     /// use bugle::{Batch, Failure, Registry};
