@@ -6,6 +6,8 @@
 //! only process groups are killed. A process that clears its environment is found as long as its parent lives.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::{Condvar, LazyLock, Mutex};
 use std::thread;
@@ -125,7 +127,7 @@ pub fn end_all_of(worker: &str) {
 
 fn kill(is_over: impl Fn(&str) -> bool) {
     for _ in 0..TRIES {
-        if !ids().any(|id| mark(id).is_some_and(|mark| is_over(&mark))) {
+        if !ids().any(|id| may_be_left(id, &is_over)) {
             return;
         }
         for process in with_descendants(&processes(), |process| process.mark.as_deref().is_some_and(&is_over)) {
@@ -227,12 +229,8 @@ fn ids() -> impl Iterator<Item = i32> {
 }
 
 fn read(id: i32) -> Option<Process> {
-    let stat = std::fs::read(format!("/proc/{id}/stat")).ok()?;
-    // the program name, in parentheses, can contain any characters
-    let after = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = String::from_utf8_lossy(&stat[after + 1..]).into_owned();
-    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-    if ["Z", "X"].contains(fields.first()?) {
+    let fields = stat(id)?;
+    if ["Z", "X"].contains(&fields.first()?.as_str()) {
         return None;
     }
     Some(Process {
@@ -240,19 +238,61 @@ fn read(id: i32) -> Option<Process> {
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
-        mark: mark(id),
+        mark: environment(id).and_then(|environment| mark_in(&environment)),
     })
 }
 
-fn mark(id: i32) -> Option<String> {
-    let environ = std::fs::read(format!("/proc/{id}/environ")).ok()?;
+/// The fields of `/proc/ID/stat` from the state on, which is the third.
+fn stat(id: i32) -> Option<Vec<String>> {
+    let stat = std::fs::read(format!("/proc/{id}/stat")).ok()?;
+    // the program name, in parentheses, can contain any characters
+    let after = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = String::from_utf8_lossy(&stat[after + 1..]).into_owned();
+    Some(fields.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// Read at once: of a process that replaces its program between two reads, the second finds nothing.
+fn environment(id: i32) -> Option<Vec<u8>> {
+    let mut file = File::open(format!("/proc/{id}/environ")).ok()?;
+    let mut environment = vec![0; 1 << 17];
+    let length = file.read(&mut environment).ok()?;
+    if length < environment.len() {
+        environment.truncate(length);
+    } else {
+        file.read_to_end(&mut environment).ok()?;
+    }
+    Some(environment)
+}
+
+/// Whether a process has the mark of a finished run, or may have. While a process replaces its program, `/proc` shows
+/// no environment, nor where the code of the program ends. A kernel thread and a zombie have no program.
+fn may_be_left(id: i32, is_over: impl Fn(&str) -> bool) -> bool {
+    for _ in 0..5 {
+        match environment(id) {
+            Some(environment) if environment.is_empty() => (),
+            environment => {
+                return environment
+                    .and_then(|it| mark_in(&it))
+                    .is_some_and(|mark| is_over(&mark));
+            }
+        }
+        let Some(fields) = stat(id) else { return false };
+        if fields.get(24).is_some_and(|end_of_code| end_of_code == "0") {
+            return std::fs::read_link(format!("/proc/{id}/exe")).is_ok();
+        }
+        // its new program has started since, unless its environment was cleared
+    }
+    false
+}
+
+fn mark_in(environment: &[u8]) -> Option<String> {
     let value = |entry: &[u8]| {
         entry
             .strip_prefix(MARK.as_bytes())?
             .strip_prefix(b"=")
             .map(<[u8]>::to_vec)
     };
-    let mark = environ.split(|byte| *byte == 0).find_map(value)?;
+    let mark = environment.split(|byte| *byte == 0).find_map(value)?;
     Some(String::from_utf8_lossy(&mark).into_owned())
 }
 
@@ -274,5 +314,23 @@ mod tests {
         assert!(!is_over(format!("{us}-1.8")), "it has begun since");
         assert!(!is_over("worker-1-other-1.4".into()), "it is another process' one");
         assert!(!is_over(format!("{us}-1")) && !is_over(String::new()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_is_found_while_it_replaces_its_program() {
+        let script = std::env::temp_dir().join(format!("{}-exec.sh", this_process()));
+        std::fs::write(&script, "exec sh \"$0\"").unwrap();
+        let mut command = std::process::Command::new("sh");
+        let mut process = command.arg(&script).env(MARK, "mark").spawn().unwrap();
+        let id = i32::try_from(process.id()).unwrap();
+
+        let missed = (0..50_000).filter(|_| !may_be_left(id, |mark| mark == "mark")).count();
+
+        process.kill().unwrap();
+        process.wait().unwrap();
+        std::fs::remove_file(script).unwrap();
+        assert_eq!(missed, 0);
+        assert!(!may_be_left(id, |_| true), "it has exited");
     }
 }
