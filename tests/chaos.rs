@@ -2,7 +2,7 @@
 //! wrong.
 //!
 //! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices
-//! again. What everybody saw is compared with the tables in the end (`judge/`); there must be no violation. With
+//! again. `--patroni` plays failovers of a Patroni cluster instead. What everybody saw is compared with the tables in the end (`judge/`); there must be no violation. With
 //! `--bars`, as `bin/chaos` plays it, figures are held against their bars too.
 
 mod judge;
@@ -11,8 +11,10 @@ mod poll;
 
 mod chaos {
     pub mod enqueuers;
+    pub mod failovers;
     pub mod faults;
     pub mod fleet;
+    pub mod patroni;
     pub mod proxy;
     pub mod round;
     pub mod samples;
@@ -32,6 +34,14 @@ fn main() -> ExitCode {
         println!("chaos: test");
         return ExitCode::SUCCESS;
     }
+    let seed = arguments
+        .iter()
+        .position(|argument| argument == "--seed")
+        .and_then(|at| arguments.get(at + 1)?.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(1..1_000_000));
+    if arguments.iter().any(|argument| argument == "--patroni") {
+        return chaos::failovers::play(&chaos::failovers::Plan::from(&arguments), seed);
+    }
     // as the test harness does: run what has all of the names that are asked for, and ignore flags of the harness
     let asked_for = |name: &&String| !name.starts_with('-') && name.parse::<u64>().is_err();
     let elsewhere = arguments
@@ -42,11 +52,6 @@ fn main() -> ExitCode {
         println!("chaos: skipped");
         return ExitCode::SUCCESS;
     }
-    let seed = arguments
-        .iter()
-        .position(|argument| argument == "--seed")
-        .and_then(|at| arguments.get(at + 1)?.parse().ok())
-        .unwrap_or_else(|| fastrand::u64(1..1_000_000));
     let minutes = arguments.iter().position(|argument| argument == "--soak").map(|at| {
         arguments
             .get(at + 1)

@@ -552,6 +552,23 @@ async fn of_several_hosts_the_first_that_is_as_wanted_is_taken() {
 }
 
 #[tokio::test]
+async fn a_server_that_accepts_connections_and_says_nothing_does_not_hold_up_the_next_one() {
+    let tls = tls_server().await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!(
+        "host=127.0.0.1,{} port={},{} user=postgres dbname=postgres sslmode=disable connect_timeout=3600",
+        tls.server.host().display(),
+        silent.local_addr().unwrap().port(),
+        tls.server.port()
+    );
+
+    let target = connect::parse(&url).unwrap();
+    let connected = tokio::time::timeout(common::poll::DEADLINE, target.client("test")).await;
+
+    connected.expect("the second server is tried").unwrap();
+}
+
+#[tokio::test]
 async fn a_password_can_come_from_a_file_that_nobody_else_may_read() {
     let tls = tls_server().await;
     let port = tls.server.port().to_string();

@@ -152,7 +152,7 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
         for group in batch.chunk_by(|a, b| a.call() == b.call() && a.call() != Call::Single) {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             crew.flushing();
-            while let Err(error) = flush(&crew, &link, group, &mut left).await {
+            while let Err(error) = link.watched(flush(&crew, &link, group, &mut left)).await {
                 tracing::warn!(event = "undelivered", jobs = group.len(), %error, "cannot reach the database; will \
                     repeat");
                 tokio::time::sleep(backoff.next()).await;

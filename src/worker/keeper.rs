@@ -47,7 +47,7 @@ impl Keeper {
         let mut promoted = Instant::now();
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next_beat.into()) => match self.beat(&mut reconciler).await {
+                () = tokio::time::sleep_until(next_beat.into()) => match self.link.watched(self.beat(&mut reconciler)).await {
                     Ok(pulse) => {
                         self.crew.observed.health.answered(&pulse.role);
                         let now = Instant::now();
@@ -55,7 +55,7 @@ impl Keeper {
                         next_due = pulse.next_due.map(|due| now + due);
                         if now - reported >= REPORT_EVERY {
                             reported = now;
-                            self.report().await;
+                            self.link.watched(self.report()).await;
                         }
                         if has_role != (pulse.role != "none") {
                             has_role = !has_role;
@@ -70,7 +70,7 @@ impl Keeper {
                     }
                 },
                 () = sleep_until(next_due) => {
-                    next_due = self.promote().await;
+                    next_due = self.link.watched(self.promote()).await;
                     promoted = Instant::now();
                 }
                 () = self.called.notified(), if has_role => {

@@ -84,7 +84,9 @@ impl Service {
     async fn reconnect(&mut self) -> Result<()> {
         let mut backoff = Backoff::new(Duration::from_millis(20), LONGEST_RECONNECT);
         loop {
-            match self.try_to_reconnect().await {
+            let database = self.profile.database.clone();
+            let name = self.profile.connection_name("look");
+            match database.watched(&name, self.try_to_reconnect()).await {
                 Ok(()) => {
                     self.crew.observed.health.connected(true);
                     tracing::info!(event = "attach", worker = self.crew.identity().worker);

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
-use super::proxy::Proxy;
 use crate::judge::{Event, Recorder};
 
 /// What all enqueuers share.
@@ -36,8 +35,7 @@ enum Answer<T> {
 
 pub struct Enqueuer {
     pub name: String,
-    pub proxy: Proxy,
-    pub login: String,
+    pub url: String,
     pub recorder: Recorder,
     pub load: Arc<Load>,
     pub rng: Rng,
@@ -46,10 +44,10 @@ pub struct Enqueuer {
 
 impl Enqueuer {
     /// Enqueue until there are enough.
-    pub async fn run(mut self) -> Proxy {
+    pub async fn run(mut self) {
         let mut count = 0;
         while !self.load.stop.load(Ordering::Acquire) && self.load.enqueued.load(Ordering::Acquire) < self.load.wanted {
-            let Some(client) = connect(&format!("host=127.0.0.1 port={} {}", self.proxy.port, self.login)).await else {
+            let Some(client) = connect(&self.url).await else {
                 continue;
             };
             if client
@@ -71,7 +69,6 @@ impl Enqueuer {
                 tokio::time::sleep(Duration::from_secs_f64(pause.min(1.0))).await;
             }
         }
-        self.proxy
     }
 
     /// Enqueue something, in one of many ways. Returns how many jobs there are more, probably.
@@ -296,8 +293,7 @@ impl Enqueuer {
                 }
                 Answer::No if self.load.stop.load(Ordering::Acquire) => return 0,
                 Answer::No | Answer::Unknown => {
-                    let url = format!("host=127.0.0.1 port={} {}", self.proxy.port, self.login);
-                    fresh = connect(&url).await;
+                    fresh = connect(&self.url).await;
                     if self.load.stop.load(Ordering::Acquire) {
                         return 0;
                     }

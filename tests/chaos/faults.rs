@@ -297,7 +297,7 @@ impl Faults {
     }
 
     fn all_links(&self) -> impl Iterator<Item = &Link> {
-        let places = self.places.iter().map(|place| &*place.proxy.link);
+        let places = self.places.iter().map(|place| place.link());
         places.chain(self.links.iter().map(|link| &**link))
     }
 
@@ -307,7 +307,7 @@ impl Faults {
         let place = rng.choice(&self.places).expect("one").clone();
         let link = match to_enqueuer {
             true => rng.choice(&self.links).expect("one"),
-            false => &place.proxy.link,
+            false => place.link(),
         };
         let whom = if to_enqueuer {
             "enqueuer".to_owned()

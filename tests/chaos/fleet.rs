@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::proxy::Proxy;
+use super::proxy::{Link, Proxy};
 use super::worker::{HISTORY, LIFE};
 use crate::judge::{Event, Fault, Recorder};
 use crate::poll::look_for;
@@ -21,7 +21,8 @@ pub const EXACT_SLOTS: usize = 4;
 /// One place for a worker.
 pub struct Place {
     number: usize,
-    pub proxy: Proxy,
+    /// Kept open as long as the place.
+    proxy: Option<Proxy>,
     inner: Mutex<Inner>,
     folder: PathBuf,
     url: String,
@@ -40,13 +41,12 @@ struct Inner {
 impl Place {
     pub fn new(
         number: usize,
-        proxy: Proxy,
+        proxy: Option<Proxy>,
         folder: PathBuf,
-        login: &str,
+        url: String,
         recorder: Recorder,
         preload: Option<PathBuf>,
     ) -> Place {
-        let url = format!("host=127.0.0.1 port={} {login}", proxy.port);
         let inner = Mutex::new(Inner {
             life: 0,
             process: None,
@@ -65,6 +65,11 @@ impl Place {
 
     fn name(&self, life: usize) -> String {
         format!("w{}.{life}", self.number)
+    }
+
+    /// Its link to the server, where it has one of its own.
+    pub fn link(&self) -> &Link {
+        &self.proxy.as_ref().expect("a place behind a proxy").link
     }
 
     /// Who lives here now.
@@ -162,6 +167,11 @@ impl Place {
         tokio::time::sleep(time).await;
         self.signal(Signal::CONT);
         self.over(Fault::Freeze, &whom);
+    }
+
+    /// Whether it has ever been started again.
+    pub fn has_died(&self) -> bool {
+        self.inner.lock().unwrap().life > 1
     }
 
     /// Whether it ended by itself, as one does whose job kills it. Then it gets a new life.

@@ -84,7 +84,17 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// In front of Postgres, for clients that do not ask for TLS.
     pub async fn start(upstream: SocketAddr) -> Proxy {
+        Proxy::listen(upstream, true).await
+    }
+
+    /// In front of anything. Notifications cannot be left out.
+    pub async fn of_any(upstream: SocketAddr) -> Proxy {
+        Proxy::listen(upstream, false).await
+    }
+
+    async fn listen(upstream: SocketAddr, is_postgres: bool) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let link = Arc::new(Link::default());
@@ -92,14 +102,14 @@ impl Proxy {
         let of_listener = link.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, upstream, of_listener.clone()));
+                tokio::spawn(serve(client, upstream, of_listener.clone(), is_postgres));
             }
         });
         Proxy { port, link }
     }
 }
 
-async fn serve(client: TcpStream, upstream: SocketAddr, link: Arc<Link>) {
+async fn serve(client: TcpStream, upstream: SocketAddr, link: Arc<Link>, is_postgres: bool) {
     // one that is held answers the connect, as a half-open link may, and then nothing
     let Ok(server) = TcpStream::connect(upstream).await else {
         return;
@@ -109,7 +119,13 @@ async fn serve(client: TcpStream, upstream: SocketAddr, link: Arc<Link>) {
     let (from_server, to_server) = server.into_split();
     let cut = CancellationToken::new();
     let there = pass(from_client, to_server, link.clone(), cut.clone(), None);
-    let back = pass(from_server, to_client, link, cut.clone(), Some(Frames::default()));
+    let back = pass(
+        from_server,
+        to_client,
+        link,
+        cut.clone(),
+        is_postgres.then(Frames::default),
+    );
     tokio::join!(there, back);
 }
 

@@ -83,10 +83,14 @@ pub fn play(plan: Plan, seed: u64, bars: bool) -> ExitCode {
     ExitCode::FAILURE
 }
 
-const PREFIX: &str = "bugle-chaos-";
+/// The logins of the application and of the workers.
+pub const APP: &str = "user=app password=app dbname=chaos sslmode=disable";
+pub const APP_WORKER: &str = "user=app_worker password=app dbname=chaos sslmode=disable";
+
+pub const PREFIX: &str = "bugle-chaos-";
 
 /// Remove what rounds left behind that were killed.
-fn sweep() {
+pub fn sweep() {
     let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     for entry in entries {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -195,6 +199,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         done.clone(),
     ));
     let mut links = Vec::new();
+    let mut proxies = Vec::new();
     let mut enqueuers = Vec::new();
     for number in 0..ENQUEUERS {
         let proxy = Proxy::start(scene.upstream).await;
@@ -202,14 +207,14 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         let name = format!("e{number}");
         let enqueuer = Enqueuer {
             recorder: Recorder::new(&folder.join("history"), &name),
-            login: "user=app password=app dbname=chaos sslmode=disable".into(),
+            url: format!("host=127.0.0.1 port={} {APP}", proxy.port),
             load: load.clone(),
             rng: rng.fork(),
             share: ENQUEUERS,
-            proxy,
             name,
         };
         enqueuers.push(tokio::spawn(enqueuer.run()));
+        proxies.push(proxy);
     }
     let nurse = tokio::spawn(nurse(places.clone(), done.clone()));
     tokio::spawn(witness(scene.direct.clone(), scene.recorder.clone(), done.clone()));
@@ -242,13 +247,17 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         load.enqueued.load(Ordering::Acquire)
     );
 
-    let links = places.iter().map(|place| &place.proxy.link).chain(&links);
+    let links = places
+        .iter()
+        .map(|place| place.link())
+        .chain(links.iter().map(|link| &**link));
     links.for_each(|link| link.restore());
     for enqueuer in enqueuers {
         enqueuer.await.expect("an enqueuer does not panic");
     }
     load.stop.store(true, Ordering::Release);
-    scene.come_to_rest().await;
+    come_to_rest(&scene.owner().await).await;
+    drop(proxies);
     done.store(true, Ordering::Release);
     let _ = (operator.await, nurse.await);
     for place in &places {
@@ -257,7 +266,10 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
             scene.recorder.record(Event::Complaint { text });
         }
     }
-    (scene.report().await, samples.await.unwrap_or_default())
+    (
+        report(&scene.owner().await, &scene.folder, &scene.recorder).await,
+        samples.await.unwrap_or_default(),
+    )
 }
 
 /// Notes when the machine has no time for us, or the server none for a new session: what takes long then does not take
@@ -296,7 +308,7 @@ async fn witness(url: String, recorder: Recorder, done: Arc<AtomicBool>) {
 }
 
 /// Replace workers that were killed by their own jobs.
-async fn nurse(places: Vec<Arc<Place>>, done: Arc<AtomicBool>) {
+pub async fn nurse(places: Vec<Arc<Place>>, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Acquire) {
         for place in places.iter().filter(|place| place.take()) {
             place.revive_if_dead();
@@ -329,69 +341,25 @@ impl Scene {
             server: Arc::new(Mutex::new(server)),
             direct,
         };
-        scene.prepare().await;
+        prepare(&scene.direct, &scene.folder).await;
         scene
     }
 
-    async fn prepare(&self) {
-        let maintenance = self.direct.replace("dbname=chaos", "dbname=postgres");
-        let client = connect(&maintenance).await.expect("connects");
-        client.batch_execute("create database chaos").await.expect("a database");
-        bugle::schema::migrate(
-            &self
-                .direct
-                .parse::<tokio_postgres::Config>()
-                .expect("a connection string"),
-        )
-        .await
-        .expect("migrates");
-        let owner = self.owner().await;
-        owner.batch_execute(AUDIT).await.expect("an audit");
-        owner
-            .batch_execute(&format!(
-                "create role app login password 'app' in role bugle_enqueuer; \
-                 grant select (payload) on bugle.jobs to app; \
-                 create role app_worker login password 'app' in role bugle_worker; \
-                 create schema app; create table app.effects (job bigint, claim bigint, step integer); \
-                 grant usage on schema app to app_worker; grant insert on app.effects to app_worker; \
-                 insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('quick', 'fixed', 20, \
-                 '200 milliseconds', 0.5), \
-                   ('once', 'fixed', 1, '100 milliseconds', 0); \
-                 insert into bugle.commands (name, step_retry_policy) values ('step', 'once'); \
-                 update bugle.settings set lease = '{} seconds'; \
-                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2, p_max_starts => 40, \
-                 p_starts_period => '1 second', \
-                   p_max_starts_per_key => 15, p_starts_per_key_period => '1 second'); \
-                 insert into bugle.schedules (name, every, command, overlap) values ('often', '1 second', 'work', \
-                 'allow'), \
-                   ('seldom', '3 seconds', 'work', 'skip')",
-                LEASE.as_secs()
-            ))
-            .await
-            .expect("a stage");
-        let flood = "head -c 40000000 /dev/zero | tr '\\\\0' x; head -c 40000000 /dev/zero | tr '\\\\0' y >&2; exit 1";
-        let config = format!("[commands.flood]\nprogram = [\"sh\", \"-c\", \"{flood}\"]\n");
-        std::fs::write(self.folder.join("worker.toml"), config).expect("a file");
-    }
-
     async fn owner(&self) -> Client {
-        for _ in 0..200 {
-            if let Some(client) = connect(&self.direct).await {
-                return client;
-            }
-        }
-        panic!("the server does not answer")
+        owner(&self.direct).await
     }
 
     async fn places(&self) -> Vec<Arc<Place>> {
         let preload = self.turned_clock();
         let mut places = Vec::new();
         for number in 0..WORKERS {
+            let proxy = Proxy::start(self.upstream).await;
+            let url = format!("host=127.0.0.1 port={} {APP_WORKER}", proxy.port);
             let place = Place::new(
                 number,
-                Proxy::start(self.upstream).await,
+                Some(proxy),
                 self.folder.clone(),
-                "user=app_worker password=app dbname=chaos sslmode=disable",
+                url,
                 self.recorder.clone(),
                 preload.clone().filter(|_| number == 0),
             );
@@ -428,75 +396,129 @@ impl Scene {
         let sql = "insert into bugle.jobs (command, max_attempts) select 'flood', 1 from generate_series(1, 3)";
         self.owner().await.batch_execute(sql).await.expect("enqueues");
     }
+}
 
-    /// Nothing is broken any more: everything must come to its end.
-    async fn come_to_rest(&self) {
-        let owner = self.owner().await;
-        owner
-            .batch_execute("delete from bugle.schedules")
-            .await
-            .expect("no more slots");
-        let started = Instant::now();
-        let left = async || -> i64 {
-            let left = owner.query_one("select count(*) from bugle.jobs_live", &[]).await;
-            left.expect("asks").get(0)
-        };
-        let mut before = left().await;
-        while before > 0 {
-            // something must come to its end before the deadline, until everything has
-            let fewer = look_for(|| async { Some(left().await).filter(|left| *left < before) }).await;
-            let Some(fewer) = fewer else {
-                println!("chaos: {before} jobs are left");
-                return;
-            };
-            before = fewer;
+/// A connection as the superuser.
+pub async fn owner(direct: &str) -> Client {
+    for _ in 0..200 {
+        if let Some(client) = connect(direct).await {
+            return client;
         }
-        println!(
-            "chaos: everything came to its end after {:.1} s",
-            started.elapsed().as_secs_f64()
-        );
     }
+    panic!("the server does not answer")
+}
 
-    async fn report(&self) -> Report {
-        let owner = self.owner().await;
-        let twice = "select count(*) from (select job from app.effects group by job, step having count(*) > 1) t";
-        let twice: i64 = owner.query_one(twice, &[]).await.expect("asks").get(0);
-        if twice > 0 {
-            let text = format!("{twice} jobs wrote twice in the transaction that completes them");
-            self.recorder.record(Event::Complaint { text });
-        }
-        let unsaid = "select count(*) from app.effects e where case when e.step is null \
+/// The database, the logins, and what the load needs.
+pub async fn prepare(direct: &str, folder: &Path) {
+    let maintenance = direct.replace("dbname=chaos", "dbname=postgres");
+    let client = connect(&maintenance).await.expect("connects");
+    client.batch_execute("create database chaos").await.expect("a database");
+    bugle::schema::migrate(&direct.parse::<tokio_postgres::Config>().expect("a connection string"))
+        .await
+        .expect("migrates");
+    let owner = owner(direct).await;
+    owner.batch_execute(AUDIT).await.expect("an audit");
+    owner
+        .batch_execute(&format!(
+            "create role app login password 'app' in role bugle_enqueuer; \
+                 grant select (payload) on bugle.jobs to app; \
+                 create role app_worker login password 'app' in role bugle_worker; \
+                 create schema app; create table app.effects (job bigint, claim bigint, step integer); \
+                 grant usage on schema app to app_worker; grant insert on app.effects to app_worker; \
+                 insert into bugle.retry_policies (name, kind, retries, delay, jitter) values ('quick', 'fixed', 20, \
+                 '200 milliseconds', 0.5), \
+                   ('once', 'fixed', 1, '100 milliseconds', 0); \
+                 insert into bugle.commands (name, step_retry_policy) values ('step', 'once'); \
+                 update bugle.settings set lease = '{} seconds'; \
+                 select bugle.set_limits('exact', p_max_running => 3, p_max_running_per_key => 2, p_max_starts => 40, \
+                 p_starts_period => '1 second', \
+                   p_max_starts_per_key => 15, p_starts_per_key_period => '1 second'); \
+                 insert into bugle.schedules (name, every, command, overlap) values ('often', '1 second', 'work', \
+                 'allow'), \
+                   ('seldom', '3 seconds', 'work', 'skip')",
+            LEASE.as_secs()
+        ))
+        .await
+        .expect("a stage");
+    let flood = "head -c 40000000 /dev/zero | tr '\\\\0' x; head -c 40000000 /dev/zero | tr '\\\\0' y >&2; exit 1";
+    let config = format!("[commands.flood]\nprogram = [\"sh\", \"-c\", \"{flood}\"]\n");
+    std::fs::write(folder.join("worker.toml"), config).expect("a file");
+}
+
+/// Nothing is broken any more: everything must come to its end.
+pub async fn come_to_rest(owner: &Client) {
+    owner
+        .batch_execute("delete from bugle.schedules")
+        .await
+        .expect("no more slots");
+    let started = Instant::now();
+    let left = async || -> i64 {
+        let left = owner.query_one("select count(*) from bugle.jobs_live", &[]).await;
+        left.expect("asks").get(0)
+    };
+    let mut before = left().await;
+    while before > 0 {
+        // something must come to its end before the deadline, until everything has
+        let fewer = look_for(|| async { Some(left().await).filter(|left| *left < before) }).await;
+        let Some(fewer) = fewer else {
+            println!("chaos: {before} jobs are left");
+            return;
+        };
+        before = fewer;
+    }
+    println!(
+        "chaos: everything came to its end after {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+}
+
+/// What the judge says.
+async fn report(owner: &Client, folder: &Path, recorder: &Recorder) -> Report {
+    let evidence = evidence(owner, folder, recorder).await;
+    judge(&History::read(&folder.join("history")), &evidence, &bars())
+}
+
+pub fn bars() -> Bars {
+    Bars {
+        slots: SLOTS + EXACT_SLOTS,
+        max_running: vec![("exact".into(), 3, 2)],
+        max_starts: vec![("exact".into(), 40, 15, 1.0)],
+        drift: 0.25,
+        ..Bars::default()
+    }
+}
+
+/// What the database says. What only this load can tell is told to the judge as complaints.
+pub async fn evidence(owner: &Client, folder: &Path, recorder: &Recorder) -> Evidence {
+    let twice = "select count(*) from (select job from app.effects group by job, step having count(*) > 1) t";
+    let twice: i64 = owner.query_one(twice, &[]).await.expect("asks").get(0);
+    if twice > 0 {
+        let text = format!("{twice} jobs wrote twice in the transaction that completes them");
+        recorder.record(Event::Complaint { text });
+    }
+    let unsaid = "select count(*) from app.effects e where case when e.step is null \
             then not exists (select from bugle.jobs j where j.id = e.job and j.state = 'completed' and j.claim = \
             e.claim) \
             else not exists (select from bugle.step_records r where (r.job, r.position, r.state, r.claim) = (e.job, \
             e.step, 'done', e.claim)) end";
-        let unsaid: i64 = owner.query_one(unsaid, &[]).await.expect("asks").get(0);
-        if unsaid > 0 {
-            let text = format!("{unsaid} jobs wrote in a transaction that did not complete them");
-            self.recorder.record(Event::Complaint { text });
-        }
-        let incomplete = "select count(*) from bugle.jobs j where j.command = 'chain' and j.state = 'completed' \
-            and j.result - 's2' is distinct from '{\"s1\": 1, \"s3\": 3}'";
-        let incomplete: i64 = owner.query_one(incomplete, &[]).await.expect("asks").get(0);
-        if incomplete > 0 {
-            let text = format!("{incomplete} chains are completed without the outputs of their steps");
-            self.recorder.record(Event::Complaint { text });
-        }
-        // sessions of workers that have just ended
-        let others = "select count(*) from pg_stat_activity where datname = 'chaos' and usename = 'app_worker'";
-        let gone = || async {
-            let left: i64 = owner.query_one(others, &[]).await.expect("asks").get(0);
-            (left == 0).then_some(())
-        };
-        let _ = look_for(gone).await;
-        let evidence = Evidence::gather(&owner, Some(&self.folder.join("work"))).await;
-        let bars = Bars {
-            slots: SLOTS + EXACT_SLOTS,
-            max_running: vec![("exact".into(), 3, 2)],
-            max_starts: vec![("exact".into(), 40, 15, 1.0)],
-            drift: 0.25,
-            ..Bars::default()
-        };
-        judge(&History::read(&self.folder.join("history")), &evidence, &bars)
+    let unsaid: i64 = owner.query_one(unsaid, &[]).await.expect("asks").get(0);
+    if unsaid > 0 {
+        let text = format!("{unsaid} jobs wrote in a transaction that did not complete them");
+        recorder.record(Event::Complaint { text });
     }
+    let incomplete = "select count(*) from bugle.jobs j where j.command = 'chain' and j.state = 'completed' \
+            and j.result - 's2' is distinct from '{\"s1\": 1, \"s3\": 3}'";
+    let incomplete: i64 = owner.query_one(incomplete, &[]).await.expect("asks").get(0);
+    if incomplete > 0 {
+        let text = format!("{incomplete} chains are completed without the outputs of their steps");
+        recorder.record(Event::Complaint { text });
+    }
+    // sessions of workers that have just ended
+    let others = "select count(*) from pg_stat_activity where datname = 'chaos' and usename = 'app_worker'";
+    let gone = || async {
+        let left: i64 = owner.query_one(others, &[]).await.expect("asks").get(0);
+        (left == 0).then_some(())
+    };
+    let _ = look_for(gone).await;
+    Evidence::gather(owner, Some(&folder.join("work"))).await
 }

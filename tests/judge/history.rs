@@ -124,6 +124,24 @@ pub enum Fault {
     Suicide,
     /// The machine itself had no time for us.
     Starved,
+    /// A planned change of the primary.
+    Switchover,
+    /// kill -9 of the postmaster of the primary.
+    PrimaryKill,
+    /// kill -9 of its Patroni; the server goes on.
+    PatroniKill,
+    /// kill -9 of both.
+    NodeKill,
+    /// SIGSTOP of all processes of the primary's node, and SIGCONT when there is another one.
+    FrozenPrimary,
+    /// The primary reaches neither etcd nor the other nodes; clients reach it.
+    CutOffPrimary,
+    /// The primary is killed when no replica has received its newest commits.
+    LaggingReplica,
+    /// The next primary is killed as soon as it is one.
+    TwoFailovers,
+    /// etcd does not answer for longer than the lock of the primary lasts.
+    NoEtcd,
 }
 
 impl Fault {
@@ -132,7 +150,8 @@ impl Fault {
         use Fault::*;
         match self {
             Kill | Freeze | ServerKill | CommitReplyLost | BackendKill | TerminateAll | Cut | HalfOpen | Slow
-            | Suicide | Starved => true,
+            | Suicide | Starved | Switchover | PrimaryKill | PatroniKill | NodeKill | FrozenPrimary | CutOffPrimary
+            | LaggingReplica | TwoFailovers | NoEtcd => true,
             Blip | Muted | LockHeld | LongTransaction | ClockOff | Flood => false,
         }
     }

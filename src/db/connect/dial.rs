@@ -1,7 +1,10 @@
 //! Connecting: tries each host and each of its addresses in turn, encrypted according to `sslmode`.
 
 use std::io;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Connection, Socket};
 
@@ -13,6 +16,10 @@ use super::tls::{Connector, Mode, Stream};
 
 /// An open connection that is not driven yet.
 pub type Made = (Client, Connection<Socket, Stream<Socket>>);
+
+/// A server that says nothing for this time is still waited for, but the next one is tried as well. A primary that is
+/// frozen accepts connections and says nothing, while its successor has long been ready.
+const NEXT_SERVER: Duration = Duration::from_millis(500);
 
 impl Target {
     /// For pools, which need the error type of the driver.
@@ -27,22 +34,46 @@ impl Target {
         };
         let mut last = None;
         for wanted in rounds {
-            for server in &servers {
-                match self.try_server(server, wanted, application_name).await {
-                    Ok(made) => return Ok(made),
-                    // other servers would reject it, too; but one that is starting or full may have an available peer
-                    Err(error)
-                        if error
-                            .code()
-                            .is_some_and(|code| !["57P03", "53300"].contains(&code.code())) =>
-                    {
-                        return Err((error, server.to_string()));
-                    }
-                    Err(error) => last = Some((error, server.to_string())),
-                }
+            match self.first_of(&servers, wanted, application_name).await {
+                Ok(made) => return Ok(made),
+                Err((error, server)) if is_final(&error) => return Err((error, server)),
+                Err(failed) => last = Some(failed),
             }
         }
         Err(last.expect("there is always a server"))
+    }
+
+    /// In their order, as long as each says something soon. The error is that of the last one.
+    async fn first_of(
+        &self,
+        servers: &[&ServerAddress],
+        wanted: Wanted,
+        application_name: &str,
+    ) -> Result<Made, (tokio_postgres::Error, String)> {
+        let mut left = servers.iter().enumerate();
+        let mut tries = FuturesUnordered::new();
+        let mut last: Option<(usize, tokio_postgres::Error)> = None;
+        loop {
+            if let Some((number, server)) = left.next() {
+                tries.push(async move { (number, self.try_server(server, wanted, application_name).await) });
+            }
+            tokio::select! {
+                ended = tries.next() => match ended {
+                    Some((_, Ok(made))) => return Ok(made),
+                    Some((number, Err(error))) if is_final(&error) => return Err((error, servers[number].to_string())),
+                    Some((number, Err(error))) => {
+                        if last.as_ref().is_none_or(|(before, _)| *before < number) {
+                            last = Some((number, error));
+                        }
+                    }
+                    None => {
+                        let (number, error) = last.expect("there is always a server");
+                        return Err((error, servers[number].to_string()));
+                    }
+                },
+                () = tokio::time::sleep(NEXT_SERVER), if left.len() > 0 => {}
+            }
+        }
     }
 
     async fn try_server(
@@ -119,4 +150,11 @@ impl Target {
             Err(_) => Err(refusal(io::ErrorKind::TimedOut, "timeout").await),
         }
     }
+}
+
+/// Other servers would reject it, too; but one that is starting or full may have an available peer.
+fn is_final(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| !["57P03", "53300"].contains(&code.code()))
 }

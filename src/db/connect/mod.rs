@@ -11,6 +11,7 @@ mod passfile;
 mod pinned;
 mod pool;
 mod refusal;
+mod replaced;
 mod server_address;
 mod target;
 mod tls;
@@ -25,9 +26,10 @@ use tokio_postgres::{AsyncMessage, Client, Notification, Row, Statement};
 
 #[cfg(feature = "migrate")]
 pub(crate) use pinned::own_transaction;
+use pinned::pin_session;
 #[cfg(feature = "cli")]
 pub(crate) use pinned::transaction;
-pub(crate) use pinned::{asked, is_lent, pin_session};
+pub(crate) use pinned::{asked, is_lent};
 pub use pool::Connection;
 pub(crate) use pool::Pool;
 pub use target::Target;
@@ -75,7 +77,7 @@ impl Session {
         let (client, mut connection) = target.connect(application_name).await?;
         let (sender, notifications) = mpsc::unbounded_channel();
         // always drained: a listening session that does not read blocks the notification queue of the whole cluster
-        tokio::spawn(async move {
+        let driver = tokio::spawn(async move {
             while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
                 match message {
                     Ok(AsyncMessage::Notification(notification)) => {
@@ -89,7 +91,8 @@ impl Session {
                 }
             }
         });
-        pin_session(&client).await?;
+        let server = pin_session(target, &client).await?;
+        target.opened.add(server, driver.abort_handle());
         let session = Session {
             client,
             prepared: Mutex::default(),
@@ -152,6 +155,12 @@ impl Link {
             application_name: application_name.to_string(),
             current: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Wait for a call on this link, but not for a server that was replaced and answers no more.
+    pub async fn watched<T>(&self, call: impl Future<Output = T>) -> T {
+        let name = format!("{} (look)", self.application_name);
+        self.target.watched(&name, call).await
     }
 
     /// The open session, or a new one.

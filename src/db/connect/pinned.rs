@@ -7,9 +7,13 @@
 #[cfg(feature = "migrate")]
 mod transaction;
 
+use std::io;
+
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::Target;
+use super::refusal::refusal;
+use super::replaced::ServerId;
 use crate::error::{Error, Result};
 
 #[cfg(feature = "migrate")]
@@ -56,16 +60,16 @@ const SESSIONS: &[(&str, &str)] = &[
     ("tcp_user_timeout", "10000"),
 ];
 
-/// Pin the settings of a session that is not shared.
+/// Pin the settings of a session that is not shared, and ask which server it is on.
 ///
 /// # Errors
 /// If the query fails, or triggers are disabled for the login.
-pub(crate) async fn pin_session(client: &Client) -> Result<()> {
-    let sql = format!(
-        "{}; show session_replication_role",
-        pin(&[STATEMENTS, OURS, SESSIONS].concat(), false)
-    );
-    refuse_switched_off_triggers(&client.simple_query(&sql).await?)
+pub(super) async fn pin_session(target: &Target, client: &Client) -> Result<ServerId> {
+    let pins = pin(&[STATEMENTS, OURS, SESSIONS].concat(), false);
+    let sql = format!("{}; {pins}; show session_replication_role", ServerId::QUESTION);
+    let said = soon(target, client, &sql).await?;
+    refuse_switched_off_triggers(&said)?;
+    Ok(ServerId::new(first_value(&said).unwrap_or_default()))
 }
 
 fn refuse_switched_off_triggers(said: &[SimpleQueryMessage]) -> Result<()> {
@@ -84,8 +88,26 @@ fn refuse_switched_off_triggers(said: &[SimpleQueryMessage]) -> Result<()> {
 }
 
 /// Pin a session that also runs statements of executors. Its search_path, time zone and formats are not changed.
-pub(super) async fn pin_shared_session(client: &Client) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute(&pin(STATEMENTS, false)).await
+pub(super) async fn pin_shared_session(target: &Target, client: &Client) -> Result<ServerId, tokio_postgres::Error> {
+    let sql = format!("{}; {}", ServerId::QUESTION, pin(STATEMENTS, false));
+    let said = soon(target, client, &sql).await?;
+    Ok(ServerId::new(first_value(&said).unwrap_or_default()))
+}
+
+/// A part of connecting, and so within its time limit.
+async fn soon(target: &Target, client: &Client, sql: &str) -> Result<Vec<SimpleQueryMessage>, tokio_postgres::Error> {
+    match tokio::time::timeout(target.timeout, client.simple_query(sql)).await {
+        Ok(said) => said,
+        Err(_) => Err(refusal(io::ErrorKind::TimedOut, "timeout").await),
+    }
+}
+
+/// Of the first row.
+pub(super) fn first_value(said: &[SimpleQueryMessage]) -> Option<&str> {
+    said.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    })
 }
 
 /// Run statements in one transaction with pinned settings. The session is not changed.

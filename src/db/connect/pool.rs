@@ -150,7 +150,8 @@ impl deadpool_postgres::Connect for Dialer {
             // if it cannot be told, they are left as they are
             let look = || async { is_lent(&self.target).await.unwrap_or(true) };
             if !*self.is_lent.get_or_init(look).await {
-                pinned::pin_shared_session(&client).await?;
+                let server = pinned::pin_shared_session(&self.target, &client).await?;
+                self.target.opened.add(server, driven.abort_handle());
             }
             Ok((client, driven))
         })

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
+use tokio_postgres::config::{ChannelBinding, Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres::{Client, Config};
 
 use super::dial::Made;
@@ -13,6 +13,7 @@ use super::explain::{Where, explained};
 use super::origin::origin;
 use super::parameters::{self, Parameters};
 use super::passfile::Passfile;
+use super::replaced::Opened;
 use super::server_address::{ServerAddress, Wanted, servers, wanted};
 use super::tls::{Connector, Mode};
 use crate::config::{Environment, environment};
@@ -58,6 +59,8 @@ pub struct Target {
     note: Option<String>,
     /// The origin of the address; `None` if a program built it.
     origin: Option<String>,
+    /// Connections of this target and its clones.
+    pub(super) opened: Opened,
 }
 
 impl Target {
@@ -118,6 +121,7 @@ impl Target {
                 .map_or(CONNECT_TIMEOUT, |seconds| Duration::from_secs(seconds as u64)),
             note: passfile.ignored,
             origin: None,
+            opened: Opened::default(),
             parameters,
         };
         target.config(&target.servers[0])?;
@@ -346,12 +350,32 @@ impl From<&Config> for Target {
                 "sslmode",
                 (config.get_ssl_mode() == SslMode::Require).then(|| "require".to_owned()),
             ),
+            ("target_session_attrs", wanted_by(config).map(str::to_owned)),
+            (
+                "load_balance_hosts",
+                (config.get_load_balance_hosts() == LoadBalanceHosts::Random).then(|| "random".to_owned()),
+            ),
+            (
+                "connect_timeout",
+                config
+                    .get_connect_timeout()
+                    .map(|limit| limit.as_secs().max(1).to_string()),
+            ),
         ];
         let parameters = said
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)))
             .collect();
         Target::new(parameters).expect("a configuration of the driver")
+    }
+}
+
+/// As libpq writes it.
+fn wanted_by(config: &Config) -> Option<&'static str> {
+    match config.get_target_session_attrs() {
+        TargetSessionAttrs::ReadWrite => Some("read-write"),
+        TargetSessionAttrs::ReadOnly => Some("read-only"),
+        _ => None,
     }
 }
 

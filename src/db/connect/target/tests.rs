@@ -118,3 +118,13 @@ fn servers_before_14_are_too_old() {
     assert!(is_too_old("13.22 (Debian)") && is_too_old("9.6.1"));
     assert!(!is_too_old("14.0") && !is_too_old("18beta1") && !is_too_old("unknown"));
 }
+
+#[test]
+fn a_configuration_of_the_driver_says_which_of_several_servers_is_wanted() {
+    let driver = "host=a,b user=u target_session_attrs=read-write load_balance_hosts=random connect_timeout=3";
+    let target = Target::from(&driver.parse::<Config>().unwrap());
+
+    assert_eq!(target.wanted, Wanted::ReadWrite);
+    assert!(target.shuffled);
+    assert_eq!(target.timeout, Duration::from_secs(3));
+}
