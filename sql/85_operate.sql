@@ -65,7 +65,7 @@ comment on function bugle.lock_job is
   'Lock a job, live or finished. If there is none: null if it may be missing, otherwise an error.';
 
 -- The values that some verbs take.
-create or replace function bugle.check_verb(p_verb text, p_run_at timestamptz, p_priority integer, p_state text)
+create or replace function bugle.check_verb(p_verb text, p_run_at timestamptz, p_priority integer, p_to text)
 returns void
 language plpgsql
 as $$
@@ -76,11 +76,11 @@ begin
       'For example now() + interval ''10 minutes''.');
   elsif p_verb = 'set_priority' and p_priority is null then
     perform bugle.refuse('JB001', '"p_priority" must be a number, not null', 'Smaller runs sooner; 0 is the default.');
-  elsif p_verb = 'set_state' and coalesce(p_state, '') not in (
+  elsif p_verb = 'set_state' and coalesce(p_to, '') not in (
     'scheduled', 'ready', 'retrying', 'paused', 'completed', 'failed', 'cancelled')
   then
     perform bugle.refuse('JB001',
-      format('"p_state" must be a state a job can be put into, not %s', coalesce(bugle.quoted(p_state), 'null')),
+      format('"p_to" must be a state a job can be put into, not %s', coalesce(bugle.quoted(p_to), 'null')),
       'One of: scheduled, ready, retrying, paused, completed, failed, cancelled.');
   end if;
 end
@@ -110,7 +110,7 @@ comment on function bugle.revive is 'Move a finished job back into the live tabl
 
 create or replace function bugle.operate(
   p_verb text, p_ids bigint[], p_note text, p_run_at timestamptz default null, p_priority integer default null,
-  p_state text default null, p_from_failed_step boolean default false)
+  p_to text default null, p_from_failed_step boolean default false)
 returns setof bugle.operated
 language plpgsql
 as $$
@@ -123,7 +123,7 @@ declare
   v_endings bugle.ending[] := '{}';
   v_removed bugle.ended_job[] := '{}';
 begin
-  perform bugle.check_verb(p_verb, p_run_at, p_priority, p_state);
+  perform bugle.check_verb(p_verb, p_run_at, p_priority, p_to);
   perform bugle.lock_family(p_ids);
   for v_id in
     select distinct i.id from unnest(p_ids) i (id) order by i.id
@@ -151,7 +151,7 @@ begin
         when p_run_at > now() then 'scheduled'
         else 'ready' end
       when 'set_priority' then v_job.state
-      when 'set_state' then p_state
+      when 'set_state' then p_to
     end;
     if not bugle.is_final(v_job.state) then
       perform bugle.release(array[v_id]);
@@ -211,14 +211,14 @@ comment on function bugle.operate is
 
 create or replace function bugle.operate_one(
   p_verb text, p_id bigint, p_note text, p_run_at timestamptz default null, p_priority integer default null,
-  p_state text default null, p_from_failed_step boolean default false)
+  p_to text default null, p_from_failed_step boolean default false)
 returns text
 language plpgsql
 as $$
 declare
   v_answer bugle.operated;
 begin
-  v_answer := bugle.operate(p_verb, array[p_id], p_note, p_run_at, p_priority, p_state, p_from_failed_step);
+  v_answer := bugle.operate(p_verb, array[p_id], p_note, p_run_at, p_priority, p_to, p_from_failed_step);
   if v_answer.done then
     return v_answer.state;
   end if;
@@ -231,41 +231,135 @@ end
 $$;
 comment on function bugle.operate_one is 'Apply an operator''s verb to one job, or raise an error that says why not.';
 
--- A filter that is null matches all jobs, but one of them must be given. The oldest jobs first.
+-- The filter of lists and of verbs, under the same names in SQL, in the shell and in the API. Null matches all jobs. An
+-- expression, so that the planner sees the columns.
+create or replace function bugle.matches(
+  p_job bugle.jobs, p_queue text, p_command text, p_state text, p_since interval, p_older_than interval,
+  p_error_like text, p_worker bigint)
+returns boolean
+language sql stable
+return (p_queue is null or (p_job).queue = p_queue)
+  and (p_command is null or (p_job).command = p_command)
+  and (p_state is null or (p_job).state = p_state)
+  and (p_since is null or (p_job).created_at > now() - p_since)
+  and (p_older_than is null or (p_job).updated_at < now() - p_older_than)
+  and (p_error_like is null or (p_job).last_error ilike
+    case when strpos(p_error_like, '%') > 0 then p_error_like else '%' || p_error_like || '%' end)
+  and (p_worker is null or (p_job).worker = p_worker);
+comment on function bugle.matches is
+  'Whether a job is in this queue, of this command, in this state, was enqueued within p_since, has not changed for '
+  'p_older_than, has this text in its last error (in any case; with %, it is a pattern), and is run or was run last by '
+  'this worker.';
+
+create or replace function bugle.check_filter(
+  p_verb text, p_state text, p_since interval, p_older_than interval)
+returns void
+language plpgsql
+as $$
+declare
+  v_allowed constant text[] := bugle.allowed_from(p_verb);
+begin
+  if v_allowed is null then
+    perform bugle.refuse('JB001', format('"p_verb" is not a verb: %s', coalesce(bugle.quoted(p_verb), 'null')),
+      'One of: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state.');
+  elsif p_state <> all (v_allowed) then
+    perform bugle.refuse('JB001', format('%s is not allowed from "p_state" %s', p_verb, bugle.quoted(p_state)),
+      format('It is allowed from: %s.', array_to_string(v_allowed, ', ')));
+  elsif p_since not between interval '-1000 years' and interval '1000 years'
+    or p_older_than not between interval '-1000 years' and interval '1000 years'
+  then
+    perform bugle.refuse('JB001', format('"%s" is beyond any calendar: %s',
+        case when p_older_than not between interval '-1000 years' and interval '1000 years' then 'p_older_than'
+          else 'p_since' end, coalesce(p_older_than, p_since)),
+      'For example interval ''1 hour''.');
+  end if;
+end
+$$;
+comment on function bugle.check_filter is 'Reject a filter that no job could match.';
+
+create or replace function bugle.count_matching(
+  p_verb text, p_queue text default null, p_command text default null, p_state text default null,
+  p_since interval default null, p_older_than interval default null, p_error_like text default null,
+  p_worker bigint default null)
+returns table (state text, jobs bigint, last_id bigint)
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_filter(p_verb, p_state, p_since, p_older_than);
+  return query
+  select j.state, count(*), max(j.id)
+  from bugle.jobs j
+  where j.state = any (bugle.allowed_from(p_verb))
+    and bugle.matches(j, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker)
+  group by j.state
+  order by j.state;
+end
+$$;
+comment on function bugle.count_matching is
+  'How many jobs match a filter and are in a state from which a verb is allowed, by state, with the last id of each.';
+
+create or replace function bugle.jobs_matching(
+  p_verb text, p_queue text default null, p_command text default null, p_state text default null,
+  p_since interval default null, p_older_than interval default null, p_error_like text default null,
+  p_worker bigint default null, p_after bigint default 0, p_limit integer default 1000)
+returns setof bigint
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_filter(p_verb, p_state, p_since, p_older_than);
+  return query
+  select j.id
+  from bugle.jobs j
+  where j.state = any (bugle.allowed_from(p_verb))
+    and j.id > p_after
+    and bugle.matches(j, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker)
+  order by j.id
+  limit p_limit;
+end
+$$;
+comment on function bugle.jobs_matching is
+  'The jobs that match a filter and are in a state from which a verb is allowed, oldest first, at most p_limit with ids '
+  'above p_after: so that many jobs can be changed step by step, each in a transaction of its own.';
+
+-- One of the filters must be given. The oldest jobs first, as in bugle.jobs_matching.
 create or replace function bugle.operate_matching(
-  p_verb text, p_queue text, p_command text, p_state_is text, p_older_than interval, p_error_like text,
-  p_limit integer, p_note text, p_run_at timestamptz default null, p_priority integer default null,
-  p_state text default null, p_from_failed_step boolean default false)
+  p_verb text, p_queue text, p_command text, p_state text, p_since interval, p_older_than interval,
+  p_error_like text, p_worker bigint, p_limit integer, p_note text, p_run_at timestamptz default null,
+  p_priority integer default null, p_to text default null, p_from_failed_step boolean default false)
 returns bigint
 language plpgsql
 as $$
+declare
+  v_ids bigint[];
+  v_done bigint;
+  v_left bigint;
 begin
-  perform bugle.check_verb(p_verb, p_run_at, p_priority, p_state);
-  if num_nonnulls(p_queue, p_command, p_state_is, p_older_than, p_error_like) = 0 then
+  perform bugle.check_verb(p_verb, p_run_at, p_priority, p_to);
+  if num_nonnulls(p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker) = 0 then
     perform bugle.refuse('JB001', format('%s without a filter would apply to every job', p_verb),
-      'Give at least one of p_queue, p_command, p_state_is, p_older_than, p_error_like.');
+      'Give at least one of p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker.');
   elsif p_limit < 0 then
     perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit),
       'Null means all that match.');
-  elsif p_older_than not between interval '-1000 years' and interval '1000 years' then
-    perform bugle.refuse('JB001', format('"p_older_than" is beyond any calendar: %s', p_older_than),
-      'For example interval ''1 hour''.');
   end if;
-  return (
+  v_ids := array(
+    select m.id
+    from bugle.jobs_matching(p_verb, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker,
+      p_limit => p_limit) m (id));
+  if cardinality(v_ids) = p_limit then
+    v_left := (
+      select sum(c.jobs)
+      from bugle.count_matching(p_verb, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker) c)
+      - p_limit;
+  end if;
+  v_done := (
     select count(*) filter (where o.done)
-    from bugle.operate(p_verb, array(
-        select j.id
-        from bugle.jobs j
-        where j.state = any (bugle.allowed_from(p_verb))
-          and (p_queue is null or j.queue = p_queue)
-          and (p_command is null or j.command = p_command)
-          and (p_state_is is null or j.state = p_state_is)
-          and (p_older_than is null or j.updated_at < now() - p_older_than)
-          and (p_error_like is null or j.last_error like p_error_like)
-        order by j.id
-        limit p_limit),
-      p_note, p_run_at, p_priority, p_state, p_from_failed_step) o);
+    from bugle.operate(p_verb, v_ids, p_note, p_run_at, p_priority, p_to, p_from_failed_step) o);
+  if v_left > 0 then
+    raise notice '% more jobs match: repeat the call, or give p_limit => null for all at once', v_left;
+  end if;
+  return v_done;
 end
 $$;
 comment on function bugle.operate_matching is
-  'Apply an operator''s verb to the jobs that match a filter. Returns how many.';
+  'Apply an operator''s verb to the jobs that match a filter. Returns how many, and says how many were left.';

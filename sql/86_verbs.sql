@@ -22,7 +22,7 @@ begin
       ('remove', null, null, 'Delete a job that is not running, wherever it is.'),
       ('reschedule', 'p_run_at timestamptz', null, 'Change the time at which a job is due.'),
       ('set_priority', 'p_priority integer', null, 'Change a job''s priority: smaller runs sooner.'),
-      ('set_state', 'p_state text', null, 'Overrule: put a job that is not running or completed into a state. '
+      ('set_state', 'p_to text', null, 'Overrule: put a job that is not running or completed into a state. '
         'Recorded as such.')) v (name, argument, option, comment)
   loop
     execute format($create$
@@ -35,14 +35,14 @@ language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$ begin return query select o.* from bugle.operate('%1$s', p_ids, p_note %4$s) o; end $$;
 
 create or replace function bugle.%1$s_where(
-  %2$s p_queue text default null, p_command text default null, p_state_is text default null,
-  p_older_than interval default null, p_error_like text default null, p_limit integer default 1000,
-  p_note text default null %3$s)
+  %2$s p_queue text default null, p_command text default null, p_state text default null,
+  p_since interval default null, p_older_than interval default null, p_error_like text default null,
+  p_worker bigint default null, p_limit integer default 1000, p_note text default null %3$s)
 returns bigint
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$ begin
-  return bugle.operate_matching('%1$s', p_queue, p_command, p_state_is, p_older_than, p_error_like, p_limit, p_note
-    %4$s);
+  return bugle.operate_matching('%1$s', p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker,
+    p_limit, p_note %4$s);
 end $$;
 $create$, v_verb.name, v_verb.first, v_verb.last, v_verb.pass);
     for v_function in

@@ -159,7 +159,7 @@ $$;
 comment on function bugle.first_priorities is
   'The first twenty priorities of the ready jobs of a queue and route that have no key, and the last.';
 
--- What workers report is exact and cheap to read. For queues whose workers do not report, for example workers in
+-- What workers report is exact and cheap to read, and includes attempts that are retried. For queues whose workers do not report, for example workers in
 -- another language, history is counted, up to a cap. Jobs that failed for good are few.
 create or replace function bugle.ended_lately() returns table (queue text, completed bigint, failed bigint)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -169,11 +169,13 @@ begin
   return query
   with reported as (
     -- the current minute, and as much of the one before as is missing to a whole
-    select m.queue, round(sum(m.completed * case
-        when m.minute = date_trunc('minute', now()) then 1
-        else 1 - extract(epoch from now() - date_trunc('minute', now())) / 60
-      end))::bigint as completed
+    select m.queue, round(sum(m.completed * s.share))::bigint as completed,
+      round(sum(m.failed * s.share))::bigint as failed
     from bugle.minutes m
+      cross join lateral (
+        select case
+          when m.minute = date_trunc('minute', now()) then 1
+          else 1 - extract(epoch from now() - date_trunc('minute', now())) / 60 end) s (share)
     where m.minute >= date_trunc('minute', now()) - interval '1 minute'
     group by m.queue
   ), completed as (
@@ -190,14 +192,20 @@ begin
     where not exists (select from reported r where r.queue = k.queue)
     group by k.queue
   ), failed as (
-    select l.queue, count(*) as failed
+    -- not every dead letter is a failed attempt: a deadline may have passed
+    select f.queue, max(f.failed) as failed
     from (
-      select j.queue
-      from bugle.jobs_failed j
-      where j.finished_at > now() - interval '1 minute'
-        and j.day >= (now() at time zone 'utc')::date - 1
-      limit 50000) l
-    group by l.queue
+      select r.queue, r.failed from reported r
+      union all
+      select l.queue, count(*)
+      from (
+        select j.queue
+        from bugle.jobs_failed j
+        where j.finished_at > now() - interval '1 minute'
+          and j.day >= (now() at time zone 'utc')::date - 1
+        limit 50000) l
+      group by l.queue) f
+    group by f.queue
   )
   select coalesce(c.queue, f.queue), coalesce(c.completed, 0), coalesce(f.failed, 0)
   from completed c
@@ -205,7 +213,7 @@ begin
 end
 $$;
 comment on function bugle.ended_lately is
-  'How many jobs of each queue completed, and how many failed for good, in the last minute.';
+  'How many jobs of each queue completed, and how many attempts failed, in the last minute.';
 
 create or replace function bugle.restricted_queues() returns table (queue text, paused_at timestamptz, limits text)
 language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -254,7 +262,8 @@ comment on column bugle.queue_stats.paused is 'Jobs held back by an operator.';
 comment on column bugle.queue_stats.oldest_ready_age is 'How long the oldest ready job could have been running.';
 comment on column bugle.queue_stats.due_next is 'When the next scheduled or retrying job is due.';
 comment on column bugle.queue_stats.completed_last_minute is 'Jobs completed in the last minute.';
-comment on column bugle.queue_stats.failed_last_minute is 'Jobs failed for good in the last minute.';
+comment on column bugle.queue_stats.failed_last_minute is
+  'Attempts that failed in the last minute, whether they are retried or not.';
 comment on column bugle.queue_stats.workers is 'Live workers that serve it.';
 comment on column bugle.queue_stats.slots is 'How many of its jobs they can run at once.';
 comment on column bugle.queue_stats.unserved_commands is 'Commands of its ready jobs that none of them serves.';

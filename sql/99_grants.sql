@@ -79,7 +79,7 @@ begin
       -- used by the views
       bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,
       bugle.restricted_queues, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.sum_counts, bugle.fingerprint,
-      bugle.error_line, bugle.group_errors, bugle.throughput
+      bugle.error_line, bugle.group_errors, bugle.throughput, bugle.matches, bugle.count_matching, bugle.jobs_matching
       to bugle_viewer;
   end if;
 
@@ -103,6 +103,7 @@ begin
       bugle.pause_queue, bugle.resume_queue, bugle.set_limits, bugle.set_command_limit,
       bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
       bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
+      bugle.count_matching, bugle.jobs_matching,
       bugle.job, bugle.explain, bugle.results_of, bugle.workflow
       to bugle_operator;
   end if;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Functions that operators and enqueuers may call and that are no operation of their own: they read, they are called
 /// by the trigger of an INSERT, or they are enqueue_job with parameters instead of JSON.
-const NOT_OPERATIONS: [&str; 17] = [
+const NOT_OPERATIONS: [&str; 19] = [
     "job",
     "explain",
     "results_of",
@@ -30,6 +30,8 @@ const NOT_OPERATIONS: [&str; 17] = [
     "bell_is_free",
     "timeline",
     "throughput",
+    "count_matching",
+    "jobs_matching",
 ];
 
 fn description() -> Value {
@@ -218,7 +220,7 @@ async fn the_api_is_complete_and_as_it_is_described() {
         ("set_priority", job(held, "set_priority"), json!({ "priority": -3 })),
         ("cancel", job(held, "cancel"), json!({})),
         ("restart", job(held, "restart"), json!({ "from_failed_step": true })),
-        ("set_state", job(held, "set_state"), json!({ "state": "paused" })),
+        ("set_state", job(held, "set_state"), json!({ "to": "paused" })),
         ("resume_where", "/jobs/resume".into(), filter.clone()),
         (
             "reschedule_where",
@@ -236,7 +238,7 @@ async fn the_api_is_complete_and_as_it_is_described() {
         (
             "set_state_where",
             "/jobs/set_state".into(),
-            with(json!({ "state": "failed" })),
+            with(json!({ "to": "failed" })),
         ),
         (
             "set_step",
@@ -267,7 +269,7 @@ async fn the_api_is_complete_and_as_it_is_described() {
         (
             "remove_where",
             "/jobs/remove".into(),
-            json!({ "command": "ask", "state_is": "failed" }),
+            json!({ "command": "ask", "state": "failed" }),
         ),
         (
             "add_missing",

@@ -575,9 +575,12 @@ async fn an_operator_can_do_everything_to_jobs_from_the_shell() {
     assert!(
         bugle(&["jobs", "remove", "--command", "noop", "--dry-run"])
             .1
-            .contains("would remove 4 jobs")
+            .contains("would remove 4 jobs (1 paused, 2 ready, 1 scheduled): 1 2 3 4")
     );
-    assert_eq!(bugle(&["jobs", "remove", "--command", "noop", "--yes"]).0, 0);
+    assert_eq!(
+        bugle(&["jobs", "remove", "--command", "noop", "--yes"]),
+        (0, "removed 4 jobs\n".into(), String::new())
+    );
     assert_eq!(bugle(&["queues", "pause", "default", "--note", "night"]).0, 0);
     assert_eq!(bugle(&["queues", "resume", "default"]).0, 0);
     assert!(bugle(&["queues", "resume", "default"]).2.contains("is not paused"));

@@ -332,3 +332,59 @@ async fn the_trace_of_a_job_reaches_the_program_that_carries_it_out() {
     .await;
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn the_log_says_what_went_wrong_and_in_which_trace() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    let file = r#"[commands.send]
+program = ["sh", "-c", "printf 'Traceback:\\n  File x\\nOSError: no route to host\\n' >&2; exit 1"]
+[commands.read]
+program = ["sh", "-c", "echo 'invalid value: \"a secret\" at line 1' >&2; exit 1"]
+"#;
+    let worker = WorkerProcess::start(&database, &folder, "one", file, &[]);
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, headers, max_attempts) values
+           ('send', '{\"traceparent\": \"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"}', 1),
+           ('read', '{}', 1)",
+    )
+    .await;
+    wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'failed'").await;
+
+    let logged = async |event: &str, job: i64| {
+        let of_job = || {
+            let is_it = |line: &serde_json::Value| line["event"] == event && line["job"] == job;
+            std::future::ready(worker.events().into_iter().find(is_it))
+        };
+        let found = common::poll::look_for(of_job).await;
+        found.unwrap_or_else(|| panic!("no {event} of {job}: {}", worker.log()))
+    };
+    let (start, fail, other) = (
+        logged("start", 1).await,
+        logged("fail", 1).await,
+        logged("fail", 2).await,
+    );
+
+    let line: String = common::query_value(
+        &owner,
+        "select bugle.error_line(last_error) from bugle.jobs where id = 1",
+    )
+    .await;
+    assert_eq!(
+        (fail["error"].as_str(), line.as_str()),
+        (Some(line.as_str()), "OSError: no route to host")
+    );
+    assert_eq!(fail["code"], "exit_1");
+    assert_eq!(fail["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(fail["span_id"].as_str().unwrap().len(), 16);
+    assert_ne!(fail["span_id"], "00f067aa0ba902b7", "its own");
+    assert_eq!(
+        [&start["trace_id"], &start["span_id"]],
+        [&fail["trace_id"], &fail["span_id"]]
+    );
+    assert_eq!(other["trace_id"].as_str().unwrap().len(), 32);
+    assert_ne!(other["trace_id"], fail["trace_id"]);
+    assert_eq!(other["error"], "invalid value: \"…\" at line 1");
+    assert!(!worker.log().contains("a secret"), "{}", worker.log());
+}

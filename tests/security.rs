@@ -250,7 +250,7 @@ async fn no_name_becomes_sql_a_path_or_a_command_of_the_shell() {
             "select bugle.resume_queue($1::text, $1)",
             "select bugle.set_limits($1::text, p_note => $1)",
             "select bugle.set_command_limit($1::text, 5)",
-            "select bugle.cancel_where($1::text, $1, p_state_is => 'failed', p_error_like => $1, p_note => $1)",
+            "select bugle.cancel_where($1::text, $1, p_state => 'failed', p_error_like => $1, p_note => $1)",
             "insert into bugle.schedules (name, cron, command, queue) values ($1, '0 0 1 1 *', $1, $1)",
             "select bugle.pause_schedule($1::text, $1)",
         ] {

@@ -260,7 +260,7 @@ async fn filters_choose_jobs_for_lists_and_for_verbs() {
         &["jobs", "cancel", "--error-like", "disk", "--dry-run"],
     )
     .await;
-    assert!(asked.out.contains("would cancel 1 jobs"), "{}", asked.out);
+    assert!(asked.out.contains("would cancel 1 job "), "{}", asked.out);
     let unconfirmed = bugle(&database, "owner", &["jobs", "cancel", "--since", "1d"]).await;
     assert_eq!(unconfirmed.code, 1);
     assert!(unconfirmed.err.contains("nothing was changed"), "{}", unconfirmed.err);
@@ -269,6 +269,73 @@ async fn filters_choose_jobs_for_lists_and_for_verbs() {
     let done = bugle(&database, "owner", &["jobs", "cancel", "--error-like", "disk", "--yes"]).await;
     assert_eq!(done.code, 0, "{}", done.err);
     assert_eq!(ids(&["--state", "cancelled"]).await, 1);
+}
+
+#[tokio::test]
+async fn a_filter_changes_all_that_match_step_by_step_and_tells_what_it_left() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'send' from generate_series(1, 1502);
+         insert into bugle.jobs (command, unique_key) values ('send', 'one');
+         select bugle.set_state_where('failed', p_command => 'send', p_limit => null);
+         insert into bugle.jobs (command, unique_key) values ('send', 'one')",
+    )
+    .await;
+    let restart = async |more: &[&str]| {
+        let arguments = [&["jobs", "restart", "--command", "send", "--state", "failed"], more].concat();
+        bugle(&database, "owner", &arguments).await
+    };
+    let failed = "select count(*) from bugle.jobs where state = 'failed'";
+
+    let dry = restart(&["--dry-run"]).await;
+    let asked = restart(&["--limit", "2"]).await;
+    let some = restart(&["--limit", "2", "--yes"]).await;
+    let oldest: Vec<i64> = query_value(
+        &owner,
+        "select array_agg(id order by id) from bugle.jobs where state = 'ready' and unique_key is null",
+    )
+    .await;
+    let rest = restart(&["--yes"]).await;
+    let left: i64 = query_value(&owner, failed).await;
+    let again = restart(&["--yes", "--json"]).await.json();
+    let wrong = bugle(&database, "owner", &["jobs", "restart", "--state", "running", "--yes"]).await;
+    let none = bugle(&database, "owner", &["jobs", "restart", "--queue", "no", "--yes"]).await;
+
+    assert!(
+        dry.out.starts_with("would restart 1503 jobs (1503 failed): 1 2 3 "),
+        "{}",
+        dry.out
+    );
+    assert!(
+        asked.code == 1
+            && asked
+                .err
+                .contains("would restart the oldest 2 of 1503 jobs (1503 failed), leaving 1501"),
+        "{}",
+        asked.err
+    );
+    assert_eq!((some.text(), oldest), ("restarted 2 jobs; 1501 left", vec![1, 2]));
+    assert_eq!(
+        rest.text(),
+        "restarted 1500 jobs; 1 refused (cannot restart job 1503: job 1504 with the same unique_key is live)"
+    );
+    assert_eq!(left, 1);
+    assert_eq!(
+        [&again["matched"], &again["done"], &again["refused"], &again["left"]],
+        [&json!(1), &json!(0), &json!(1), &json!(0)]
+    );
+    assert!(
+        wrong.err.contains("restart is not allowed from \"p_state\" 'running'")
+            && wrong.err.contains("failed, cancelled"),
+        "{}",
+        wrong.err
+    );
+    assert_eq!(
+        none.text(),
+        "no job matches; restart is allowed from: failed, cancelled"
+    );
 }
 
 #[tokio::test]

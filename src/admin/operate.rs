@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
+use crate::admin::read::Filter;
 use crate::db::connect::{Parameter, Unnamed};
 use crate::error::Result;
 use crate::job::JobId;
@@ -49,6 +50,20 @@ impl Verb {
             Verb::Reschedule(_) => "reschedule",
             Verb::SetPriority(_) => "set_priority",
             Verb::SetState(_) => "set_state",
+        }
+    }
+
+    /// What was done, for a person: "restarted", to be followed by a number of jobs.
+    pub fn past(&self) -> &'static str {
+        match self {
+            Verb::Cancel => "cancelled",
+            Verb::Pause => "paused",
+            Verb::Resume => "resumed",
+            Verb::Restart | Verb::RestartFromFailedStep => "restarted",
+            Verb::Remove => "removed",
+            Verb::Reschedule(_) => "rescheduled",
+            Verb::SetPriority(_) => "changed the priority of",
+            Verb::SetState(_) => "changed the state of",
         }
     }
 
@@ -118,6 +133,88 @@ pub async fn apply(
             why: row.get(3),
         })
         .collect())
+}
+
+/// How many jobs of one state a verb would change.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Matching {
+    /// The state they are in.
+    pub state: State,
+    /// How many they are.
+    pub jobs: i64,
+    /// The last of their ids.
+    pub last_id: JobId,
+}
+
+/// How many jobs match a filter and are in a state from which the verb is allowed, by state.
+///
+/// # Errors
+/// If the filter is for a state from which the verb is not allowed, or the role lacks the privilege.
+pub async fn count_matching(client: &impl GenericClient, verb: &Verb, filter: &Filter) -> Result<Vec<Matching>> {
+    let sql = "select state, jobs, last_id from bugle.count_matching($1::text, $2::text, $3::text, $4::text, \
+        $5::text::interval, $6::text::interval, $7::text, $8::bigint)";
+    let state = filter.state.map(State::as_str);
+    let (name, since, older_than) = (verb.name(), &filter.since, &filter.older_than);
+    let rows = client
+        .ask(
+            sql,
+            &[
+                &name,
+                &filter.queue,
+                &filter.command,
+                &state,
+                since,
+                older_than,
+                &filter.error_like,
+                &filter.worker,
+            ],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Matching {
+                state: row.try_get::<_, &str>("state")?.parse()?,
+                jobs: row.try_get("jobs")?,
+                last_id: row.try_get("last_id")?,
+            })
+        })
+        .collect()
+}
+
+/// The oldest of these jobs, at most `limit`, with ids above `after`: what one step of a long operation takes.
+///
+/// # Errors
+/// As [`count_matching`].
+pub async fn jobs_matching(
+    client: &impl GenericClient,
+    verb: &Verb,
+    filter: &Filter,
+    after: JobId,
+    limit: i32,
+) -> Result<Vec<JobId>> {
+    let sql = "select id from bugle.jobs_matching($1::text, $2::text, $3::text, $4::text, $5::text::interval, \
+        $6::text::interval, $7::text, $8::bigint, $9::bigint, $10::integer) m (id)";
+    let state = filter.state.map(State::as_str);
+    let (name, since, older_than) = (verb.name(), &filter.since, &filter.older_than);
+    let rows = client
+        .ask(
+            sql,
+            &[
+                &name,
+                &filter.queue,
+                &filter.command,
+                &state,
+                since,
+                older_than,
+                &filter.error_like,
+                &filter.worker,
+                &after,
+                &limit,
+            ],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Override the state of a step, given by its position or name: `done` (with its output), `skipped` or `pending`.

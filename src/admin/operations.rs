@@ -158,13 +158,14 @@ const RUN_AT: Parameter = must(
 );
 const PRIORITY: Parameter = must("priority", Kind::Integer, "Smaller runs sooner; 0 is the default.");
 const NEW_STATE: Parameter = must(
-    "state",
+    "to",
     Kind::Text,
     "scheduled, ready, retrying, paused, completed, failed or cancelled.",
 );
 const OF_QUEUE: Parameter = may("queue", Kind::Text, "Only jobs of this queue.");
 const OF_COMMAND: Parameter = may("command", Kind::Text, "Only jobs of this command.");
-const STATE_IS: Parameter = may("state_is", Kind::Text, "Only jobs in this state.");
+const IN_STATE: Parameter = may("state", Kind::Text, "Only jobs in this state.");
+const SINCE: Parameter = may("since", Kind::Interval, "Only jobs enqueued within this time.");
 const OLDER_THAN: Parameter = may(
     "older_than",
     Kind::Interval,
@@ -173,8 +174,9 @@ const OLDER_THAN: Parameter = may(
 const ERROR_LIKE: Parameter = may(
     "error_like",
     Kind::Text,
-    "Only jobs whose last error matches this LIKE pattern.",
+    "Only jobs whose last error contains this text; with %, it is a LIKE pattern.",
 );
+const OF_WORKER: Parameter = may("worker", Kind::Id, "Only jobs that this worker runs, or ran last.");
 const LIMIT: Parameter = may(
     "limit",
     Kind::Integer,
@@ -304,7 +306,9 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/cancel",
         &["jobs", "cancel"],
         "Cancel all jobs that match.",
-        &[OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE],
+        &[
+            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+        ],
         COUNT,
     ),
     function(
@@ -312,7 +316,9 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/pause",
         &["jobs", "pause"],
         "Pause all matching jobs.",
-        &[OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE],
+        &[
+            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+        ],
         COUNT,
     ),
     function(
@@ -320,7 +326,9 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/resume",
         &["jobs", "resume"],
         "Let all paused jobs continue that match.",
-        &[OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE],
+        &[
+            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+        ],
         COUNT,
     ),
     function(
@@ -331,9 +339,11 @@ pub const OPERATIONS: &[Operation] = &[
         &[
             OF_QUEUE,
             OF_COMMAND,
-            STATE_IS,
+            IN_STATE,
+            SINCE,
             OLDER_THAN,
             ERROR_LIKE,
+            OF_WORKER,
             LIMIT,
             NOTE,
             FROM_FAILED_STEP,
@@ -345,7 +355,9 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/remove",
         &["jobs", "remove"],
         "Delete all jobs that match and are not running.",
-        &[OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE],
+        &[
+            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+        ],
         COUNT,
     ),
     function(
@@ -354,7 +366,7 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "reschedule"],
         "Change the time at which all jobs that match are due.",
         &[
-            RUN_AT, OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE,
+            RUN_AT, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
         ],
         COUNT,
     ),
@@ -364,7 +376,7 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "set-priority"],
         "Change the priority of all jobs that match.",
         &[
-            PRIORITY, OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE,
+            PRIORITY, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
         ],
         COUNT,
     ),
@@ -374,7 +386,7 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "set-state"],
         "Overrule the state of all jobs that match and are not running or completed.",
         &[
-            NEW_STATE, OF_QUEUE, OF_COMMAND, STATE_IS, OLDER_THAN, ERROR_LIKE, LIMIT, NOTE,
+            NEW_STATE, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
         ],
         COUNT,
     ),

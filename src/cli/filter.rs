@@ -24,6 +24,9 @@ pub struct Filters {
     /// Only jobs enqueued within the last DURATION: 30m, 2h, 7d
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     since: Option<Duration>,
+    /// Only jobs that have not changed for DURATION: 10m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    older_than: Option<Duration>,
     /// Only jobs whose last error contains TEXT; with %, TEXT is a LIKE pattern
     #[arg(long, value_name = "TEXT")]
     error_like: Option<String>,
@@ -39,6 +42,7 @@ impl Filters {
             && self.command.is_none()
             && self.state.is_none()
             && self.since.is_none()
+            && self.older_than.is_none()
             && self.error_like.is_none()
             && self.worker.is_none()
     }
@@ -50,6 +54,7 @@ impl Filters {
             command: self.command.clone(),
             state: self.state,
             since: self.since.map(interval),
+            older_than: self.older_than.map(interval),
             error_like: self.error_like.clone(),
             before: None,
             worker: self.worker,

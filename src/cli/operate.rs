@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_postgres::Client;
 
@@ -12,7 +13,7 @@ use super::connect::ask;
 use super::filter::Filters;
 use super::output;
 use crate::admin::operate::{self, FleetVerb, Verb};
-use crate::admin::read;
+use crate::admin::operations::allowed_from;
 use crate::db::connect::Target;
 use crate::job::JobId;
 use crate::state::{State, StepState, or_gone};
@@ -24,13 +25,13 @@ pub struct Jobs {
     ids: Vec<JobId>,
     #[command(flatten)]
     filters: Filters,
-    /// With a filter: the most jobs, the newest first
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    limit: u32,
-    /// Say which jobs it would be, and do nothing
+    /// With a filter: at most N jobs, the oldest first [default: all that match]
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
+    /// Print how many jobs and which would be changed, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask before changing many
+    /// With a filter: do not ask before changing them
     #[arg(long)]
     yes: bool,
     /// Why, for the record
@@ -38,52 +39,146 @@ pub struct Jobs {
     note: Option<String>,
 }
 
-impl Jobs {
-    async fn chosen(&self, client: &Client) -> Result<Vec<JobId>> {
-        match (self.ids.is_empty(), self.filters.is_empty()) {
-            (false, true) => return Ok(self.ids.clone()),
-            (false, false) => bail!("ids or filters, not both\nhint: ids alone say which jobs"),
-            (true, true) => bail!(
-                "which jobs?\nhint: give their ids, or at least one of --queue, --command, --state, --since, \
-                 --error-like"
-            ),
-            (true, false) => {}
-        }
-        let jobs = ask(client, read::jobs(client, &self.filters.filter(), self.limit.into())).await?;
-        Ok(jobs.iter().map(|job| job.id).collect())
-    }
+/// How many jobs one transaction changes. Locks are held for as long as one takes.
+const STEP: usize = 1000;
 
-    fn by_filter(&self) -> bool {
-        self.ids.is_empty()
+/// Apply a verb to the jobs with these ids, or to all that match the filters.
+pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result<ExitCode> {
+    match (jobs.ids.is_empty(), jobs.filters.is_empty()) {
+        (false, true) => by_ids(client, &verb, &jobs, json).await,
+        (true, false) => by_filter(client, &verb, &jobs, json).await,
+        (false, false) => bail!("ids or filters, not both\nhint: ids alone say which jobs"),
+        (true, true) => bail!(
+            "which jobs?\nhint: give their ids, or at least one of --queue, --command, --state, --since, --older-than, \
+             --error-like, --worker"
+        ),
     }
 }
 
-/// Apply a verb and say what became of each job. Exit code 1 if one that was named by its id was refused.
-pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result<ExitCode> {
-    let ids = jobs.chosen(client).await?;
+/// Says what became of each job. Exit code 1 if one was refused.
+async fn by_ids(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
     if jobs.dry_run {
-        println!("would {} {} jobs: {}", verb.name(), ids.len(), list(&ids));
+        let (name, count) = (verb.name(), jobs.ids.len());
+        output::print(&format!("would {name} {}: {}\n", counted(count), list(&jobs.ids)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if jobs.by_filter() && !jobs.yes && !confirmed(&format!("{} {} jobs?", verb.name(), ids.len()))? {
-        bail!("nothing was changed\nhint: --yes answers yes");
+    let mut operated = Vec::new();
+    for ids in jobs.ids.chunks(STEP) {
+        operated.extend(ask(client, operate::apply(client, verb, ids, jobs.note.as_deref())).await?);
     }
-    let operated = ask(client, operate::apply(client, &verb, &ids, jobs.note.as_deref())).await?;
-    let refused = operated.iter().filter(|job| !job.done).count();
     if json {
         output::print_json(&operated)?;
     } else {
-        for job in operated.iter().filter(|job| !jobs.by_filter() || job.done) {
+        for job in &operated {
             match &job.why {
-                None => println!("{} {}", job.id, job.state.map_or("removed", State::as_str)),
+                None => output::print(&format!("{} {}\n", job.id, job.state.map_or("removed", State::as_str)))?,
                 Some(why) => eprintln!("{}", output::one_line(why)),
             }
         }
     }
-    Ok(match refused > 0 && !jobs.by_filter() {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    Ok(match operated.iter().all(|job| job.done) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
+}
+
+/// What became of the jobs that matched.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    verb: &'static str,
+    /// How many matched at the beginning.
+    matched: usize,
+    done: usize,
+    refused: usize,
+    /// How many match and were left, because of --limit.
+    left: usize,
+    /// Why the first that was refused was.
+    why: Option<String>,
+}
+
+/// The oldest first, in steps, each committed before the next. Jobs that begin to match meanwhile are left alone.
+async fn by_filter(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
+    let filter = jobs.filters.filter();
+    let matching = ask(client, operate::count_matching(client, verb, &filter)).await?;
+    let matched: usize = matching.iter().map(|of| usize::try_from(of.jobs).unwrap_or(0)).sum();
+    let most = jobs.limit.map_or(matched, |limit| matched.min(limit as usize));
+    let mut summary = Summary {
+        verb: verb.name(),
+        matched,
+        left: matched - most,
+        ..Summary::default()
+    };
+    if most == 0 && !json {
+        let allowed: Vec<&str> = allowed_from(verb.name()).iter().map(|state| state.as_str()).collect();
+        let (name, allowed) = (verb.name(), allowed.join(", "));
+        output::print(&format!("no job matches; {name} is allowed from: {allowed}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let states: Vec<String> = matching.iter().map(|of| format!("{} {}", of.jobs, of.state)).collect();
+    let whom = match summary.left {
+        0 => format!("{} ({})", counted(most), states.join(", ")),
+        left => format!(
+            "the oldest {most} of {} ({}), leaving {left}",
+            counted(matched),
+            states.join(", ")
+        ),
+    };
+    if jobs.dry_run {
+        let first = i32::try_from(most.min(20)).unwrap_or(20);
+        let mut ids = ask(client, operate::jobs_matching(client, verb, &filter, 0, first)).await?;
+        let more = if most > ids.len() { " …" } else { "" };
+        ids.truncate(most);
+        output::print(&format!("would {} {whom}: {}{more}\n", verb.name(), list(&ids)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !jobs.yes && !confirmed(&format!("{} {whom}?", verb.name()))? {
+        bail!(
+            "nothing was changed: this would {} {whom}\nhint: --yes answers yes",
+            verb.name()
+        );
+    }
+    let last = matching.iter().map(|of| of.last_id).max().unwrap_or_default();
+    let (mut after, mut taken) = (0, 0);
+    let is_watched = std::io::stderr().is_terminal();
+    while taken < most {
+        let step = i32::try_from(STEP.min(most - taken)).unwrap_or(1);
+        let mut ids = ask(client, operate::jobs_matching(client, verb, &filter, after, step)).await?;
+        ids.retain(|id| *id <= last);
+        let Some(newest) = ids.last() else { break };
+        after = *newest;
+        taken += ids.len();
+        let operated = ask(client, operate::apply(client, verb, &ids, jobs.note.as_deref())).await?;
+        summary.done += operated.iter().filter(|job| job.done).count();
+        summary.refused += operated.iter().filter(|job| !job.done).count();
+        let why = operated.into_iter().find_map(|job| job.why);
+        summary.why = summary.why.or(why);
+        if is_watched && most > STEP {
+            eprint!("\r{} {} of {most}", verb.past(), summary.done);
+        }
+    }
+    if is_watched && most > STEP {
+        eprint!("\r\x1b[K");
+    }
+    if json {
+        output::print_json(&summary)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut told = format!("{} {}", verb.past(), counted(summary.done));
+    if let Some(why) = &summary.why {
+        told += &format!("; {} refused ({})", summary.refused, output::one_line(why));
+    }
+    if summary.left > 0 {
+        told += &format!("; {} left", summary.left);
+    }
+    output::print(&(told + "\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn counted(jobs: usize) -> String {
+    match jobs {
+        1 => "1 job".into(),
+        jobs => format!("{jobs} jobs"),
+    }
 }
 
 /// Only a person at a terminal can be asked; a script must say --yes.

@@ -1,5 +1,6 @@
 //! Observability of a running worker: counters (tallies), health, and the endpoints that expose them.
 
+pub(crate) mod error_line;
 mod health;
 #[cfg(feature = "web")]
 mod listen;

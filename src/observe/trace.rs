@@ -3,6 +3,8 @@
 #[cfg(feature = "otlp")]
 mod otlp;
 
+use std::fmt::{self, Display};
+
 use crate::execute::context::Context;
 use crate::execute::executor::Outcome;
 
@@ -44,6 +46,51 @@ pub fn current() -> Option<String> {
     return otlp::current();
     #[cfg(not(feature = "otlp"))]
     None
+}
+
+/// The trace and the span of one attempt, for logs: those that are exported; else the trace the job was enqueued in, or
+/// a new one, and a new span.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ids {
+    trace: u128,
+    span: u64,
+}
+
+impl Ids {
+    /// Those of an attempt that begins in this span.
+    pub fn of(span: &tracing::Span, traceparent: Option<&str>) -> Ids {
+        #[cfg(feature = "otlp")]
+        if let Some((trace, span)) = otlp::ids(span) {
+            return Ids { trace, span };
+        }
+        let _ = span;
+        let enqueued = traceparent
+            .and_then(parent)
+            .and_then(|text| u128::from_str_radix(text.get(3..35)?, 16).ok());
+        Ids {
+            trace: enqueued.unwrap_or_else(|| fastrand::u128(1..)),
+            span: fastrand::u64(1..),
+        }
+    }
+
+    /// The trace in hexadecimal.
+    pub fn trace_id(&self) -> impl Display {
+        Hex(self.trace, 32)
+    }
+
+    /// The span in hexadecimal.
+    pub fn span_id(&self) -> impl Display {
+        Hex(self.span.into(), 16)
+    }
+}
+
+/// A number with this many digits.
+struct Hex(u128, usize);
+
+impl Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0digits$x}", self.0, digits = self.1)
+    }
 }
 
 /// Record the outcome in the span around an executor, if spans are exported.

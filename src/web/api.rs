@@ -112,6 +112,11 @@ pub const READS: &[ReadPath] = &[
             ("state", "string", "Only jobs in this state."),
             ("since", "string", "Only jobs enqueued within this interval."),
             (
+                "older_than",
+                "string",
+                "Only jobs that have not changed for this interval.",
+            ),
+            (
                 "error_like",
                 "string",
                 "Only jobs whose last error contains this text, or matches this pattern with %.",
@@ -569,6 +574,7 @@ impl Query {
             command: self.owned("command"),
             state: self.state()?,
             since: self.owned("since"),
+            older_than: self.owned("older_than"),
             error_like: self.owned("error_like"),
             before: self.number("before")?,
             worker: self.number("worker")?,

@@ -16,7 +16,8 @@ use crate::db::connect::{Link, Session};
 use crate::error::{Backoff, Error, Result};
 use crate::execute::executor::{Failure, Outcome, clean};
 use crate::job::{Address, HeldJob};
-use crate::observe;
+use crate::observe::trace::Ids;
+use crate::observe::{self, error_line};
 use crate::worker::Identity;
 use crate::worker::crew::Crew;
 use crate::worker::keeper::upkeep;
@@ -34,6 +35,8 @@ pub struct End {
     pub queue: String,
     pub attempt: i32,
     pub took: Duration,
+    /// Of this attempt.
+    pub trace: Ids,
 }
 
 /// What to report.
@@ -54,6 +57,7 @@ impl End {
             queue: String::new(),
             attempt: 0,
             took: Duration::ZERO,
+            trace: Ids::default(),
         }
     }
 
@@ -113,6 +117,7 @@ impl End {
             queue: self.queue.clone(),
             attempt: self.attempt,
             took: self.took,
+            trace: self.trace,
         }
     }
 }
@@ -273,28 +278,27 @@ pub fn log(end: &End) {
     let (job, claim) = (end.held.id, end.held.claim);
     let (command, queue, attempt) = (&end.command, &end.queue, end.attempt);
     let took_ms = end.took.as_millis() as u64;
+    // each event with what all of them have
+    macro_rules! outcome {
+        ($level:ident, $event:literal $(, $more:ident = $value:expr)*) => {
+            tracing::$level!(
+                event = $event, job, claim, command, queue, attempt, took_ms, trace_id = %end.trace.trace_id(),
+                span_id = %end.trace.span_id() $(, $more = $value)*
+            )
+        };
+    }
     match &end.how {
         How::GivenBack => tracing::debug!(event = "give_back", job, claim),
-        How::Outcome(Outcome::Fail(failure)) => tracing::warn!(
-            event = "fail",
-            job,
-            claim,
-            command,
-            queue,
-            attempt,
-            took_ms,
+        How::Outcome(Outcome::Fail(failure)) => outcome!(
+            warn,
+            "fail",
             code = failure.code.as_deref(),
-            retryable = failure.retryable
+            retryable = failure.retryable,
+            error = error_line::for_log(&failure.message)
         ),
-        How::Outcome(Outcome::Snooze(_)) => {
-            tracing::info!(event = "snooze", job, claim, command, queue, attempt, took_ms)
-        }
-        How::Outcome(Outcome::Wait { .. }) => {
-            tracing::info!(event = "wait", job, claim, command, queue, attempt, took_ms)
-        }
-        How::Outcome(Outcome::Cancelled(_)) => {
-            tracing::info!(event = "cancel", job, claim, command, queue, attempt, took_ms)
-        }
-        How::Outcome(_) => tracing::debug!(event = "complete", job, claim, command, queue, attempt, took_ms),
+        How::Outcome(Outcome::Snooze(_)) => outcome!(info, "snooze"),
+        How::Outcome(Outcome::Wait { .. }) => outcome!(info, "wait"),
+        How::Outcome(Outcome::Cancelled(_)) => outcome!(info, "cancel"),
+        How::Outcome(_) => outcome!(debug, "complete"),
     }
 }

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 use crate::db::calls::Undecodable;
 use crate::db::connect::Pool;
@@ -24,7 +24,7 @@ use crate::execute::executor::{Failure, Outcome, panic_message};
 use crate::execute::registry::Registry;
 use crate::execute::shortage::Shortage;
 use crate::job::{ClaimedJob, HeldJob};
-use crate::observe::trace;
+use crate::observe::trace::{self, Ids};
 use crate::observe::{Ending, Observed};
 use crate::worker::Identity;
 use crate::worker::completer::{self, End, How};
@@ -188,14 +188,6 @@ impl Crew {
         let task = tokio::spawn(async move {
             let started = Instant::now();
             let job = context.job();
-            tracing::debug!(
-                event = "start",
-                job = held.id,
-                claim = held.claim,
-                attempt = job.attempt,
-                command = job.command,
-                queue = job.queue
-            );
             let (command, queue, attempt) = (job.command.clone(), job.queue.clone(), job.attempt);
             // the logs of executors carry the job and its trace
             let span = tracing::info_span!(
@@ -206,7 +198,22 @@ impl Crew {
                 command = job.command,
                 queue = job.queue,
                 worker = crew.identity().worker,
-                traceparent = job.traceparent()
+                traceparent = job.traceparent(),
+                trace_id = field::Empty,
+                span_id = field::Empty
+            );
+            let ids = Ids::of(&span, job.traceparent());
+            span.record("trace_id", field::display(ids.trace_id()));
+            span.record("span_id", field::display(ids.span_id()));
+            tracing::debug!(
+                event = "start",
+                job = held.id,
+                claim = held.claim,
+                attempt = job.attempt,
+                command = job.command,
+                queue = job.queue,
+                trace_id = %ids.trace_id(),
+                span_id = %ids.span_id()
             );
             let mut way = std::pin::pin!(crew.run_one(context).instrument(span.clone()));
             let mut outcome = Poll::Pending;
@@ -228,6 +235,7 @@ impl Crew {
                 queue,
                 attempt,
                 took: started.elapsed(),
+                trace: ids,
             });
             run.end(ending);
         });
@@ -339,6 +347,7 @@ impl Crew {
             queue: job.queue,
             attempt: job.attempt,
             took: Duration::ZERO,
+            trace: Ids::default(),
         });
     }
 

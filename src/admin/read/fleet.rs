@@ -35,7 +35,7 @@ pub struct Queue {
     pub due_next: Option<SystemTime>,
     /// Jobs completed in the last minute.
     pub completed_last_minute: i64,
-    /// Jobs that failed for good in the last minute.
+    /// Attempts that failed in the last minute, whether they are retried or not.
     pub failed_last_minute: i64,
     /// Live workers that serve it.
     pub workers: i64,

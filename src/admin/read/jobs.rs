@@ -39,6 +39,8 @@ pub struct Filter {
     pub state: Option<State>,
     /// Only jobs enqueued within this interval, in any format Postgres accepts: `2 hours`.
     pub since: Option<String>,
+    /// Only jobs that have not changed for this interval.
+    pub older_than: Option<String>,
     /// Only jobs whose last error contains this text, ignoring case; with `%` it is a LIKE pattern.
     pub error_like: Option<String>,
     /// Only with a smaller id.
@@ -74,6 +76,12 @@ impl Filter {
     /// Only jobs enqueued within this interval, as Postgres reads it: `2 hours`.
     pub fn since(mut self, interval: &str) -> Self {
         self.since = Some(interval.to_string());
+        self
+    }
+
+    /// Only jobs that have not changed for this interval, as Postgres reads it: `10 minutes`.
+    pub fn older_than(mut self, interval: &str) -> Self {
+        self.older_than = Some(interval.to_string());
         self
     }
 
@@ -147,24 +155,21 @@ pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> R
             "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
              bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at \
              from bugle.jobs j \
-             where ($1::text is null or j.queue = $1) \
-             and ($2::text is null or j.command = $2) \
-             and ($3::text is null or j.state = $3) \
-             and ($5::text is null or j.created_at > now() - $5::text::interval) \
-             and ($6::text is null or j.last_error ilike case when $6 like '%\\%%' then $6 else '%' || $6 || '%' end) \
-             and ($7::bigint is null or j.id < $7) \
-             and ($8::bigint is null or j.worker = $8) \
+             where bugle.matches(j, $1::text, $2::text, $3::text, $4::text::interval, $5::text::interval, $6::text, \
+             $7::bigint) \
+             and ($8::bigint is null or j.id < $8) \
              order by j.id desc \
-             limit $4",
+             limit $9::bigint",
             &[
                 &filter.queue,
                 &filter.command,
                 &filter.state.map(State::as_str),
-                &limit,
                 &filter.since,
+                &filter.older_than,
                 &filter.error_like,
-                &filter.before,
                 &filter.worker,
+                &filter.before,
+                &limit,
             ],
         )
         .await?;

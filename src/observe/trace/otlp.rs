@@ -224,7 +224,7 @@ fn conventional(fields: Vec<KeyValue>) -> Vec<KeyValue> {
             "command" => text("messaging.bugle.command", &field),
             "attempt" => KeyValue::new("messaging.bugle.attempt", field.value),
             "claim" => KeyValue::new("messaging.bugle.claim", field.value),
-            "traceparent" => return None,
+            "traceparent" | "trace_id" | "span_id" => return None,
             _ => field,
         })
     });
@@ -244,6 +244,17 @@ fn parse(text: &str) -> Option<SpanContext> {
         true,
         TraceState::NONE,
     ))
+}
+
+/// The trace and the span that this span is exported as.
+pub fn ids(span: &tracing::Span) -> Option<(u128, u64)> {
+    let context = span.context();
+    let here = context.span().span_context().clone();
+    let ids = (
+        u128::from_be_bytes(here.trace_id().to_bytes()),
+        u64::from_be_bytes(here.span_id().to_bytes()),
+    );
+    here.is_valid().then_some(ids)
 }
 
 /// The current span in the W3C Trace Context format, for services called from here.

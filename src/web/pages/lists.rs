@@ -590,7 +590,7 @@ pub async fn errors(State(site): State<Shared>, request: Asked) -> Response {
         table.links = vec![period("1h", "1 h"), period("24h", "24 h"), period("7d", "7 d")];
         table.actions = allowed(
             frame,
-            vec![Action::new("restart_where", "Restart jobs", &[]).preset("state_is", "failed")],
+            vec![Action::new("restart_where", "Restart jobs", &[]).preset("state", "failed")],
         );
         Ok(table.finished())
     })
@@ -641,7 +641,7 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
         table.links = vec![link(frame, &jobs_path("state:failed"), "Filter and select")];
         table.actions = allowed(
             frame,
-            vec![Action::new("restart_where", "Restart matching", &[]).preset("state_is", "failed")],
+            vec![Action::new("restart_where", "Restart matching", &[]).preset("state", "failed")],
         );
         Ok(table.finished())
     })

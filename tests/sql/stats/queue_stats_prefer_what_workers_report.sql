@@ -10,10 +10,11 @@ begin
   perform test.equal((select q.completed_last_minute from bugle.queue_stats q), 1::bigint, 'counted in history');
 
   perform bugle.report_minutes(v_worker, v_nonce, array[
-    ('default', 'noop', 500, 0, 0, 1, 1, v_none, v_none)::bugle.minute_report]);
+    ('default', 'noop', 500, 7, 0, 1, 1, v_none, v_none)::bugle.minute_report]);
   -- the minute may have passed since this transaction began
   update bugle.minutes set minute = date_trunc('minute', now());
   perform test.equal((select q.completed_last_minute from bugle.queue_stats q), 500::bigint, 'reported');
+  perform test.equal((select q.failed_last_minute from bugle.queue_stats q), 7::bigint, 'failed attempts too');
 end
 $$;
 
