@@ -318,8 +318,8 @@ begin
 end
 $$;
 comment on function bugle.jobs_matching is
-  'The jobs that match a filter and are in a state from which a verb is allowed, oldest first, at most p_limit with ids '
-  'above p_after: so that many jobs can be changed step by step, each in a transaction of its own.';
+  'The jobs that match a filter and are in a state from which a verb is allowed, oldest first, at most p_limit with '
+  'ids above p_after: so that many jobs can be changed step by step, each in a transaction of its own.';
 
 -- One of the filters must be given. The oldest jobs first, as in bugle.jobs_matching.
 create or replace function bugle.operate_matching(

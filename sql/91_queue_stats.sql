@@ -159,8 +159,9 @@ $$;
 comment on function bugle.first_priorities is
   'The first twenty priorities of the ready jobs of a queue and route that have no key, and the last.';
 
--- What workers report is exact and cheap to read, and includes attempts that are retried. For queues whose workers do not report, for example workers in
--- another language, history is counted, up to a cap. Jobs that failed for good are few.
+-- What workers report is exact and cheap to read, and includes attempts that are retried. For queues whose workers do
+-- not report, for example workers in another language, history is counted, up to a cap. Jobs that failed for good are
+-- few.
 create or replace function bugle.ended_lately() returns table (queue text, completed bigint, failed bigint)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off set jit = off

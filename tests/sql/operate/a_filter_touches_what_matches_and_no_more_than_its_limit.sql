@@ -11,7 +11,8 @@ begin
   perform test.equal((select count(*) from bugle.jobs j where j.state = 'ready'), 7::bigint, 'untouched');
   perform test.equal(array(select bugle.jobs_matching('restart', p_since => '1 hour')),
     array(select j.id from bugle.jobs j where j.state = 'cancelled' order by j.id), 'only states the verb allows');
-  perform test.equal((select c.jobs from bugle.count_matching('restart', p_since => '1 hour') c), 2::bigint, 'the total');
+  perform test.equal((select c.jobs from bugle.count_matching('restart', p_since => '1 hour') c), 2::bigint,
+    'the total');
   perform test.equal(bugle.pause_where(p_worker => 7), 0::bigint, 'the worker');
   perform test.refused('select bugle.pause_where(p_state => ''runing'')', 'JB001', '%not allowed from%runing%');
   perform test.refused('select bugle.pause_where(p_since => ''9999 years'')', 'JB001', '%p_since%calendar%');
