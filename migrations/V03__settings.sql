@@ -62,6 +62,8 @@ create table bugle.commands (
   retry_policy text references bugle.retry_policies (name),
   max_attempts integer,
   step_retry_policy text references bugle.retry_policies (name),
+  retry_when jsonpath,
+  wait_when jsonpath,
   max_running integer,
   -- whether there is anything to do when a job is inserted; the other columns are read when it is claimed, or fails
   is_template boolean not null generated always as (
@@ -121,6 +123,10 @@ comment on column bugle.commands.retry_policy is 'For jobs that name none.';
 comment on column bugle.commands.max_attempts is 'For jobs that give no number; comes before the policy''s.';
 comment on column bugle.commands.step_retry_policy is
   'How it is retried in the same worker when it is a step of a chain. Null: the policy named step.';
+comment on column bugle.commands.retry_when is
+  'If a result matches this path, for example $.status == "busy", the attempt counts as failed, and is retried.';
+comment on column bugle.commands.wait_when is
+  'If a result matches this path, for example $.status == "accepted", the job waits for an answer from outside.';
 comment on column bugle.commands.max_running is
   'How many of its jobs may run at once, in all queues together. Null: no limit.';
 comment on column bugle.commands.is_template is
@@ -129,6 +135,11 @@ comment on column bugle.commands.is_template is
 create index commands_templates on bugle.commands (name) where is_template;
 
 create sequence bugle.templates;
+
+create sequence bugle.conditions;
+
+comment on sequence bugle.conditions is
+  'Set once there has been a retry_when or wait_when in bugle.commands: only then do completions search for one.';
 
 comment on sequence bugle.templates is
   'Set once there has been a template in bugle.commands: only then do enqueues search for one.';

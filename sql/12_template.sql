@@ -96,9 +96,12 @@ language sql
 as $$
   select setval('bugle.templates', 1)
   where exists (select from bugle.commands c where c.is_template or c.steps is not null)
-    or exists (select from bugle.settings s where s.default_deadline is not null or s.known_commands_only)
+    or exists (select from bugle.settings s where s.default_deadline is not null or s.known_commands_only);
+  select setval('bugle.conditions', 1)
+  where exists (select from bugle.commands c where num_nonnulls(c.retry_when, c.wait_when) > 0)
 $$;
-comment on function bugle.flag_templates is 'Set the flag that makes new jobs look for defaults, if there are any.';
+comment on function bugle.flag_templates is
+  'Set the flags that make new jobs look for defaults, and completions for conditions, if there are any.';
 
 create or replace function bugle.note_templates() returns trigger
 language plpgsql set search_path = pg_catalog, bugle, pg_temp

@@ -212,6 +212,12 @@ begin
     return;
   end if;
 
+  verdict := case when not p_skipped and pg_sequence_last_value('bugle.conditions') is not null then
+    bugle.condition_met(v_job.steps[p_position], p_output) end;
+  if verdict is not null then
+    return next;
+    return;
+  end if;
   v_context := bugle.merged(v_job.context, v_job.steps[p_position], case when not p_skipped then p_output end);
   perform bugle.record_end(v_job, p_position, p_try, case when p_skipped then 'skipped' else 'done' end, p_output);
   update bugle.jobs_live j
@@ -229,8 +235,8 @@ begin
 end
 $$;
 comment on function bugle.finish_step is
-  'End a step of a chain this worker holds and start the next: its output is merged into the context. The last one '
-  'completes the job.';
+  'End a step of a chain this worker holds, merge its output into the context, and start the next; the last one '
+  'completes the job. Verdict retry_when or wait_when: the output matches it, and the step has not ended.';
 
 -- A delay that the executor asks for and the step's policy would not wait for is left to the job's own policy.
 create or replace function bugle.retry_step(

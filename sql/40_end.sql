@@ -295,13 +295,38 @@ begin
       for update) moved on true
   where here.ctid is not null
     or moved.ctid is not null;
-  if v_ids is not null then
+  -- as with templates: while there are no conditions, this is all they cost
+  if v_ids is not null and pg_sequence_last_value('bugle.conditions') is not null then
+    select c.addresses, c.endings, c.completed into v_addresses, v_endings, v_ids
+    from bugle.apply_conditions(v_addresses, v_endings) c;
+  end if;
+  if cardinality(v_addresses) > 0 then
     perform bugle.end_at(v_addresses, v_endings, v_is_awaited);
   end if;
   return coalesce(v_ids, '{}');
 end
 $$;
-comment on function bugle.complete_held is 'Complete those of these jobs that the worker holds. Returns their ids.';
+comment on function bugle.complete_held is
+  'Complete those of these jobs that the worker holds. Returns the ids of those that are completed.';
+
+-- What a condition of the command (50_retry.sql) made of the job is not "repeated".
+create or replace function bugle.verdicts_of_completion(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
+returns setof bugle.verdict
+language plpgsql stable
+as $$
+begin
+  return query
+  select v.id, v.claim, case when v.verdict = 'repeated' then coalesce((
+      select case when j.state = 'waiting' then 'wait_when' when j.last_error_code = 'retry_when' then 'retry_when' end
+      from bugle.jobs j
+      where j.id = v.id
+        and j.state <> 'completed'), v.verdict) else v.verdict end
+  from bugle.verdicts_for_rest(p_worker, p_jobs, p_done) v;
+end
+$$;
+comment on function bugle.verdicts_of_completion is
+  'The verdicts on those of these jobs that a call did not complete: those of verdicts_for_rest, or the condition of '
+  'the command that its result matched: retry_when or wait_when.';
 
 create or replace function bugle.complete(p_worker bigint, p_nonce uuid, p_jobs bugle.finished_job[])
 returns setof bugle.verdict
@@ -319,13 +344,14 @@ begin
   if cardinality(p_jobs) > cardinality(v_done) then
     return query
     select v.*
-    from bugle.verdicts_for_rest(p_worker,
+    from bugle.verdicts_of_completion(p_worker,
       array(select (f.id, f.claim)::bugle.held_job from unnest(p_jobs) f), v_done) v;
   end if;
 end
 $$;
 comment on function bugle.complete is
-  'Complete jobs this worker holds. Returns only those that could not be completed: repeated, gone or fenced.';
+  'Complete jobs this worker holds. Returns only those that were not completed: repeated, gone or fenced, or the '
+  'condition of their command that the result matched: retry_when or wait_when.';
 
 -- Workers sort the jobs: doing it here would cost 5 % of the call.
 create or replace function bugle.complete_at(
@@ -349,7 +375,7 @@ begin
   if cardinality(p_ids) > cardinality(v_done) then
     return query
     select v.*
-    from bugle.verdicts_for_rest(p_worker,
+    from bugle.verdicts_of_completion(p_worker,
       array(select (f.id, f.claim)::bugle.held_job from unnest(p_ids, p_claims) f (id, claim)), v_done) v;
   end if;
 end

@@ -6,6 +6,26 @@ language sql immutable parallel safe
 return encode(sha256(convert_to(p_token, 'UTF8')), 'hex');
 comment on function bugle.token_hash is 'A token as it is stored.';
 
+create or replace function bugle.begin_to_wait(
+  p_job bugle.jobs_live, p_token text, p_answer_by timestamptz, p_result jsonb default null)
+returns void
+language plpgsql
+as $$
+begin
+  perform bugle.record_attempt(p_job, 'waiting');
+  update bugle.jobs_live j
+  set state = 'waiting',
+    -- a hash: a login that may read jobs must not be able to answer them
+    answer_token = bugle.token_hash(p_token),
+    answer_by = p_answer_by,
+    answer = null,
+    result = p_result,
+    updated_at = now()
+  where j.id = p_job.id;
+end
+$$;
+comment on function bugle.begin_to_wait is 'Make a locked job wait for an answer.';
+
 create or replace function bugle.wait(
   p_worker bigint, p_nonce uuid, p_job bugle.held_job, p_token text, p_for interval)
 returns setof bugle.verdict
@@ -21,15 +41,7 @@ begin
     return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
     return;
   end if;
-  perform bugle.record_attempt(v_job, 'waiting');
-  update bugle.jobs_live j
-  set state = 'waiting',
-    -- a hash: a login that may read jobs must not be able to answer them
-    answer_token = bugle.token_hash(p_token),
-    answer_by = v_answer_by,
-    answer = null,
-    updated_at = now()
-  where j.id = v_job.id;
+  perform bugle.begin_to_wait(v_job, p_token, v_answer_by);
   perform bugle.expect(v_answer_by);
   perform bugle.release(array[v_job.id]);
 end

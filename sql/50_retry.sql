@@ -194,6 +194,41 @@ as $$
 $$;
 comment on function bugle.record_attempt is 'Keep a row about an attempt that did not end its job as completed.';
 
+create or replace function bugle.fail_attempt(
+  p_job bugle.jobs_live, p_failed bugle.failed_job, p_result jsonb default null,
+  out ending bugle.ending, out retry_at timestamptz)
+language plpgsql
+as $$
+declare
+  v_reason text;
+begin
+  perform bugle.record_attempt(p_job, case p_failed.code when 'timeout' then 'timed_out' else 'failed' end,
+    p_failed.error, p_failed.code);
+  if p_job.steps is not null then
+    perform bugle.fail_open_step(p_job, p_failed.error, p_failed.code);
+  end if;
+  v_reason := bugle.reason_not_to_retry(p_job, p_failed.code, p_failed.retryable);
+  if v_reason is not null then
+    ending := (p_job.id, 'failed', v_reason, p_result, p_failed.error, p_failed.code)::bugle.ending;
+    return;
+  end if;
+  retry_at := case
+    when p_failed.retry_after_seconds is null then
+      bugle.backoff(bugle.policy_of(p_job), p_job.attempt, p_job.first_started_at, now(), random())
+    else now() + make_interval(secs => least(greatest(p_failed.retry_after_seconds, 0), 315360000))
+  end;
+  update bugle.jobs_live j
+  set state = 'retrying',
+    run_at = retry_at,
+    last_error = p_failed.error,
+    last_error_code = p_failed.code,
+    updated_at = now()
+  where j.id = p_job.id;
+end
+$$;
+comment on function bugle.fail_attempt is
+  'Record that the attempt of a locked job failed. It is retried at a time, or has to be ended.';
+
 create or replace function bugle.fail(p_worker bigint, p_nonce uuid, p_jobs bugle.failed_job[])
 returns setof bugle.verdict
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -203,8 +238,7 @@ declare
   v_endings bugle.ending[] := '{}';
   v_failed bugle.failed_job;
   v_job bugle.jobs_live;
-  v_reason text;
-  v_run_at timestamptz;
+  v_outcome record;
   v_next timestamptz;
 begin
   perform bugle.check_worker(p_worker, p_nonce);
@@ -218,29 +252,11 @@ begin
     v_job := bugle.lock_held(p_worker, p_nonce, (v_failed.id, v_failed.claim)::bugle.held_job);
     continue when v_job.id is null;
     v_held := v_held || v_job.id;
-    perform bugle.record_attempt(v_job, case v_failed.code when 'timeout' then 'timed_out' else 'failed' end,
-      v_failed.error, v_failed.code);
-    if v_job.steps is not null then
-      perform bugle.fail_open_step(v_job, v_failed.error, v_failed.code);
+    select f.* into v_outcome from bugle.fail_attempt(v_job, v_failed) f;
+    if v_outcome.retry_at is null then
+      v_endings := v_endings || v_outcome.ending;
     end if;
-    v_reason := bugle.reason_not_to_retry(v_job, v_failed.code, v_failed.retryable);
-    if v_reason is not null then
-      v_endings := v_endings || (v_job.id, 'failed', v_reason, null, v_failed.error, v_failed.code)::bugle.ending;
-      continue;
-    end if;
-    v_run_at := case
-      when v_failed.retry_after_seconds is null then
-        bugle.backoff(bugle.policy_of(v_job), v_job.attempt, v_job.first_started_at, now(), random())
-      else now() + make_interval(secs => least(greatest(v_failed.retry_after_seconds, 0), 315360000))
-    end;
-    update bugle.jobs_live j
-    set state = 'retrying',
-      run_at = v_run_at,
-      last_error = v_failed.error,
-      last_error_code = v_failed.code,
-      updated_at = now()
-    where j.id = v_job.id;
-    v_next := least(v_next, v_run_at);
+    v_next := least(v_next, v_outcome.retry_at);
   end loop;
 
   perform bugle.end_jobs(v_endings);
@@ -256,6 +272,81 @@ end
 $$;
 comment on function bugle.fail is
   'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
+
+-- Conditions on results: bugle.commands.retry_when and wait_when. A predicate ($.status == "busy") matches if it is
+-- true, any other path ($.retry, $.errors[*] ? (@.temporary == true)) if it finds something but false and null.
+create or replace function bugle.matches(p_result jsonb, p_path jsonpath) returns boolean
+language sql immutable parallel safe
+return coalesce(jsonb_path_query_first(p_result, p_path, silent => true) not in ('false', 'null'), false);
+comment on function bugle.matches is 'Whether a result matches the condition of a command.';
+
+create or replace function bugle.condition_met(p_command text, p_result jsonb) returns text
+language sql stable
+return (
+  select case
+    when bugle.matches(p_result, c.retry_when) then 'retry_when'
+    when bugle.matches(p_result, c.wait_when) then 'wait_when'
+  end
+  from bugle.commands c
+  where c.name = p_command);
+comment on function bugle.condition_met is
+  'Which condition of a command its result matches: retry_when, wait_when, or none (null).';
+
+create or replace function bugle.condition_error(p_command text) returns text
+language sql stable
+return 'the result matches retry_when: '
+  || (select c.retry_when::text from bugle.commands c where c.name = p_command);
+comment on function bugle.condition_error is 'The error of an attempt whose result matches retry_when.';
+
+-- The rows are locked. Each step of a chain has its own condition: bugle.finish_step.
+create or replace function bugle.apply_conditions(
+  inout addresses tid[], inout endings bugle.ending[], out completed bigint[])
+language plpgsql
+as $$
+declare
+  v_found record;
+  v_outcome record;
+  v_next timestamptz;
+  v_left bigint[] := '{}';
+begin
+  for v_found in
+    select u.place, u.result, j.job, m.condition
+    from unnest(addresses, endings) with ordinality u (address, id, state, reason, result, error, code, place)
+      cross join lateral (
+        select l as job from bugle.jobs_live l where l.ctid = u.address limit 1) j
+      cross join lateral (
+        select bugle.condition_met((j.job).command, u.result) as condition offset 0) m
+    where m.condition is not null
+      and (j.job).steps is null
+  loop
+    if v_found.condition = 'wait_when' then
+      perform bugle.begin_to_wait(v_found.job, null, null, v_found.result);
+    else
+      select f.* into v_outcome
+      from bugle.fail_attempt(v_found.job, ((v_found.job).id, (v_found.job).claim,
+        bugle.condition_error((v_found.job).command), 'retry_when', true, null)::bugle.failed_job, v_found.result) f;
+      v_next := least(v_next, v_outcome.retry_at);
+      if v_outcome.retry_at is null then
+        endings[v_found.place] := v_outcome.ending;
+        continue;
+      end if;
+    end if;
+    addresses[v_found.place] := null;
+    v_left := v_left || (v_found.job).id;
+  end loop;
+  if v_left <> '{}' then
+    select array_agg(u.address order by u.place), array_agg(endings[u.place] order by u.place) into addresses, endings
+    from unnest(addresses) with ordinality u (address, place)
+    where u.address is not null;
+    perform bugle.expect(v_next);
+    perform bugle.release(v_left);
+  end if;
+  completed := array(select e.id from unnest(endings) e where e.state = 'completed');
+end
+$$;
+comment on function bugle.apply_conditions is
+  'Of jobs that are about to be completed, retry or fail those whose result matches retry_when of their command, and '
+  'let those wait that match wait_when. Returns the others, and those that fail.';
 
 -- scheduled, retrying -> ready, when due; also fires schedules. Work that is lost in a crash of the server is repeated.
 create or replace function bugle.promote(p_limit integer default 1000)

@@ -625,3 +625,52 @@ async fn a_chain_is_a_job_of_a_workflow() {
     assert_eq!(order, ["a", "b", "c"]);
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_on_results_hold_for_jobs_and_for_steps() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    make_retries_quick(&owner).await;
+    execute(
+        &owner,
+        "insert into bugle.retry_policies (name, kind, retries, delay) values ('quick', 'fixed', 9, '10 ms'); \
+         insert into bugle.commands (name, retry_when, wait_when, retry_policy, max_attempts) \
+         values ('poll', '$.tries < 3', '$.tries == 3', 'quick', 9)",
+    )
+    .await;
+    let tries: Shared<i32> = Shared::default();
+    let registry = Registry::new()
+        .on("first", |_: Context, _: Value| async { Ok(json!({})) })
+        .on("poll", {
+            let tries = tries.clone();
+            move |_: Context, _: Value| {
+                let tries = {
+                    let mut tries = tries.lock().unwrap();
+                    *tries += 1;
+                    *tries
+                };
+                async move { Ok(json!({ "tries": tries })) }
+            }
+        });
+    let worker = database.worker(&[("default", 1)], registry);
+
+    let job = NewJob::new("poll", json!({})).enqueue(&owner).await.unwrap();
+    wait_for_state(&owner, job, "waiting").await;
+    assert_eq!(of_job(&owner, job, "attempt, ' ', result").await, r#"3 {"tries": 3}"#);
+    execute(&owner, &format!("select bugle.resolve({job}, '7')")).await;
+    wait_for_state(&owner, job, "completed").await;
+
+    *tries.lock().unwrap() = 0;
+    let chain = enqueue_chain(&owner, &["first", "poll"]).await;
+    wait_for_state(&owner, chain, "waiting").await;
+    assert_eq!(
+        *tries.lock().unwrap(),
+        3,
+        "two failed tries of the step, in the same attempt"
+    );
+    assert_eq!(of_job(&owner, chain, "attempt, ' ', last_error_code").await, "1 ");
+    execute(&owner, &format!("select bugle.resolve({chain}, '7')")).await;
+    wait_for_state(&owner, chain, "completed").await;
+    assert_eq!(of_job(&owner, chain, "result").await, r#"{"poll": 7}"#);
+    worker.stop().await;
+}

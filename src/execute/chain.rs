@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::db::calls::{self, NextStep, Try};
 use crate::execute::context::{Context, Inner, Settled};
-use crate::execute::executor::{Failure, Outcome};
+use crate::execute::executor::{Failure, Outcome, outcome_of_condition};
 use crate::execute::registry::Registry;
 use crate::execute::step::{Unheard, said};
 use crate::job::Place;
@@ -42,16 +42,19 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
     while let Some(position) = next.position {
         let step = Step::new(chain, &next, position, tries);
         chain.note_shortage(None);
-        let (new_next, new_tries) = match step.run(registry, &next).await {
-            Outcome::Complete(output) => (step.finish(output.as_deref(), false).await?, 1),
-            Outcome::Skip(why) => {
-                let why = to_raw_value(&why).ok();
-                (step.finish(why.as_deref(), true).await?, 1)
-            }
-            Outcome::Settled => (step.settled().await?, 1),
+        let ended = match step.run(registry, &next).await {
+            Outcome::Complete(output) => step.finish(output.as_deref(), false).await?,
+            Outcome::Skip(why) => step.finish(to_raw_value(&why).ok().as_deref(), true).await?,
+            Outcome::Settled => Ok(step.settled().await?),
+            outcome => Err(outcome),
+        };
+        let (new_next, new_tries) = match ended {
+            Ok(next) => (next, 1),
             // not the step's fault: the job is given back and continues with this step
-            Outcome::Fail(failure) if chain.inner.attempt.shortage().is_some() => return Ok(Outcome::Fail(failure)),
-            Outcome::Fail(failure) => {
+            Err(Outcome::Fail(failure)) if chain.inner.attempt.shortage().is_some() => {
+                return Ok(Outcome::Fail(failure));
+            }
+            Err(Outcome::Fail(failure)) => {
                 if !step.is_tried_again(&failure).await? {
                     return Ok(Outcome::Fail(failure));
                 }
@@ -59,7 +62,7 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
                 (start(chain, tries).await?, tries)
             }
             // the whole job is snoozed, waits or is cancelled: it continues with this step
-            outcome => return Ok(outcome),
+            Err(outcome) => return Ok(outcome),
         };
         (next, tries) = (new_next, new_tries);
         if next.position.is_some() {
@@ -148,7 +151,8 @@ impl<'a> Step<'a> {
         limited(way.run(self.context.clone()), limit, self.context.cancellation()).await
     }
 
-    async fn finish(&self, output: Option<&RawValue>, skipped: bool) -> Result<NextStep, Unheard> {
+    /// The next step, or what became of this one: its output can match a condition of its command.
+    async fn finish(&self, output: Option<&RawValue>, skipped: bool) -> Result<Result<NextStep, Outcome>, Unheard> {
         let (me, held, which) = (self.chain.inner.identity, self.chain.job().held, self.which);
         // if this is the last step, its completion is committed before this worker knows
         self.chain.note_settled(Some(Settled::Completed));
@@ -156,9 +160,13 @@ impl<'a> Step<'a> {
             async move { calls::finish_step(&connection, me, held, which, output, skipped).await }.boxed()
         })
         .await?;
+        if let Some(outcome) = next.verdict.as_deref().and_then(outcome_of_condition) {
+            self.chain.note_settled(None);
+            return Ok(Err(outcome));
+        }
         let event = if skipped { "step_skip" } else { "step_complete" };
         tracing::debug!(event, job = held.id, step = self.name, position = self.which.position);
-        heard(next)
+        heard(next).map(Ok)
     }
 
     /// The executor says that the completion of the step is already committed, with its own writes.

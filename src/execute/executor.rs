@@ -99,6 +99,21 @@ impl Failure {
     }
 }
 
+/// What becomes of a job, or a step, whose result matches a condition of its command.
+pub(crate) fn outcome_of_condition(verdict: &str) -> Option<Outcome> {
+    match verdict {
+        "retry_when" => {
+            let failure = Failure::new("the result matches retry_when of the command");
+            Some(Outcome::Fail(failure.code(verdict)))
+        }
+        "wait_when" => Some(Outcome::Wait {
+            token: None,
+            at_most: None,
+        }),
+        _ => None,
+    }
+}
+
 /// The most text of an error that is sent at all; the schema keeps less.
 const LONGEST_ERROR: usize = 20_000;
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::db::calls::{self, FailedJob, FinishedJob, Verdict};
 use crate::db::connect::{Link, Session};
 use crate::error::{Backoff, Error, Result};
-use crate::execute::executor::{Failure, Outcome, clean};
+use crate::execute::executor::{Failure, Outcome, clean, outcome_of_condition};
 use crate::job::{Address, HeldJob};
 use crate::observe::trace::Ids;
 use crate::observe::{self, error_line};
@@ -109,10 +109,14 @@ impl End {
                 .code("bad_result")
                 .not_retryable(),
         };
+        self.instead_of_completion(Outcome::Fail(failure))
+    }
+
+    fn instead_of_completion(&self, outcome: Outcome) -> End {
         End {
             held: self.held,
             address: None,
-            how: How::Outcome(Outcome::Fail(failure)),
+            how: How::Outcome(outcome),
             command: self.command.clone(),
             queue: self.queue.clone(),
             attempt: self.attempt,
@@ -269,7 +273,10 @@ fn log_answer(end: &End, verdict: Option<&Verdict>) {
     match verdict.map(|verdict| verdict.verdict.as_str()) {
         None | Some("repeated") => log(end),
         Some("gone") => tracing::debug!(event = "gone", job, claim),
-        Some(_) => tracing::warn!(event = "fenced", job, claim, "the outcome of this job came too late"),
+        Some(verdict) => match outcome_of_condition(verdict) {
+            Some(outcome) => log(&end.instead_of_completion(outcome)),
+            None => tracing::warn!(event = "fenced", job, claim, "the outcome of this job came too late"),
+        },
     }
 }
 

@@ -7,6 +7,7 @@ use tokio_postgres::GenericClient;
 use super::{Verdict, verdicts};
 use crate::db::connect::{Session, Unnamed};
 use crate::error::{Error, Result};
+use crate::execute::executor::outcome_of_condition;
 use crate::job::{Address, HeldJob, JobId};
 use crate::worker::Identity;
 
@@ -57,6 +58,8 @@ pub async fn complete_in(
         .await?;
     match verdicts(rows).first() {
         None => Ok(()),
+        // accepted: the condition decides what becomes of the job
+        Some(verdict) if outcome_of_condition(&verdict.verdict).is_some() => Ok(()),
         Some(verdict) => Err(Error::new(format!(
             "job {} is no longer held under claim {}: {}",
             held.id, held.claim, verdict.verdict

@@ -9,7 +9,7 @@ use tokio_postgres::{GenericClient, Row};
 use super::seconds;
 use crate::db::connect::{Connection, Unnamed};
 use crate::error::{Error, Result};
-use crate::execute::executor::Failure;
+use crate::execute::executor::{Failure, outcome_of_condition};
 use crate::job::HeldJob;
 use crate::worker::Identity;
 
@@ -105,6 +105,11 @@ pub async fn finish_step_in(
     let next = NextStep::from_row(&row)?;
     match next.verdict {
         None => Ok(()),
+        Some(condition) if outcome_of_condition(&condition).is_some() => Err(Error::new(format!(
+            "the output of step {} of job {} matches {condition} of its command: it has not ended",
+            step.position, job.id
+        ))
+        .hint("Roll back, and return the output as the result: the condition decides what becomes of the step.")),
         Some(verdict) => Err(Error::new(format!(
             "step {} of job {} is no longer held under claim {}: {verdict}",
             step.position, job.id, job.claim
