@@ -235,8 +235,8 @@ begin
 end
 $$;
 comment on function bugle.finish_step is
-  'End a step of a chain this worker holds, merge its output into the context, and start the next; the last one '
-  'completes the job. Verdict retry_when or wait_when: the output matches it, and the step has not ended.';
+  'End a step of a chain this worker holds, unless a condition says otherwise, and start the next: its output is '
+  'merged into the context. The last one completes the job.';
 
 -- A delay that the executor asks for and the step's policy would not wait for is left to the job's own policy.
 create or replace function bugle.retry_step(
