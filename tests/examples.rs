@@ -269,6 +269,17 @@ async fn a_batch_has_an_outcome_for_each_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_tests_of_the_tested_application_pass() {
+    let mut cargo = runtime::cargo();
+    cargo
+        .args("test --example tested --quiet --locked --offline".split(' '))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("BUGLE_SERVER_URL", bugle::private_postgres::shared(Path::new(BUGLE)));
+    let said = run(&mut cargo).await;
+    assert!(said.contains("3 passed; 0 failed"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_database_an_example_says_where_to_get_one() {
     let mut program = runtime::cargo_example("chain").await;
     let output = program.env_remove("DATABASE_URL").output().await.expect("it runs");

@@ -13,6 +13,7 @@ use crate::db::connect::{Connection, Pool};
 use crate::error::{Error, Result};
 use crate::execute::batch::Burst;
 use crate::execute::executor::Failure;
+use crate::execute::rehearsal::Rehearsal;
 use crate::execute::shortage::Shortage;
 use crate::execute::workspace::Workspace;
 use crate::job::{ClaimedJob, JobId, Place};
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) attempt: Arc<Attempt>,
     /// Where in a chain this is, if it is one of its steps.
     pub(crate) place: Option<Place>,
+    /// In a test without a database, what stands in for it.
+    pub(crate) rehearsal: Option<Arc<Rehearsal>>,
 }
 
 /// What all contexts of an attempt share.
@@ -208,6 +211,10 @@ impl<S> Context<S> {
         Ok(self.inner.attempt.workspace.get().expect("just set").path())
     }
 
+    pub(crate) fn rehearsal(&self) -> Option<&Rehearsal> {
+        self.inner.rehearsal.as_deref()
+    }
+
     pub(crate) fn pool(&self) -> &Pool {
         &self.inner.pool
     }
@@ -218,6 +225,9 @@ impl<S> Context<S> {
     /// If none can be had. If that is because the worker or the server has too few of them, or if the job has to stop
     /// while it waits for one, the job is given back, and the attempt is not counted.
     pub async fn database(&self) -> Result<Connection> {
+        if let Some(rehearsal) = self.rehearsal() {
+            rehearsal.check_database()?;
+        }
         let before = self.inner.attempt.shortage();
         self.note_shortage(Some(Shortage::Connections));
         let connection = self.inner.pool.get().await;
@@ -240,6 +250,15 @@ impl<S> Context<S> {
     /// # Errors
     /// If the database cannot be reached. Work can go on regardless.
     pub async fn progress(&self, percent: f32, note: &str) -> Result<()> {
+        if let Some(rehearsal) = self.rehearsal() {
+            rehearsal
+                .noted
+                .lock()
+                .unwrap()
+                .progress
+                .push((percent, note.to_string()));
+            return Ok(());
+        }
         let connection = self.database().await?;
         self.inner.attempt.moved.store(true, Ordering::Release);
         calls::report_progress(&connection, self.inner.identity, self.inner.job.held, percent, note).await
@@ -258,6 +277,10 @@ impl<S> Context<S> {
         let json = serde_json::value::to_raw_value(&result)
             .map_err(|error| Error::new(format!("the result cannot be written as JSON: {error}")))?;
         let result = (json.get() != "null").then_some(json);
+        if let Some(rehearsal) = self.rehearsal() {
+            rehearsal.noted.lock().unwrap().completed_in = Some(result);
+            return Ok(());
+        }
         let (me, held) = (self.inner.identity, self.inner.job.held);
         let result = result.as_deref();
         self.note_settled(Some(Settled::Completed));

@@ -80,7 +80,11 @@ impl<S: Send + Sync> Context<S> {
     /// If a child is rejected, there is none, or the claim is no longer current. Nothing is stored then.
     pub async fn spawn(&self, children: impl IntoIterator<Item = impl Into<NewJob>>) -> Result<Outcome> {
         let children: Vec<_> = children.into_iter().map(Into::into).collect();
-        self.spawn_all(&*self.database().await?, &children).await
+        let specs = as_list(&children)?;
+        if let Some(outcome) = self.rehearse_spawn(&specs) {
+            return Ok(outcome);
+        }
+        self.spawn_json(&*self.database().await?, &specs).await
     }
 
     /// The same inside a transaction of the executor's own: its writes, the children and the waiting commit together.
@@ -93,7 +97,7 @@ impl<S: Send + Sync> Context<S> {
         children: impl IntoIterator<Item = impl Into<NewJob>>,
     ) -> Result<Outcome> {
         let children: Vec<_> = children.into_iter().map(Into::into).collect();
-        self.spawn_all(transaction, &children).await
+        self.spawn_json(transaction, &as_list(&children)?).await
     }
 
     /// The same with children that depend on each other.
@@ -102,20 +106,23 @@ impl<S: Send + Sync> Context<S> {
     /// As [`spawn`](Context::spawn).
     pub async fn spawn_workflow(&self, children: &Workflow) -> Result<Outcome> {
         let jobs = serde_json::json!({ "jobs": children.specs()? });
-        self.spawn_json(
-            &*self.database().await?,
-            &serde_json::value::to_raw_value(&jobs).expect("is JSON"),
-        )
-        .await
+        let specs = serde_json::value::to_raw_value(&jobs).expect("is JSON");
+        if let Some(outcome) = self.rehearse_spawn(&specs) {
+            return Ok(outcome);
+        }
+        self.spawn_json(&*self.database().await?, &specs).await
     }
 
-    async fn spawn_all(&self, client: &impl GenericClient, children: &[NewJob]) -> Result<Outcome> {
-        let specs = children.iter().map(NewJob::spec).collect::<Result<Vec<_>>>()?;
-        self.spawn_json(client, &serde_json::value::to_raw_value(&specs).expect("is JSON"))
-            .await
+    fn rehearse_spawn(&self, specs: &RawValue) -> Option<Outcome> {
+        self.rehearsal()?.noted.lock().unwrap().spawned = Some(specs.to_owned());
+        self.note_settled(Some(Settled::Waiting));
+        Some(Outcome::Settled)
     }
 
     async fn spawn_json(&self, client: &impl GenericClient, children: &RawValue) -> Result<Outcome> {
+        if let Some(outcome) = self.rehearse_spawn(children) {
+            return Ok(outcome);
+        }
         self.note_settled(Some(Settled::Waiting));
         calls::spawn(client, self.inner.identity, self.inner.job.held, children).await?;
         Ok(Outcome::Settled)
@@ -138,6 +145,14 @@ impl<S: Send + Sync> Context<S> {
     }
 
     async fn dependency_results(&self, child: bool) -> Result<Vec<DependencyResult>> {
+        if let Some(rehearsal) = self.rehearsal() {
+            let given = if child {
+                &rehearsal.children
+            } else {
+                &rehearsal.dependencies
+            };
+            return Ok(given.clone());
+        }
         calls::dependency_results(
             &*self.database().await?,
             self.inner.identity,
@@ -162,4 +177,9 @@ impl<S: Send + Sync> Context<S> {
                 .not_retryable()
         })
     }
+}
+
+fn as_list(children: &[NewJob]) -> Result<Box<RawValue>> {
+    let specs = children.iter().map(NewJob::spec).collect::<Result<Vec<_>>>()?;
+    Ok(serde_json::value::to_raw_value(&specs).expect("is JSON"))
 }

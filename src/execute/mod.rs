@@ -8,6 +8,7 @@ pub mod executor;
 pub mod family;
 pub mod leftovers;
 pub mod registry;
+pub mod rehearsal;
 pub mod shortage;
 pub mod stage;
 pub mod step;

@@ -272,6 +272,7 @@ impl Crew {
             workspaces: self.workspaces.clone(),
             attempt: Arc::default(),
             place: None,
+            rehearsal: None,
         })
     }
 
