@@ -275,17 +275,17 @@ comment on function bugle.fail is
 
 -- Conditions on results: bugle.commands.retry_when and wait_when. A predicate ($.status == "busy") matches if it is
 -- true, any other path ($.retry, $.errors[*] ? (@.temporary == true)) if it finds something but false and null.
-create or replace function bugle.matches(p_result jsonb, p_path jsonpath) returns boolean
+create or replace function bugle.is_met(p_result jsonb, p_path jsonpath) returns boolean
 language sql immutable parallel safe
 return coalesce(jsonb_path_query_first(p_result, p_path, silent => true) not in ('false', 'null'), false);
-comment on function bugle.matches is 'Whether a result matches the condition of a command.';
+comment on function bugle.is_met is 'Whether a result matches the condition of a command.';
 
 create or replace function bugle.condition_met(p_command text, p_result jsonb) returns text
 language sql stable
 return (
   select case
-    when bugle.matches(p_result, c.retry_when) then 'retry_when'
-    when bugle.matches(p_result, c.wait_when) then 'wait_when'
+    when bugle.is_met(p_result, c.retry_when) then 'retry_when'
+    when bugle.is_met(p_result, c.wait_when) then 'wait_when'
   end
   from bugle.commands c
   where c.name = p_command);

@@ -13,7 +13,7 @@ begin
       ('"text"', '$.a.b', false), ('"busy"', '$ == "busy"', true), ('{"a": 1}', 'strict $.x.y', false),
       (null, '$', false), ('{"a": 1}', null, false)
   loop
-    perform test.equal(bugle.matches(v_result, v_path), v_matches, format('%s %s', v_result, v_path));
+    perform test.equal(bugle.is_met(v_result, v_path), v_matches, format('%s %s', v_result, v_path));
   end loop;
   perform test.refused($sql$insert into bugle.commands (name, retry_when) values ('x', '$.a ===')$sql$, '42601');
 end
