@@ -12,6 +12,7 @@ create table bugle.registrations (
   queues text[] not null,
   slots integer[] not null,
   commands text[] not null,
+  hosts jsonb not null default '[]',
   -- the session that holds the proof of life, a session advisory lock on life_key, fresh for each connection
   life_key bigint not null,
   backend_pid integer not null,
@@ -38,6 +39,9 @@ comment on column bugle.registrations.protocol is 'The version of the worker pro
 comment on column bugle.registrations.queues is 'The queues it serves.';
 comment on column bugle.registrations.slots is 'How many jobs it runs at once, for each of its queues.';
 comment on column bugle.registrations.commands is 'The commands it has executors for.';
+comment on column bugle.registrations.hosts is
+  'Its hosts: name, how many processes it should have and how many are ready, what they announced, and the last error '
+  'if one is missing.';
 comment on column bugle.registrations.life_key is
   'The advisory lock its session holds: its proof of life. A new one for each connection.';
 comment on column bugle.registrations.backend_pid is 'The session it claims from.';

@@ -43,9 +43,10 @@ begin
         then 'Run "bugle migrate" of the worker''s version.'
         else 'Upgrade the worker to the version that migrated this database.' end);
   end if;
-  if coalesce(cardinality(p_queues), 0) = 0 or coalesce(cardinality(p_commands), 0) = 0 then
-    perform bugle.refuse('JB014', 'a worker must serve at least one queue and one command',
-      'Register an executor, or set up a command in the worker''s file.');
+  -- no commands: they are announced later, with bugle.serve
+  if coalesce(cardinality(p_queues), 0) = 0 or p_commands is null then
+    perform bugle.refuse('JB014', 'a worker must serve at least one queue',
+      'Name its queues, with their slots, and the commands it has executors for.');
   end if;
   if cardinality(p_slots) is distinct from cardinality(p_queues) or array_position(p_queues, null) is not null
     or array_position(p_commands, null) is not null or coalesce(1 > any (p_slots), true)
@@ -66,6 +67,29 @@ begin
 end
 $$;
 comment on function bugle.register is 'Register a worker on this session. Every later call needs the nonce.';
+
+-- The commands of a worker change when its hosts announce others. It scans its queues afterwards: that it was idle until
+-- now says nothing about jobs of a new command.
+create or replace function bugle.serve(p_worker bigint, p_nonce uuid, p_commands text[], p_hosts jsonb default '[]')
+returns void
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  if p_commands is null or array_position(p_commands, null) is not null or jsonb_typeof(p_hosts) is distinct from 'array'
+  then
+    perform bugle.refuse('JB014', format('commands %s and hosts %s do not fit', p_commands, p_hosts),
+      'Name the commands as an array without null, and describe the hosts as a JSON array.');
+  end if;
+  update bugle.registrations r
+  set commands = p_commands,
+    hosts = p_hosts
+  where r.id = p_worker
+    and (r.commands <> p_commands or r.hosts <> p_hosts);
+end
+$$;
+comment on function bugle.serve is
+  'Announce the commands that a worker serves from now on, and the state of its hosts.';
 
 -- After a lost connection, before the next claim: the worker lists the jobs it is still running.
 --   Jobs it still holds: it keeps them.

@@ -317,6 +317,7 @@ pub mod config;
 mod db;
 mod error;
 mod execute;
+mod host;
 mod job;
 #[doc(hidden)]
 pub mod observe;

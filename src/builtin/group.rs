@@ -53,6 +53,17 @@ impl Group {
         Ok((Group { child, id, run }, pipes))
     }
 
+    /// The id of its first process.
+    pub fn process_id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Kill the group, and wait until its first process is gone.
+    pub async fn kill_now(&mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::KILL);
+        self.ended().await
+    }
+
     /// Wait for the program to exit. Processes left in its group are killed at once, other descendants soon after.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;

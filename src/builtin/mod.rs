@@ -1,15 +1,15 @@
 //! Executors that need no code: a program, an HTTP request or an SQL statement, configured in the worker's file.
 
-mod group;
+pub(crate) mod group;
 mod guardian;
 #[cfg_attr(not(feature = "http"), path = "no_http.rs")]
 mod http;
-mod output;
+pub(crate) mod output;
 mod program;
 #[cfg(feature = "http")]
 mod retry_after;
 mod sql;
-mod surroundings;
+pub(crate) mod surroundings;
 #[cfg(all(test, feature = "cli"))]
 mod testing;
 
@@ -26,7 +26,7 @@ use crate::execute::registry::Registry;
 use crate::execute::step::stopped;
 
 /// Larger results are rejected. Store large data elsewhere and return a reference to it.
-const MOST_RESULT: usize = 1024 * 1024;
+pub(crate) const MOST_RESULT: usize = 1024 * 1024;
 
 /// Add an executor for each of these commands.
 ///
@@ -73,7 +73,7 @@ fn executor(config: &CommandConfig, clients: &mut http::Clients) -> Result<Arc<d
 ///
 /// Postgres cannot store everything that JSON allows: NUL in strings, lone surrogates, unlimited nesting. The parser
 /// already rejects the last two.
-fn result_from(text: &[u8]) -> Result<Option<Box<RawValue>>, Error> {
+pub(crate) fn result_from(text: &[u8]) -> Result<Option<Box<RawValue>>, Error> {
     let text = text.trim_ascii();
     if text.is_empty() {
         return Ok(None);

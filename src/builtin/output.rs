@@ -31,6 +31,38 @@ pub async fn read_tail(mut from: impl AsyncRead + Unpin, tail: &mut Tail) {
     }
 }
 
+/// The longest piece of a line that is passed on.
+const LONGEST_LINE: usize = 8 * 1024;
+
+/// Read all lines, and pass each on as text. Of a long line, only the first part is.
+pub async fn each_line(mut from: impl AsyncRead + Unpin, mut told: impl FnMut(&str)) {
+    let mut chunk = vec![0; 16 * 1024];
+    let mut line = Vec::new();
+    while let Ok(size @ 1..) = from.read(&mut chunk).await {
+        let mut rest = &chunk[..size];
+        while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+            add(&mut line, &rest[..at]);
+            told(&as_text(&line));
+            line.clear();
+            rest = &rest[at + 1..];
+        }
+        add(&mut line, rest);
+    }
+    if !line.is_empty() {
+        told(&as_text(&line));
+    }
+}
+
+/// As [`readable`], with the indentation.
+fn as_text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).replace('\0', "").trim_end().to_owned()
+}
+
+fn add(line: &mut Vec<u8>, bytes: &[u8]) {
+    let room = LONGEST_LINE.saturating_sub(line.len());
+    line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
 /// Keeps the last bytes of everything that was pushed.
 #[derive(Default)]
 pub struct Tail {
@@ -39,6 +71,12 @@ pub struct Tail {
 }
 
 impl Tail {
+    /// Add a line.
+    pub fn push_line(&mut self, line: &str) {
+        self.push(line.as_bytes());
+        self.push(b"\n");
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
         if let Some(excess @ 1..) = self.kept.len().checked_sub(TAIL) {

@@ -51,6 +51,7 @@ impl TestJob {
             workspaces: workspaces.path().to_path_buf(),
             attempt: Arc::default(),
             place: None,
+            outputs: None,
         };
         TestJob {
             context: Context::new(inner),

@@ -66,6 +66,9 @@ fn in_effect(settings: &Settings) -> Result<Map<String, Value>> {
         };
         all.insert(format!("commands.{name}"), json!(kind));
     }
+    for (name, host) in &settings.hosts {
+        all.insert(format!("hosts.{name}"), json!(host.argv[0]));
+    }
     all.insert("drain".into(), duration(settings.drain));
     all.insert("safety_poll".into(), duration(settings.safety_poll));
     all.insert("workdir".into(), json!(settings.workdir.display().to_string()));

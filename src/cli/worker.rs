@@ -8,7 +8,7 @@ use clap::{Args, Parser};
 
 use crate::builtin;
 use crate::cli::log::{self, LogFlags};
-use crate::config::{CommandConfig, Config, Flags, Settings};
+use crate::config::{CommandConfig, Config, Flags, HostConfig, Settings};
 use crate::execute::descriptors;
 use crate::execute::registry::Registry;
 use crate::worker::Worker;
@@ -32,7 +32,7 @@ pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
 
 /// Run a worker with the commands of the settings and the registry until shutdown. Exit code 0 if every job finished.
 pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -> Result<ExitCode> {
-    let registry = executors(registry, &settings.commands)?;
+    let registry = executors(registry, &settings.commands, &settings.hosts)?;
     descriptors::raise();
     let drained = Worker::new(settings, registry).run(shutdown).await?;
     Ok(if drained.is_clean() {
@@ -43,9 +43,13 @@ pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -
 }
 
 /// All commands of the worker: the registered ones and those of the file.
-pub fn executors(registry: Registry, commands: &BTreeMap<String, CommandConfig>) -> Result<Registry> {
+pub fn executors(
+    registry: Registry,
+    commands: &BTreeMap<String, CommandConfig>,
+    hosts: &BTreeMap<String, HostConfig>,
+) -> Result<Registry> {
     let registry = builtin::register(registry, commands)?;
-    if registry.is_empty() {
+    if registry.is_empty() && hosts.is_empty() {
         anyhow::bail!(
             "no commands are configured, so this worker has nothing to run\n\
              hint: add a [commands.NAME] section to the file given with --config, for example\n\n    \

@@ -1,4 +1,4 @@
-//! The worker's configuration file: the queues it serves, and commands that need no code.
+//! The worker's configuration file: the queues it serves, commands that need no code, and hosts.
 //!
 //! ```toml
 //! database_url = "env:APP_DATABASE"
@@ -16,11 +16,15 @@
 //!
 //! [commands.hook]
 //! http = { url = "https://example.org/hook", headers = { authorization = "env:HOOK_TOKEN" } }
+//!
+//! [hosts.app]
+//! program = ["python3", "-m", "app.jobs"]
 //! ```
 //!
 //! The programs, statements and URLs are defined here and never by a job: a job only names a command and carries data.
 
 mod command;
+mod host;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +36,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 
 use super::flags::parse_duration;
 use super::settings::{check_name, check_queue};
-use super::{CommandConfig, Secret};
+use super::{CommandConfig, HostConfig, Secret};
 use crate::error::{Error, Result};
 
 /// The configuration file as written. [`Settings::resolve`](super::Settings::resolve) fills in what it leaves out.
@@ -50,6 +54,9 @@ pub struct Config {
     /// The commands that need no code.
     #[serde(default)]
     pub commands: BTreeMap<String, CommandConfig>,
+    /// The hosts: long-lived processes that run jobs.
+    #[serde(default)]
+    pub hosts: BTreeMap<String, HostConfig>,
     /// How long running jobs may continue after the worker was asked to stop.
     #[serde(default, deserialize_with = "duration")]
     pub drain: Option<Duration>,
@@ -102,6 +109,9 @@ impl Config {
         }
         for command in config.commands.keys() {
             check_name("command", command, 200)?;
+        }
+        for host in config.hosts.keys() {
+            check_name("host", host, 100)?;
         }
         Ok(config)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 
 use super::settings::{check_queue, default_queues};
-use super::{Action, CommandConfig, Config, Environment, Secret, Settings, environment};
+use super::{Action, CommandConfig, Config, Environment, HostConfig, Secret, Settings, environment};
 use crate::db::connect::is_named_by;
 use crate::error::{Error, Result};
 
@@ -86,6 +86,7 @@ impl Settings {
             name: flags.name.or(file.name).unwrap_or(default.name),
             queues: queues(flags.queues, file.queues)?.unwrap_or_else(default_queues),
             commands: without_secrets(file.commands, &withheld),
+            hosts: hosts_without_secrets(file.hosts, &withheld),
             drain: flags.drain.or(file.drain).unwrap_or(default.drain),
             safety_poll: flags.safety_poll.or(file.safety_poll).unwrap_or(default.safety_poll),
             workdir: flags.workdir.or(file.workdir).unwrap_or(default.workdir),
@@ -145,6 +146,13 @@ fn without_secrets(
         }
     }
     commands
+}
+
+fn hosts_without_secrets(mut hosts: BTreeMap<String, HostConfig>, withheld: &[String]) -> BTreeMap<String, HostConfig> {
+    for host in hosts.values_mut() {
+        host.env.withheld.extend_from_slice(withheld);
+    }
+    hosts
 }
 
 /// The source of the token.

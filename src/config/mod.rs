@@ -5,6 +5,7 @@ mod command;
 mod file;
 #[cfg(feature = "cli")]
 mod flags;
+mod host;
 mod settings;
 mod value;
 
@@ -15,6 +16,7 @@ pub use file::Config;
 pub use flags::Flags;
 #[cfg(feature = "cli")]
 pub(crate) use flags::flag_or_variable;
+pub use host::HostConfig;
 pub use settings::Settings;
 pub(crate) use value::environment;
 pub use value::{Environment, Secret};

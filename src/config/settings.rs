@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::CommandConfig;
+use super::{CommandConfig, HostConfig};
 use crate::error::{Error, Result};
 use crate::execute::workspace::Workspaces;
 use crate::observe::check_address;
@@ -37,6 +37,8 @@ pub struct Settings {
     pub queues: Vec<(String, u32)>,
     /// The commands that need no code.
     pub commands: BTreeMap<String, CommandConfig>,
+    /// The hosts: long-lived processes that run jobs.
+    pub hosts: BTreeMap<String, HostConfig>,
     /// How long running jobs may continue after the worker was asked to stop.
     pub drain: Duration,
     /// How often to poll for jobs without a notification; zero for never.
@@ -63,6 +65,7 @@ impl Default for Settings {
             name: "worker".into(),
             queues: Vec::new(),
             commands: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             drain: Duration::from_secs(30),
             safety_poll: Duration::from_secs(10),
             workdir: Workspaces::default_base(),
@@ -131,6 +134,12 @@ impl Settings {
     /// by [`builtin::register`](crate::builtin::register).
     pub fn commands(mut self, commands: BTreeMap<String, CommandConfig>) -> Self {
         self.commands = commands;
+        self
+    }
+
+    /// The hosts to start with the worker, as `Config` reads them from a file.
+    pub fn hosts(mut self, hosts: BTreeMap<String, HostConfig>) -> Self {
+        self.hosts = hosts;
         self
     }
 
@@ -222,6 +231,7 @@ impl fmt::Debug for Settings {
             .field("name", &self.name)
             .field("queues", &self.queues)
             .field("commands", &self.commands)
+            .field("hosts", &self.hosts)
             .field("drain", &self.drain)
             .field("safety_poll", &self.safety_poll)
             .field("workdir", &self.workdir)

@@ -4,6 +4,7 @@
 //! Whatever happens here, the next worker gets the same answers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::value::{RawValue, to_raw_value};
@@ -51,7 +52,7 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
         let (new_next, new_tries) = match ended {
             Ok(next) => (next, 1),
             // not the step's fault: the job is given back and continues with this step
-            Err(Outcome::Fail(failure)) if chain.inner.attempt.shortage().is_some() => {
+            Err(Outcome::Fail(failure)) if chain.inner.attempt.is_blameless() => {
                 return Ok(Outcome::Fail(failure));
             }
             Err(Outcome::Fail(failure)) => {
@@ -117,6 +118,7 @@ impl<'a> Step<'a> {
         });
         inner.job.command = name.clone();
         inner.job.payload = overlaid(&job.payload, next.context.as_deref());
+        inner.outputs = next.context.clone().map(Arc::from);
         // the answer the job was resumed with is for the step that waited for it
         if position != job.step + 1 {
             inner.job.answer = None;
@@ -148,7 +150,7 @@ impl<'a> Step<'a> {
             position,
             attempt = self.which.number
         );
-        limited(way.run(self.context.clone()), limit, self.context.cancellation()).await
+        limited(way.run(self.context.clone()), limit, &self.context).await
     }
 
     /// The next step, or what became of this one: its output can match a condition of its command.

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::db::calls::{self, Try};
@@ -52,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) place: Option<Place>,
     /// In a test without a database, what stands in for it.
     pub(crate) rehearsal: Option<Arc<Rehearsal>>,
+    /// In a chain, the outputs of the steps before this one.
+    pub(crate) outputs: Option<Arc<RawValue>>,
 }
 
 /// What all contexts of an attempt share.
@@ -67,6 +71,29 @@ pub(crate) struct Attempt {
     settled: Mutex<Option<Settled>>,
     /// The jobs it was claimed with, while they are being started.
     burst: Mutex<Option<Arc<Burst>>>,
+    /// Its executor could not run it, for a reason that is neither the job's nor a shortage.
+    blameless: AtomicBool,
+    /// Why it was told to stop, if it was.
+    stop: Mutex<Option<Stop>>,
+    /// How long it has waited for its executor, which is no part of its time limit.
+    waited: Mutex<Waited>,
+    /// The time limit that applies now: that of the job, or of the step of a chain.
+    limit: Mutex<Option<Duration>>,
+}
+
+/// Why a running job should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Timeout,
+    Cancelled,
+    Lost,
+    Shutdown,
+}
+
+#[derive(Default)]
+struct Waited {
+    before: Duration,
+    since: Option<Instant>,
 }
 
 /// How a job was settled by its executor, or by the last step of a chain.
@@ -101,6 +128,51 @@ impl Attempt {
 
     pub(crate) fn settled(&self) -> Option<Settled> {
         *self.settled.lock().unwrap()
+    }
+
+    /// A failure of this attempt is not the job's: the job is given back.
+    pub(crate) fn is_blameless(&self) -> bool {
+        self.blameless.load(Ordering::Acquire) || self.shortage().is_some()
+    }
+
+    pub(crate) fn note_blameless(&self) {
+        self.blameless.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn note_stop(&self, why: Stop) {
+        *self.stop.lock().unwrap() = Some(why);
+    }
+
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        *self.stop.lock().unwrap()
+    }
+
+    /// From now on its time limit does not run.
+    pub(crate) fn pause_clock(&self) {
+        let mut waited = self.waited.lock().unwrap();
+        waited.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Its time limit runs again.
+    pub(crate) fn resume_clock(&self) {
+        let mut waited = self.waited.lock().unwrap();
+        if let Some(since) = waited.since.take() {
+            waited.before += since.elapsed();
+        }
+    }
+
+    /// How long its time limit has not run.
+    pub(crate) fn waited(&self) -> Duration {
+        let waited = self.waited.lock().unwrap();
+        waited.before + waited.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    pub(crate) fn note_limit(&self, limit: Option<Duration>) {
+        *self.limit.lock().unwrap() = limit;
+    }
+
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        *self.limit.lock().unwrap()
     }
 }
 
@@ -200,6 +272,7 @@ impl<S> Context<S> {
     /// If the folder cannot be made.
     pub fn workspace(&self) -> std::io::Result<&Path> {
         if let Some(workspace) = self.inner.attempt.workspace.get() {
+            workspace.make()?;
             return Ok(workspace.path());
         }
         let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)
@@ -213,6 +286,14 @@ impl<S> Context<S> {
 
     pub(crate) fn rehearsal(&self) -> Option<&Rehearsal> {
         self.inner.rehearsal.as_deref()
+    }
+
+    /// The path of that folder, which an executor outside of this process makes when it needs it.
+    pub(crate) fn future_workspace(&self) -> &Path {
+        let workspace = &self.inner.attempt.workspace;
+        workspace
+            .get_or_init(|| Workspace::announce(&self.inner.workspaces, self.inner.job.held))
+            .path()
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -128,6 +128,11 @@ impl<S: Send + Sync> Context<S> {
         Ok(Outcome::Settled)
     }
 
+    /// The same with jobs as JSON, as `bugle.spawn` takes them.
+    pub(crate) async fn spawn_as_json(&self, children: &RawValue) -> Result<Outcome> {
+        self.spawn_json(&*self.database().await?, children).await
+    }
+
     /// The children that the executor has spawned, in that order. None in the first run.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::execute::batch::{Batch, BatchExecutor, GatheringExecutor, TypedMany};
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
+use crate::host::Hosts;
 use crate::execute::stage::{self, Next, Stage};
 
 /// Which executor runs which command.
@@ -38,6 +39,8 @@ pub struct Registry<S = ()> {
     ambiguous: BTreeSet<String>,
     /// Stages and the names they are around, outermost first.
     stages: Vec<(String, Arc<dyn Stage>)>,
+    /// Which run further commands.
+    hosts: Option<Hosts>,
 }
 
 impl Registry {
@@ -72,6 +75,7 @@ impl<S: Send + Sync + 'static> Registry<S> {
             many: BTreeMap::new(),
             ambiguous: BTreeSet::new(),
             stages: Vec::new(),
+            hosts: None,
         }
     }
 
@@ -266,6 +270,16 @@ impl Registry {
         .hint("Register each command once, or give one of them another name."))
     }
 
+    /// Run the commands that these announce, too.
+    pub(crate) fn with_hosts(mut self, hosts: Hosts) -> Self {
+        self.hosts = Some(hosts);
+        self
+    }
+
+    pub(crate) fn has_hosts(&self) -> bool {
+        self.hosts.is_some()
+    }
+
     /// The executor of a command, with the stages around it.
     pub(crate) fn way_to(&self, command: &str) -> Option<Next> {
         let around = self.stages.iter().filter(|(pattern, _)| stage::fits(pattern, command));
@@ -279,7 +293,8 @@ impl Registry {
     }
 
     pub(crate) fn executor_for(&self, command: &str) -> Option<Arc<dyn Executor>> {
-        self.executors.get(command).cloned()
+        let own = self.executors.get(command).cloned();
+        own.or_else(|| self.hosts.as_ref()?.executor_for(command))
     }
 }
 
@@ -297,6 +312,7 @@ impl<S> Clone for Registry<S> {
             many: self.many.clone(),
             ambiguous: self.ambiguous.clone(),
             stages: self.stages.clone(),
+            hosts: self.hosts.clone(),
         }
     }
 }

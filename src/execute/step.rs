@@ -141,7 +141,7 @@ impl<S: Send + Sync> Context<S> {
         }
     }
 
-    async fn begin_step(&self, name: &str) -> Result<Option<Box<RawValue>>, Failure> {
+    pub(crate) async fn begin_step(&self, name: &str) -> Result<Option<Box<RawValue>>, Failure> {
         if let Some(rehearsal) = self.rehearsal() {
             return Ok(rehearsal.output_of(name));
         }
@@ -156,7 +156,7 @@ impl<S: Send + Sync> Context<S> {
         }
     }
 
-    async fn end_step(&self, name: &str, outcome: Result<&RawValue, &Failure>) -> Result<(), Failure> {
+    pub(crate) async fn end_step(&self, name: &str, outcome: Result<&RawValue, &Failure>) -> Result<(), Failure> {
         if let Some(rehearsal) = self.rehearsal() {
             if let Ok(output) = outcome {
                 let mut noted = rehearsal.noted.lock().unwrap();

@@ -92,6 +92,20 @@ impl Workspace {
         Ok(Workspace { path })
     }
 
+    /// The directory of this attempt, which its executor creates if it needs one.
+    pub fn announce(root: &Path, held: HeldJob) -> Workspace {
+        let path = root.join(format!("job-{}-claim-{}", held.id, held.claim));
+        Workspace { path }
+    }
+
+    /// Create it if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn make(&self) -> io::Result<()> {
+        make_folder(&self.path)
+    }
+
     /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,10 +1,11 @@
 //! The health of a worker, for `/livez`, `/readyz` and the watchdog.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::execute::shortage::Throttle;
+use crate::host::{HostStatus, Hosts};
 
 /// A worker without a successful heartbeat for this long is not ready.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -24,6 +25,8 @@ pub struct Health {
     trouble: Mutex<Option<String>>,
     /// The resource the worker is short of, and its reduced number of slots.
     pub throttle: Throttle,
+    /// Its hosts, if it has some.
+    hosts: OnceLock<Hosts>,
 }
 
 impl Default for Health {
@@ -37,6 +40,7 @@ impl Default for Health {
             role: Mutex::default(),
             trouble: Mutex::default(),
             throttle: Throttle::default(),
+            hosts: OnceLock::new(),
         }
     }
 }
@@ -52,6 +56,16 @@ impl Health {
     pub fn disconnected(&self, why: &str) {
         self.connected.store(false, Ordering::Relaxed);
         self.note(why);
+    }
+
+    /// It has these hosts.
+    pub fn watch_hosts(&self, hosts: Hosts) {
+        let _ = self.hosts.set(hosts);
+    }
+
+    /// How its hosts are.
+    pub fn hosts(&self) -> Vec<HostStatus> {
+        self.hosts.get().map(Hosts::status).unwrap_or_default()
     }
 
     /// The worker was asked to stop.
@@ -120,6 +134,9 @@ impl Health {
         }
         if let Some(shortage) = self.throttle.words() {
             failing.push(format!("shortage: {shortage}"));
+        }
+        if !self.draining.load(Ordering::Relaxed) {
+            failing.extend(self.hosts().iter().filter_map(HostStatus::failing));
         }
         if !failing.is_empty()
             && let Some(trouble) = &*self.trouble.lock().unwrap()

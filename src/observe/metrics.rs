@@ -58,7 +58,7 @@ const fn of_keeper(name: &'static str, labels: &'static [&'static str], help: &'
 }
 
 /// All metrics.
-pub const METRICS: [Metric; 25] = [
+pub const METRICS: [Metric; 29] = [
     metric(
         "bugle_worker_info",
         Kind::Gauge,
@@ -143,6 +143,30 @@ pub const METRICS: [Metric; 25] = [
         Kind::Histogram,
         &[],
         "Duration of calls that deliver a batch of outcomes.",
+    ),
+    metric(
+        "bugle_host_processes",
+        Kind::Gauge,
+        &["host"],
+        "Processes of a host that are ready for jobs.",
+    ),
+    metric(
+        "bugle_host_jobs_running",
+        Kind::Gauge,
+        &["host"],
+        "Jobs that the processes of a host have not answered.",
+    ),
+    metric(
+        "bugle_host_processes_started_total",
+        Kind::Counter,
+        &["host"],
+        "Processes of a host that were started.",
+    ),
+    metric(
+        "bugle_host_processes_lost_total",
+        Kind::Counter,
+        &["host"],
+        "Processes of a host that ended with jobs that they had not answered.",
     ),
     of_keeper(
         "bugle_queue_jobs",

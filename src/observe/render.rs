@@ -46,6 +46,13 @@ pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
     }
     page.histogram("bugle_claim_seconds", &[], &tallies.claims.lock().unwrap());
     page.histogram("bugle_completion_seconds", &[], &tallies.flushes.lock().unwrap());
+    for host in health.hosts() {
+        let labels = [("host", host.name.as_str())];
+        page.sample("bugle_host_processes", &labels, host.ready as f64);
+        page.sample("bugle_host_jobs_running", &labels, host.running as f64);
+        page.sample("bugle_host_processes_started_total", &labels, host.started as f64);
+        page.sample("bugle_host_processes_lost_total", &labels, host.lost as f64);
+    }
     for gauge in gauges {
         if let Some((name, label)) = of_gauge(&gauge.name) {
             let queue = gauge.queue.as_deref().map(|queue| ("queue", queue));

@@ -226,9 +226,10 @@ impl Run {
             workspaces: folder.path().to_path_buf(),
             attempt: attempt.clone(),
             place: None,
+            outputs: None,
             rehearsal: Some(rehearsal.clone()),
         });
-        let mut way = std::pin::pin!(limited(async { way.run(context).await }, limit, &self.cancellation));
+        let mut way = std::pin::pin!(limited(way.run(context.clone()), limit, &context));
         let first = std::future::poll_fn(|task| std::task::Poll::Ready(way.as_mut().poll(task))).await;
         attempt.leave_burst();
         let outcome = match first {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::db::calls::{self, Claimed, ClaimedRows, QueueRequest};
 use crate::db::connect::{Notifications, Session};
 use crate::error::Result;
+use crate::execute::context::Stop;
 use crate::job::HeldJob;
 use crate::observe;
 use crate::worker::Identity;
@@ -32,6 +33,8 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 pub enum Hint {
     /// These queues have work.
     HasWork(Vec<String>),
+    /// The commands of its hosts were announced. `are_known`: no host is still starting.
+    Announced { are_known: bool },
     /// Whether this worker is the keeper or its deputy, and must be notified of jobs that are due soon.
     ListenForDue(bool),
 }
@@ -58,6 +61,8 @@ pub struct Claimer {
     claims: Arc<ClaimCounter>,
     listens_for_due: bool,
     until_empty: bool,
+    /// No host is still starting, which might announce commands.
+    hosts_are_known: bool,
     /// A batch that was claimed while other jobs were started.
     ahead: Option<ClaimedBatch>,
     /// The lane that came first when there was not enough room for all.
@@ -104,6 +109,7 @@ impl Claimer {
         until_empty: bool,
     ) -> Self {
         let now = Instant::now();
+        let crew_has_hosts = crew.has_hosts();
         let lanes = queues.iter().map(|(queue, slots)| Lane::new(queue, *slots, now));
         Claimer {
             lanes: lanes.collect(),
@@ -114,6 +120,7 @@ impl Claimer {
             claims,
             listens_for_due: false,
             until_empty,
+            hosts_are_known: !crew_has_hosts,
             ahead: None,
             first_lane: 0,
             orders: Orders::default(),
@@ -152,7 +159,7 @@ impl Claimer {
             if self.poll(session, me).await? {
                 continue;
             }
-            if self.until_empty && self.is_empty() {
+            if self.until_empty && self.hosts_are_known && self.is_empty() {
                 self.stand_down(session).await?;
                 return Ok(Stopped::Empty);
             }
@@ -222,6 +229,11 @@ impl Claimer {
                 for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
                     lane.wake(Instant::now());
                 }
+                Ok(())
+            }
+            Hint::Announced { are_known } => {
+                self.hosts_are_known |= are_known;
+                self.lanes.iter_mut().for_each(|lane| lane.wake(Instant::now()));
                 Ok(())
             }
             Hint::ListenForDue(true) => {
@@ -482,7 +494,7 @@ impl Claimer {
             false => calls::not_held(session, me, &jobs).await?,
         };
         for verdict in &cancelled {
-            self.crew.fence(verdict.held(), CANCEL_GRACE);
+            self.crew.fence(verdict.held(), Stop::Cancelled, CANCEL_GRACE);
         }
         let drain = drain && calls::should_drain(session, me).await?;
         self.orders.checked(drain || !cancelled.is_empty(), Instant::now());

@@ -19,7 +19,7 @@ use crate::db::calls::Undecodable;
 use crate::db::connect::Pool;
 use crate::execute::batch::Burst;
 use crate::execute::chain;
-use crate::execute::context::{Attempt, Context, Inner, Settled};
+use crate::execute::context::{Attempt, Context, Inner, Settled, Stop};
 use crate::execute::executor::{Failure, Outcome, panic_message};
 use crate::execute::registry::Registry;
 use crate::execute::shortage::Shortage;
@@ -75,6 +75,16 @@ struct Hold {
     stopping: bool,
 }
 
+impl Hold {
+    /// Tell its executor to stop.
+    fn stop(&self, why: Stop) {
+        if let Some(attempt) = &self.attempt {
+            attempt.note_stop(why);
+        }
+        self.cancellation.cancel();
+    }
+}
+
 impl Crew {
     pub fn new(
         registry: Registry,
@@ -99,6 +109,11 @@ impl Crew {
             freed: Notify::new(),
             observed: Arc::default(),
         }
+    }
+
+    /// Whether hosts run some of its commands.
+    pub fn has_hosts(&self) -> bool {
+        self.registry.has_hosts()
     }
 
     pub fn identity(&self) -> Identity {
@@ -246,12 +261,11 @@ impl Crew {
     }
 
     async fn run_one(&self, context: Context) -> Outcome {
-        let cancellation = context.cancellation().clone();
         let job = context.job();
         if job.steps.is_some() {
             let time_limit = job.timeout;
             // boxed: otherwise every job would need the memory of a chain
-            return limited(Box::pin(chain::run(&self.registry, context)), time_limit, &cancellation).await;
+            return limited(Box::pin(chain::run(&self.registry, context.clone())), time_limit, &context).await;
         }
         let way = self.registry.way_to(&job.command);
         let (Some(way), Some(executor)) = (way, self.registry.executor_for(&job.command)) else {
@@ -259,7 +273,7 @@ impl Crew {
             return Outcome::Fail(failure.code("unknown_command"));
         };
         let time_limit = job.timeout.or_else(|| executor.default_timeout());
-        limited(async { way.run(context).await }, time_limit, &cancellation).await
+        limited(way.run(context.clone()), time_limit, &context).await
     }
 
     fn context(&self, job: ClaimedJob, cancellation: CancellationToken) -> Context {
@@ -273,6 +287,7 @@ impl Crew {
             attempt: Arc::default(),
             place: None,
             rehearsal: None,
+            outputs: None,
         })
     }
 
@@ -298,6 +313,7 @@ impl Crew {
                     self.note_shortage(shortage);
                     How::GivenBack
                 }
+                (Outcome::Fail(_), None) if attempt.is_blameless() => How::GivenBack,
                 _ => How::Outcome(outcome),
             },
         };
@@ -377,7 +393,7 @@ impl Crew {
     }
 
     /// The claim of a running job was lost: tell its executor, and stop it if it does not react.
-    pub fn fence(&self, held: HeldJob, grace: Duration) {
+    pub fn fence(&self, held: HeldJob, why: Stop, grace: Duration) {
         let Some(hold) = self.held.lock().unwrap().remove(&held) else {
             return;
         };
@@ -387,7 +403,7 @@ impl Crew {
             claim = held.claim,
             "the claim was lost; stopping its executor"
         );
-        hold.cancellation.cancel();
+        hold.stop(why);
         if let Some(task) = hold.task {
             tokio::spawn(async move {
                 tokio::time::sleep(grace).await;
@@ -401,7 +417,7 @@ impl Crew {
     pub fn cancel_all(&self) {
         for hold in self.held.lock().unwrap().values_mut() {
             hold.stopping = true;
-            hold.cancellation.cancel();
+            hold.stop(Stop::Shutdown);
         }
     }
 
@@ -453,21 +469,42 @@ impl Drop for Slot {
 pub(crate) async fn limited(
     execution: impl Future<Output = Outcome>,
     limit: Option<Duration>,
-    cancellation: &CancellationToken,
+    context: &Context,
 ) -> Outcome {
+    let attempt = &context.inner.attempt;
+    if limit.is_some() {
+        attempt.note_limit(limit);
+    }
     let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
     let outcome = match limit {
         None => caught.await,
-        Some(limit) => match tokio::time::timeout(limit, &mut caught).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                cancellation.cancel();
+        Some(limit) => match in_time(&mut caught, limit, attempt).await {
+            Some(outcome) => outcome,
+            None => {
+                attempt.note_stop(Stop::Timeout);
+                context.cancellation().cancel();
                 let last_outcome = tokio::time::timeout(TIMEOUT_GRACE, caught).await;
                 return timed_out(limit, last_outcome.ok().and_then(Result::ok));
             }
         },
     };
     outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+}
+
+/// What it returns within this time, without the time it waits for its executor; none if it takes longer.
+async fn in_time<T>(execution: &mut (impl Future<Output = T> + Unpin), limit: Duration, attempt: &Attempt) -> Option<T> {
+    let (started, waited) = (Instant::now(), attempt.waited());
+    let mut left = limit;
+    loop {
+        if let Ok(outcome) = tokio::time::timeout(left, &mut *execution).await {
+            return Some(outcome);
+        }
+        let ran = started.elapsed().saturating_sub(attempt.waited() - waited);
+        left = limit.saturating_sub(ran);
+        if left.is_zero() {
+            return None;
+        }
+    }
 }
 
 /// The executor has completed the job itself, or the chain continues elsewhere.

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::db::calls::{self, Pulse};
 use crate::db::connect::{Link, Session};
 use crate::error::Result;
+use crate::execute::context::Stop;
 use crate::job::HeldJob;
 use crate::observe::REPORT_EVERY;
 use crate::worker::claimer::Hint;
@@ -121,7 +122,7 @@ impl Keeper {
     /// are stopped.
     fn fence_if_still_held(&self, held: HeldJob) {
         if self.crew.is_running(held) {
-            self.crew.fence(held, FENCE_GRACE);
+            self.crew.fence(held, Stop::Lost, FENCE_GRACE);
         }
     }
 

@@ -1,5 +1,6 @@
 //! A worker: a process that serves queues. Each part has its own file; [`run`] assembles them and shuts them down.
 
+mod announcer;
 pub mod background_scan;
 mod builder;
 pub mod claimer;

@@ -1,5 +1,6 @@
 //! Registration: what a worker tells the database about itself each time it connects.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::config::Settings;
@@ -7,6 +8,7 @@ use crate::db::calls::{self, Registration};
 use crate::db::connect::{self, Notifications, Session, Target};
 use crate::error::Result;
 use crate::execute::registry::Registry;
+use crate::host::Hosts;
 use crate::schema;
 use crate::worker::Identity;
 
@@ -17,7 +19,10 @@ pub struct WorkerProfile {
     pub host: String,
     /// Queues and their slots, sorted by name, so that every worker locks rows of queues in the same order.
     pub queues: Vec<(String, u32)>,
+    /// The commands that this worker runs itself.
     pub commands: Vec<String>,
+    /// Which run further commands.
+    pub hosts: Option<Hosts>,
 }
 
 impl WorkerProfile {
@@ -32,7 +37,15 @@ impl WorkerProfile {
             host: host_name(),
             queues: settings.served_queues(),
             commands: registry.commands(),
+            hosts: None,
         })
+    }
+
+    /// The commands that this worker serves now.
+    pub fn served_commands(&self) -> Vec<String> {
+        let of_hosts = self.hosts.as_ref().map(Hosts::commands).unwrap_or_default();
+        let all: BTreeSet<String> = self.commands.iter().cloned().chain(of_hosts).collect();
+        all.into_iter().collect()
     }
 
     /// The first connection: to a migrated database, and not through a pooler in transaction mode.
@@ -64,9 +77,13 @@ impl WorkerProfile {
             host: &self.host,
             queues: &queues,
             slots: &slots,
-            commands: &self.commands,
+            commands: &self.served_commands(),
         };
-        calls::register(session, &registration).await
+        let identity = calls::register(session, &registration).await?;
+        if let Some(hosts) = &self.hosts {
+            hosts.changed();
+        }
+        Ok(identity)
     }
 }
 

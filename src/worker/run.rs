@@ -11,7 +11,9 @@ use crate::error::{Error, Result};
 use crate::execute::leftovers;
 use crate::execute::registry::Registry;
 use crate::execute::workspace::Workspaces;
+use crate::host::Hosts;
 use crate::schema;
+use crate::worker::announcer::Announcer;
 use crate::worker::background_scan::BackgroundScans;
 use crate::worker::builder::WorkerBuilder;
 use crate::worker::claimer::{Claimer, Hint};
@@ -69,8 +71,18 @@ impl Worker {
         let Worker { settings, registry } = self;
         settings.check()?;
         registry.check()?;
-        let profile = WorkerProfile::new(&settings, &registry)?;
+        if registry.is_empty() && settings.hosts.is_empty() {
+            return Err(Error::new("this worker has no commands to run")
+                .hint("Register an executor, or set up a command or a host in the worker's file."));
+        }
+        let mut profile = WorkerProfile::new(&settings, &registry)?;
         let workspaces = open_workspaces(&settings)?;
+        let hosts = hosts(&settings, &registry, &workspaces)?;
+        profile.hosts = hosts.clone();
+        let registry = match &hosts {
+            Some(hosts) => registry.with_hosts(hosts.clone()),
+            None => registry,
+        };
         if settings.migrate {
             schema::migrate_at_start(&profile.database).await?;
         }
@@ -82,14 +94,22 @@ impl Worker {
 
         let (outcomes, to_deliver) = mpsc::unbounded_channel();
         let folders = workspaces.path().to_path_buf();
+        let for_hosts = pools.executors.clone();
         let crew = Crew::new(registry, pools.executors, pools.steps, folders, identity, outcomes);
         let crew = Arc::new(crew);
         crew.observed.health.connected(false);
+        if let Some(hosts) = &hosts {
+            crew.observed.health.watch_hosts(hosts.clone());
+            hosts.start(for_hosts);
+        }
         let _endpoints = endpoints.map(|bound| bound.open(&profile, &settings, &crew));
         let link = Arc::new(Link::new(profile.database.clone(), &profile.connection_name("2")));
         let signals = Signals::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(completer::deliver(crew.clone(), link.clone(), to_deliver));
+        if let Some(hosts) = &hosts {
+            tasks.spawn(announcer(&profile, hosts, &crew, &link, &signals).run());
+        }
         tasks.spawn(keeper(&settings, &crew, link, &signals).run());
         let claimer = claimer(&profile, &settings, &crew, signals);
         let (queues, commands) = (&profile.queues, &profile.commands);
@@ -101,6 +121,9 @@ impl Worker {
         let served = service.serve(claimer, &shutdown.drain).await;
         systemd::tell(&environment, "STOPPING=1");
         let drained = service.drain(settings.drain, &shutdown).await;
+        if let Some(hosts) = &hosts {
+            hosts.stop().await;
+        }
         tasks.abort_all();
         leftovers::sweep().await;
         tracing::info!(
@@ -156,6 +179,30 @@ impl Signals {
             keeper_called: Arc::default(),
             claims: Arc::default(),
         }
+    }
+}
+
+fn hosts(settings: &Settings, registry: &Registry, workspaces: &Workspaces) -> Result<Option<Hosts>> {
+    if settings.hosts.is_empty() {
+        return Ok(None);
+    }
+    let (own, folder) = (registry.commands(), workspaces.path());
+    Hosts::new(&settings.hosts, own, &settings.name, folder, &environment).map(Some)
+}
+
+fn announcer(
+    profile: &WorkerProfile,
+    hosts: &Hosts,
+    crew: &Arc<Crew>,
+    link: &Arc<Link>,
+    signals: &Signals,
+) -> Announcer {
+    Announcer {
+        hosts: hosts.clone(),
+        own: profile.commands.clone(),
+        crew: crew.clone(),
+        link: link.clone(),
+        hints: signals.hints.clone(),
     }
 }
 

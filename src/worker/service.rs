@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::db::calls;
 use crate::db::connect::{Notifications, Session};
 use crate::error::{Backoff, Result};
+use crate::execute::context::Stop;
 use crate::worker::claimer::{Claimer, Stopped};
 use crate::worker::crew::Crew;
 use crate::worker::register::WorkerProfile;
@@ -118,7 +119,7 @@ impl Service {
             Err(error) => return Err(error),
         };
         for held in lost {
-            self.crew.fence(held, STOP_GRACE);
+            self.crew.fence(held, Stop::Lost, STOP_GRACE);
         }
         (self.session, self.notifications) = (session, notifications);
         Ok(())

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
+use serde_json::Value;
 use tokio_postgres::GenericClient;
 
 use super::time::{as_text, as_text_if_any};
@@ -116,6 +117,9 @@ pub struct WorkerLine {
     pub slots: Vec<i32>,
     /// The commands it can execute.
     pub commands: Vec<String>,
+    /// Its hosts: an object for each, with its name, how many processes it should have and how many are ready, what it
+    /// announced, and the last error if one is missing.
+    pub hosts: Value,
     /// The number of running jobs at its last heartbeat.
     pub running: i32,
     /// Whether it runs maintenance.
@@ -135,7 +139,7 @@ pub struct WorkerLine {
 pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<WorkerLine>> {
     let rows = client
         .ask(
-            "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.running, \
+            "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.hosts, w.running, \
              coalesce(w.is_keeper, false) as is_keeper, w.started_at, w.seen_at \
              from bugle.workers w \
              where $1 or w.state <> 'stopped' \
@@ -155,6 +159,7 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
                 queues: row.try_get("queues")?,
                 slots: row.try_get("slots")?,
                 commands: row.try_get("commands")?,
+                hosts: row.try_get("hosts")?,
                 running: row.try_get("running")?,
                 is_keeper: row.try_get("is_keeper")?,
                 started_at: row.try_get("started_at")?,

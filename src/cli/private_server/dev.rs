@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         None => Config::from_toml(EXAMPLE)?,
     };
     // before a server is started, so that an invalid file is reported at once
-    worker::executors(Registry::new(), &config.commands)?;
+    worker::executors(Registry::new(), &config.commands, &config.hosts)?;
     let database = DevDatabase::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(serve(&arguments, &database, config));

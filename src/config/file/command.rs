@@ -15,7 +15,7 @@ impl<'de> Deserialize<'de> for CommandConfig {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(5 * 60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const KILL_AFTER: Duration = Duration::from_secs(2);
 /// `EX_DATAERR` of sysexits.h: the input is invalid, and will be on a retry.
 const NO_RETRY: i32 = 65;
@@ -87,15 +87,19 @@ impl TryFrom<Written> for CommandConfig {
     }
 }
 
-fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String> {
+pub(super) fn checked_argv(argv: Vec<String>) -> Result<Vec<String>, String> {
     if argv.first().is_none_or(String::is_empty) {
         return Err("program is empty; write [\"name\", \"argument\"]".into());
     }
     if argv.iter().any(|argument| argument.contains('\0')) {
         return Err("an argument of a program cannot contain a NUL".into());
     }
+    Ok(argv)
+}
+
+fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String> {
     Ok(ProgramConfig {
-        argv,
+        argv: checked_argv(argv)?,
         env: written.env.map(environment).transpose()?.unwrap_or_default(),
         cwd: match written.cwd {
             None => Cwd::Worker,
@@ -109,7 +113,7 @@ fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String>
 }
 
 /// `["NAME", …]`, `"inherit"`, or `{ NAME = "value" }`, where `"*" = "inherit"` includes all variables.
-fn environment(written: toml::Value) -> Result<ProgramEnv, String> {
+pub(super) fn environment(written: toml::Value) -> Result<ProgramEnv, String> {
     // a value may be secret, so errors do not show it
     const FORMS: &str = "write env as [\"NAME\", …], as \"inherit\", or as { NAME = \"value\" }";
     let mut env = ProgramEnv::default();

@@ -66,6 +66,17 @@ pub async fn register(session: &Session, worker: &Registration<'_>) -> Result<Id
     })
 }
 
+/// Announce the commands this worker serves from now on, and the state of its hosts.
+pub async fn serve(session: &Session, me: Identity, commands: &[String], hosts: &Value) -> Result<()> {
+    session
+        .query(
+            "select bugle.serve($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &commands, &Json(hosts)],
+        )
+        .await
+        .map(drop)
+}
+
 /// The verdict on a call about a job: `repeated`, `gone` or `fenced`. Successful calls have none.
 #[derive(Debug, Clone, FromSql)]
 #[postgres(name = "verdict")]

@@ -1,0 +1,119 @@
+//! The executor of the commands that hosts announce.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::pool::{Answer, Waiting};
+use super::talk::Talk;
+use crate::execute::context::Context;
+use crate::execute::executor::{Execution, Executor, Failure, Outcome};
+use crate::execute::step::stopped;
+use crate::job::HeldJob;
+use crate::observe::trace;
+
+/// How long a host may take to answer a job after it was told to stop it.
+const GRACE: Duration = Duration::from_secs(3);
+/// The delay before a job is given back that no host runs any more, so that it is not claimed at once again before the
+/// database knows.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Hands jobs to hosts.
+pub struct HostExecutor {
+    pub shared: Arc<Shared>,
+    pub timeout: Duration,
+}
+
+impl Executor for HostExecutor {
+    fn execute(&self, context: Context) -> Execution {
+        let shared = self.shared.clone();
+        Box::pin(run(shared, context))
+    }
+
+    fn default_timeout(&self) -> Option<Duration> {
+        Some(self.timeout)
+    }
+}
+
+async fn run(shared: Arc<Shared>, context: Context) -> Outcome {
+    context.inner.attempt.pause_clock();
+    let cancellation = context.cancellation().clone();
+    let mut ticket = Ticket::submit(&shared, &context);
+    let answer = tokio::select! {
+        biased;
+        answer = &mut ticket.answer => answer,
+        () = cancellation.cancelled() => {
+            if !ticket.cancel() {
+                return Outcome::Fail(stopped());
+            }
+            match tokio::time::timeout(GRACE, &mut ticket.answer).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    let message = "the host did not answer when it was told to stop the job";
+                    return Outcome::Fail(Failure::new(message).code("stopped"));
+                }
+            }
+        }
+    };
+    match answer {
+        Ok(Answer::Outcome(outcome)) => outcome,
+        Ok(Answer::GivenBack) | Err(_) => {
+            tokio::time::sleep(PAUSE).await;
+            context.inner.attempt.note_blameless();
+            Outcome::Fail(Failure::new("no host runs this command any more").code("unknown_command"))
+        }
+    }
+}
+
+/// A job that a host is to run. If it is dropped, nobody waits for the answer any more.
+struct Ticket<'a> {
+    shared: &'a Shared,
+    context: &'a Context,
+    number: u64,
+    answer: oneshot::Receiver<Answer>,
+}
+
+impl<'a> Ticket<'a> {
+    fn submit(shared: &'a Shared, context: &'a Context) -> Ticket<'a> {
+        let (answer, receiver) = oneshot::channel();
+        let traceparent = trace::onward(context);
+        let talk = Talk::new(context.clone());
+        let mut pool = shared.pool();
+        let number = pool.number();
+        pool.submit(Waiting {
+            number,
+            command: context.job().command.clone(),
+            talk,
+            traceparent,
+            answer,
+        });
+        Ticket {
+            shared,
+            context,
+            number,
+            answer: receiver,
+        }
+    }
+
+    fn held(&self) -> HeldJob {
+        self.context.job().held
+    }
+
+    /// Tell the process that has it to stop. False if none has it.
+    fn cancel(&self) -> bool {
+        let why = self.context.inner.attempt.stop();
+        self.shared.pool().cancel(self.held(), self.number, why)
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.context.inner.attempt.resume_clock();
+        // closed: there was an answer, or nobody will send one
+        if matches!(self.answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
+            self.shared.pool().give_up(self.held(), self.number);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How the hosts are: for `/readyz`, metrics and `bugle.workers`.
+
+use serde::Serialize;
+
+use super::Shared;
+
+/// One host.
+#[derive(Debug, Clone, Serialize, PartialEq, Eq)]
+pub struct HostStatus {
+    /// Its name in the file.
+    pub name: String,
+    /// How many processes it should have.
+    pub processes: u32,
+    /// How many of them run jobs.
+    pub ready: usize,
+    /// What it announced.
+    pub commands: Vec<String>,
+    /// Its language and package, if it told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// The package.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sdk: Option<String>,
+    /// Why a process is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How many of its jobs have not been answered.
+    #[serde(skip)]
+    pub running: usize,
+    /// How many processes were started.
+    #[serde(skip)]
+    pub started: u64,
+    /// How many ended with jobs that they had not answered.
+    #[serde(skip)]
+    pub lost: u64,
+    /// Whether one of its processes has said hello, or has failed to start.
+    #[serde(skip)]
+    pub known: bool,
+}
+
+impl HostStatus {
+    /// What keeps it from running jobs, if anything does.
+    pub fn failing(&self) -> Option<String> {
+        if self.ready > 0 {
+            return None;
+        }
+        let name = &self.name;
+        Some(match &self.error {
+            None => format!("host {name:?}: no process has said hello yet"),
+            Some(error) => format!("host {name:?}: no process is ready; the last one {}", error.replace('\n', " | ")),
+        })
+    }
+}
+
+pub(super) fn of(shared: &Shared) -> Vec<HostStatus> {
+    let pool = shared.pool();
+    let status = |(index, host): (usize, &super::Host)| {
+        let (state, load) = (&pool.hosts[index], pool.load(index));
+        let hello = state.hello.as_ref();
+        HostStatus {
+            name: host.name.clone(),
+            processes: host.config.processes,
+            ready: load.ready,
+            commands: hello.map(|hello| hello.commands.keys().cloned().collect()).unwrap_or_default(),
+            language: hello.and_then(|hello| hello.language.clone()),
+            sdk: hello.and_then(|hello| hello.sdk.clone()),
+            error: state.error.clone().filter(|_| load.ready < host.config.processes as usize),
+            running: load.running,
+            started: state.started,
+            lost: state.lost,
+            known: state.known,
+        }
+    };
+    shared.hosts.iter().enumerate().map(status).collect()
+}
