@@ -20,7 +20,11 @@ struct Scene {
 impl Scene {
     /// None if there is no Python on this machine.
     async fn new() -> Option<Scene> {
-        if !Command::new("python3").arg("--version").output().is_ok_and(|told| told.status.success()) {
+        if !Command::new("python3")
+            .arg("--version")
+            .output()
+            .is_ok_and(|told| told.status.success())
+        {
             eprintln!("skipped: there is no python3 to write a host in");
             return None;
         }
@@ -112,10 +116,21 @@ async fn a_host_runs_the_commands_it_announces() {
     assert_eq!(scene.result_of("echo", payload.clone()).await, payload);
     let told = scene.result_of("tell", json!({"x": 1})).await;
 
-    assert_eq!((&told["command"], &told["attempt"], &told["queue"]), (&json!("tell"), &json!(1), &json!("default")));
+    assert_eq!(
+        (&told["command"], &told["attempt"], &told["queue"]),
+        (&json!("tell"), &json!(1), &json!("default"))
+    );
     assert_eq!(told["timeout"], json!(300.0));
-    assert!(told["id"].is_string() && told["claim"].is_string() && told["deadline"].is_string(), "{told}");
-    let environment: Vec<&str> = told["environment"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert!(
+        told["id"].is_string() && told["claim"].is_string() && told["deadline"].is_string(),
+        "{told}"
+    );
+    let environment: Vec<&str> = told["environment"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     for name in ["BUGLE_HOST", "BUGLE_HOST_NAME", "BUGLE_HOST_PROCESS", "PATH"] {
         assert!(environment.contains(&name), "{environment:?}");
     }
@@ -123,7 +138,10 @@ async fn a_host_runs_the_commands_it_announces() {
     let workers = "select to_jsonb(w) from bugle.workers w";
     let row: Value = query_value(&scene.owner, workers).await;
     assert_eq!(row["commands"], json!(["echo", "tell"]));
-    assert_eq!((&row["hosts"][0]["name"], &row["hosts"][0]["ready"]), (&json!("app"), &json!(1)));
+    assert_eq!(
+        (&row["hosts"][0]["name"], &row["hosts"][0]["ready"]),
+        (&json!("app"), &json!(1))
+    );
     stop(worker).await;
 }
 
@@ -131,25 +149,43 @@ async fn a_host_runs_the_commands_it_announces() {
 async fn every_outcome_has_its_effect() {
     let Some(scene) = Scene::new().await else { return };
     let worker = scene.worker(&scene.host("say", ""), &[]);
-    let retrying = scene.enqueue("say", json!({"type": "fail", "error": "e", "code": "c", "retry_after": 3600})).await;
-    let failed = scene.enqueue("say", json!({"type": "fail", "error": "e", "retryable": false})).await;
+    let retrying = scene
+        .enqueue(
+            "say",
+            json!({"type": "fail", "error": "e", "code": "c", "retry_after": 3600}),
+        )
+        .await;
+    let failed = scene
+        .enqueue("say", json!({"type": "fail", "error": "e", "retryable": false}))
+        .await;
     let snoozed = scene.enqueue("say", json!({"type": "snooze", "delay": 3600})).await;
     let waiting = scene.enqueue("say", json!({"type": "wait", "token": "t"})).await;
     let skipped = scene.enqueue("say", json!({"type": "skip", "why": "none"})).await;
-    let cancelled = scene.enqueue("say", json!({"type": "cancelled", "why": "done before"})).await;
+    let cancelled = scene
+        .enqueue("say", json!({"type": "cancelled", "why": "done before"}))
+        .await;
     let without = scene.enqueue("say", json!({"type": "done", "result": null})).await;
 
     let job = scene.ended(retrying, "retrying").await;
-    assert_eq!((&job["last_error"], &job["last_error_code"], &job["attempt"]), (&json!("e"), &json!("c"), &json!(1)));
+    assert_eq!(
+        (&job["last_error"], &job["last_error_code"], &job["attempt"]),
+        (&json!("e"), &json!("c"), &json!(1))
+    );
     assert_eq!(scene.ended(failed, "failed").await["reason"], json!("not_retryable"));
     assert_eq!(scene.ended(snoozed, "scheduled").await["attempt"], json!(0));
     scene.ended(waiting, "waiting").await;
     scene.ended(skipped, "completed").await;
-    assert_eq!(scene.ended(cancelled, "cancelled").await["last_error"], json!("done before"));
+    assert_eq!(
+        scene.ended(cancelled, "cancelled").await["last_error"],
+        json!("done before")
+    );
     assert_eq!(scene.ended(without, "completed").await["result"], json!(null));
     let bad = scene.enqueue("say", json!({"type": "snooze", "delay": -1})).await;
     let job = scene.ended(bad, "failed").await;
-    assert_eq!((&job["last_error_code"], &job["reason"]), (&json!("bad_result"), &json!("not_retryable")));
+    assert_eq!(
+        (&job["last_error_code"], &job["reason"]),
+        (&json!("bad_result"), &json!("not_retryable"))
+    );
     stop(worker).await;
 }
 
@@ -162,11 +198,19 @@ async fn calls_are_answered() {
 
     let insert = "insert into bugle.jobs (command, retry_delay) values ('step', '10 ms') returning id";
     let step = scene.ended(query_value(&scene.owner, insert).await, "completed").await;
-    assert_eq!(step["result"], json!({"receipt": 17}), "the second attempt gets the output of the first");
+    assert_eq!(
+        step["result"],
+        json!({"receipt": 17}),
+        "the second attempt gets the output of the first"
+    );
     assert_eq!(scene.result_of("parent", json!([1, 2, 3])).await, json!([1, 2, 3]));
-    let enqueued = scene.result_of("enqueue", json!([{"command": "echo"}, {"command": "echo"}])).await;
+    let enqueued = scene
+        .result_of("enqueue", json!([{"command": "echo"}, {"command": "echo"}]))
+        .await;
     assert_eq!(enqueued["value"].as_array().map(Vec::len), Some(2), "{enqueued}");
-    let refused = scene.result_of("enqueue", json!([{"command": "echo"}, {"command": ""}])).await;
+    let refused = scene
+        .result_of("enqueue", json!([{"command": "echo"}, {"command": ""}]))
+        .await;
     assert_eq!(refused["code"], json!("bad_call"), "{refused}");
     stop(worker).await;
 }
@@ -183,8 +227,16 @@ async fn a_process_that_dies_is_replaced_and_its_jobs_are_retried() {
     let job = scene.ended(id, "retrying").await;
     assert_eq!(job["last_error_code"], json!("host_lost"));
     assert!(job["last_error"].as_str().unwrap().contains("signal 9"), "{job}");
-    execute(&scene.owner, &format!("select bugle.restart(id) from bugle.jobs where id = {id} and state = 'failed'")).await;
-    execute(&scene.owner, "update bugle.jobs_live set run_at = now() where state = 'retrying'").await;
+    execute(
+        &scene.owner,
+        &format!("select bugle.restart(id) from bugle.jobs where id = {id} and state = 'failed'"),
+    )
+    .await;
+    execute(
+        &scene.owner,
+        "update bugle.jobs_live set run_at = now() where state = 'retrying'",
+    )
+    .await;
     let told = scene.told(2).await;
     assert_ne!(told[1].0, pid, "another process has it");
     scene.folder.write("release", "");
@@ -201,7 +253,10 @@ async fn a_job_that_kills_its_host_is_given_up_and_others_are_not_taken_along() 
     let id: i64 = query_value(&scene.owner, insert).await;
 
     let job = scene.ended(id, "failed").await;
-    assert_eq!((&job["last_error_code"], &job["reason"]), (&json!("crash_loop"), &json!("not_retryable")));
+    assert_eq!(
+        (&job["last_error_code"], &job["reason"]),
+        (&json!("crash_loop"), &json!("not_retryable"))
+    );
     assert_eq!(job["attempt"], json!(3));
     assert!(job["last_error"].as_str().unwrap().contains("code 7"), "{job}");
     assert!(job["last_error"].as_str().unwrap().contains("last words"), "{job}");
@@ -220,7 +275,11 @@ async fn a_host_that_does_not_start_says_why_where_people_look() {
 
     let address = worker.address().await;
     let ready = common::http::ask(address, "GET", "/readyz", "", "").await;
-    assert!(ready.status == 503 && ready.body.contains("no module named jobs"), "{}", ready.body);
+    assert!(
+        ready.status == 503 && ready.body.contains("no module named jobs"),
+        "{}",
+        ready.body
+    );
     let event = worker.event("host_end").await;
     assert_eq!((&event["host"], &event["said_hello"]), (&json!("app"), &json!(false)));
     stop(worker).await;
@@ -241,7 +300,11 @@ async fn a_host_that_announces_other_commands_changes_what_is_served() {
     scene.ended(id, "completed").await;
     let commands = "select commands = '{echo,tell}' from bugle.workers";
     wait_until(&scene.owner, commands).await;
-    assert_eq!(worker.events().iter().filter(|line| line["event"] == "serve").count(), 1, "the worker was not restarted");
+    assert_eq!(
+        worker.events().iter().filter(|line| line["event"] == "serve").count(),
+        1,
+        "the worker was not restarted"
+    );
     stop(worker).await;
 }
 
@@ -258,16 +321,24 @@ async fn a_job_that_should_stop_is_told_and_what_it_answers_then_does_not_count(
     let job = scene.ended(limited, "retrying").await;
 
     assert_eq!(job["last_error_code"], json!("timeout"));
-    assert!(job["last_error"].as_str().unwrap().contains("stopped: timeout"), "{job}");
+    assert!(
+        job["last_error"].as_str().unwrap().contains("stopped: timeout"),
+        "{job}"
+    );
     scene.ended(cancelled, "cancelled").await;
     let told = || {
         let lines = worker.events();
         let lines = lines.iter().filter(|line| line["event"] == "host_log");
-        let mut told: Vec<String> = lines.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect();
+        let mut told: Vec<String> = lines
+            .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
+            .collect();
         told.sort();
         told
     };
-    eventually("both were told", || told() == ["cancelled: cancelled", "cancelled: timeout"]).await;
+    eventually("both were told", || {
+        told() == ["cancelled: cancelled", "cancelled: timeout"]
+    })
+    .await;
     stop(worker).await;
 }
 
@@ -282,12 +353,19 @@ async fn a_process_that_does_not_answer_ping_is_killed_and_only_the_guilty_job_i
 
     let job = scene.ended(guilty, "retrying").await;
 
-    assert_eq!((&job["last_error_code"], &job["attempt"]), (&json!("timeout"), &json!(1)));
+    assert_eq!(
+        (&job["last_error_code"], &job["attempt"]),
+        (&json!("timeout"), &json!(1))
+    );
     eventually("the process is killed", || !is_alive(&pid)).await;
     let told = scene.told(2).await;
     assert_eq!(told[1].1, innocent.to_string());
     let attempt = format!("select attempt from bugle.job({innocent})");
-    assert_eq!(query_value::<i32>(&scene.owner, &attempt).await, 1, "its first attempt was not counted");
+    assert_eq!(
+        query_value::<i32>(&scene.owner, &attempt).await,
+        1,
+        "its first attempt was not counted"
+    );
     scene.folder.write("release", "");
     scene.ended(innocent, "completed").await;
     stop(worker).await;
@@ -303,7 +381,10 @@ async fn a_process_is_replaced_after_its_last_job_and_running_jobs_finish_first(
 
     let told = scene.told(2).await;
 
-    assert_ne!(told[0].0, told[1].0, "while the first still runs, the next process has the second");
+    assert_ne!(
+        told[0].0, told[1].0,
+        "while the first still runs, the next process has the second"
+    );
     scene.folder.write("release", "");
     scene.ended(first, "completed").await;
     scene.ended(second, "completed").await;
@@ -352,7 +433,10 @@ async fn what_a_host_prints_is_in_the_log_of_the_worker() {
     let printed = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let printed: Vec<Value> = printed.filter(|line| line["event"] == "output").collect();
     assert_eq!(printed[0]["message"], json!("told to exit"), "{log}");
-    assert_eq!((&printed[0]["host"], &printed[0]["stream"]), (&json!("app"), &json!("stdout")));
+    assert_eq!(
+        (&printed[0]["host"], &printed[0]["stream"]),
+        (&json!("app"), &json!("stdout"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::execute::batch::{Batch, BatchExecutor, GatheringExecutor, TypedMany};
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
-use crate::host::Hosts;
 use crate::execute::stage::{self, Next, Stage};
+use crate::host::Hosts;
 
 /// Which executor runs which command.
 ///

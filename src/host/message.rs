@@ -160,7 +160,10 @@ impl<'a> Line<'a> {
                 return Ok(None);
             };
             let number = text.parse().map_err(|_| {
-                Rejected::new("not_held", format!("{text:?} is not the {name} of a job of this process"))
+                Rejected::new(
+                    "not_held",
+                    format!("{text:?} is not the {name} of a job of this process"),
+                )
             })?;
             Ok(Some(number))
         };
@@ -483,7 +486,17 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_rejected() {
-        for line in ["", "x", "[]", "[\"hello\"]", "{", "{}", "{\"type\": 7}", "{\"type\": null}", "{} {}"] {
+        for line in [
+            "",
+            "x",
+            "[]",
+            "[\"hello\"]",
+            "{",
+            "{}",
+            "{\"type\": 7}",
+            "{\"type\": null}",
+            "{} {}",
+        ] {
             assert_eq!(rejected(line).code, "bad_line", "{line}");
         }
         assert_eq!(Line::parse(b"{\"type\": \"\xff\"}").err().unwrap().code, "bad_line");
@@ -497,22 +510,47 @@ mod tests {
 
         let hello = Line::parse(line.as_bytes()).ok().unwrap().hello().unwrap();
 
-        assert_eq!(hello.commands, BTreeMap::from([("a".into(), None), ("b".into(), Some(5))]));
-        assert_eq!((hello.concurrency, hello.language, hello.sdk), (3, None, Some("x 1".into())));
+        assert_eq!(
+            hello.commands,
+            BTreeMap::from([("a".into(), None), ("b".into(), Some(5))])
+        );
+        assert_eq!(
+            (hello.concurrency, hello.language, hello.sdk),
+            (3, None, Some("x 1".into()))
+        );
         for (fields, code, part) in [
             (r#""commands": ["a"]"#, "protocol", "none"),
             (r#""protocol": 2, "commands": ["a"]"#, "protocol", "says 2"),
             (r#""protocol": 1"#, "bad_hello", "nothing to run"),
-            (r#""protocol": 1, "commands": "a""#, "bad_hello", "commands must be a list"),
+            (
+                r#""protocol": 1, "commands": "a""#,
+                "bad_hello",
+                "commands must be a list",
+            ),
             (r#""protocol": 1, "commands": [7]"#, "bad_hello", "must be a string"),
             (r#""protocol": 1, "commands": [" "]"#, "bad_hello", "1 to 200 bytes"),
             (r#""protocol": 1, "commands": ["a", "a"]"#, "bad_hello", "twice"),
-            (r#""protocol": 1, "commands": ["a"], "concurrency": 0"#, "bad_hello", "between 1"),
-            (r#""protocol": 1, "commands": ["a"], "concurrency": 1.5"#, "bad_hello", "whole number"),
-            (r#""protocol": 1, "commands": [{"name": "a", "most": 0}]"#, "bad_hello", "most"),
+            (
+                r#""protocol": 1, "commands": ["a"], "concurrency": 0"#,
+                "bad_hello",
+                "between 1",
+            ),
+            (
+                r#""protocol": 1, "commands": ["a"], "concurrency": 1.5"#,
+                "bad_hello",
+                "whole number",
+            ),
+            (
+                r#""protocol": 1, "commands": [{"name": "a", "most": 0}]"#,
+                "bad_hello",
+                "most",
+            ),
         ] {
             let rejected = rejected(&format!("{{\"type\": \"hello\", {fields}}}"));
-            assert!(rejected.code == code && rejected.error.contains(part), "{fields}: {rejected:?}");
+            assert!(
+                rejected.code == code && rejected.error.contains(part),
+                "{fields}: {rejected:?}"
+            );
         }
     }
 
@@ -525,7 +563,10 @@ mod tests {
     #[test]
     fn every_outcome_is_read() {
         assert!(matches!(outcome(r#""type": "done""#), Outcome::Complete(None)));
-        assert!(matches!(outcome(r#""type": "done", "result": null"#), Outcome::Complete(None)));
+        assert!(matches!(
+            outcome(r#""type": "done", "result": null"#),
+            Outcome::Complete(None)
+        ));
         let Outcome::Complete(Some(result)) = outcome(r#""type": "done", "result": {"a": 1.10}"#) else {
             panic!("no result")
         };
@@ -534,11 +575,20 @@ mod tests {
             panic!("no failure")
         };
         assert_eq!((failure.message.as_str(), failure.code.as_deref()), ("e", Some("c")));
-        assert_eq!((failure.retryable, failure.retry_after), (true, Some(Duration::from_millis(1500))));
+        assert_eq!(
+            (failure.retryable, failure.retry_after),
+            (true, Some(Duration::from_millis(1500)))
+        );
         let snooze = outcome(r#""type": "snooze", "delay": 60"#);
         assert!(matches!(snooze, Outcome::Snooze(delay) if delay.as_secs() == 60));
         let wait = outcome(r#""type": "wait", "token": "t""#);
-        assert!(matches!(wait, Outcome::Wait { token: Some(_), at_most: None }));
+        assert!(matches!(
+            wait,
+            Outcome::Wait {
+                token: Some(_),
+                at_most: None
+            }
+        ));
         assert!(matches!(outcome(r#""type": "skip""#), Outcome::Skip(why) if why.is_empty()));
         assert!(matches!(outcome(r#""type": "cancelled", "why": "w""#), Outcome::Cancelled(why) if why == "w"));
         assert!(matches!(outcome(r#""type": "settled""#), Outcome::Settled));
@@ -552,14 +602,19 @@ mod tests {
             (large.as_str(), "larger than"),
             (r#""type": "fail""#, "error is missing"),
             (r#""type": "fail", "error": {"secret": 1}"#, "error must be a string"),
-            (r#""type": "fail", "error": "e", "retryable": "secret""#, "retryable must be"),
+            (
+                r#""type": "fail", "error": "e", "retryable": "secret""#,
+                "retryable must be",
+            ),
             (r#""type": "snooze""#, "delay is missing"),
             (r#""type": "snooze", "delay": -1"#, "delay must be"),
             (r#""type": "snooze", "delay": "secret""#, "delay must be"),
             (r#""type": "snooze", "delay": 1e300"#, "delay must be"),
             (r#""type": "wait", "at_most": true"#, "at_most must be"),
         ] {
-            let Outcome::Fail(failure) = outcome(fields) else { panic!("{part}") };
+            let Outcome::Fail(failure) = outcome(fields) else {
+                panic!("{part}")
+            };
             assert_eq!(failure.code.as_deref(), Some("bad_result"), "{part}");
             assert!(!failure.retryable && failure.message.contains(part), "{failure:?}");
             assert!(!failure.message.contains("secret"), "{failure:?}");
@@ -570,8 +625,17 @@ mod tests {
     fn a_line_to_a_host_is_one_line() {
         let payload = RawValue::from_string("{\n\"a\":\r\n1}".into()).unwrap();
         let value = RawValue::from_string(r#"{"text": "two\nlines"}"#.into()).unwrap();
-        let reply = ToHost::Reply { call: "1", value: Some(&value), error: None, code: None };
-        let error = ToHost::Error { error: "e", code: "c", id: Some(&payload) };
+        let reply = ToHost::Reply {
+            call: "1",
+            value: Some(&value),
+            error: None,
+            code: None,
+        };
+        let error = ToHost::Error {
+            error: "e",
+            code: "c",
+            id: Some(&payload),
+        };
 
         for line in [reply.line(), error.line(), ToHost::Drain.line()] {
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);

@@ -152,7 +152,10 @@ impl Pool {
     pub fn commands(&self) -> Vec<String> {
         let mut all = std::collections::BTreeSet::new();
         for (index, host) in self.hosts.iter().enumerate() {
-            let open = self.processes.values().filter(|process| process.host == index && !process.draining);
+            let open = self
+                .processes
+                .values()
+                .filter(|process| process.host == index && !process.draining);
             let mut open = open.peekable();
             match &host.hello {
                 // between two processes
@@ -168,8 +171,14 @@ impl Pool {
         self.processes.values().any(has)
             || self.hosts.iter().enumerate().any(|(index, host)| {
                 host.serving
-                    && host.hello.as_ref().is_some_and(|hello| hello.commands.contains_key(command))
-                    && !self.processes.values().any(|process| process.host == index && !process.draining)
+                    && host
+                        .hello
+                        .as_ref()
+                        .is_some_and(|hello| hello.commands.contains_key(command))
+                    && !self
+                        .processes
+                        .values()
+                        .any(|process| process.host == index && !process.draining)
             })
     }
 
@@ -229,14 +238,20 @@ impl Pool {
 
     /// Jobs of commands that nobody serves any more are given back.
     fn withdraw(&mut self) {
-        let gone: Vec<String> = self.waiting.keys().filter(|command| !self.serves(command)).cloned().collect();
+        let gone: Vec<String> = self
+            .waiting
+            .keys()
+            .filter(|command| !self.serves(command))
+            .cloned()
+            .collect();
         for command in gone {
             let jobs = self.waiting.remove(&command).unwrap_or_default();
             self.waiting_jobs -= jobs.len();
             jobs.into_iter().for_each(give_back);
         }
-        let (stay, go): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.waiting_suspects).into_iter().partition(|job| self.serves(&job.command));
+        let (stay, go): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting_suspects)
+            .into_iter()
+            .partition(|job| self.serves(&job.command));
         self.waiting_suspects = stay;
         go.into_iter().for_each(give_back);
     }
@@ -252,7 +267,11 @@ impl Pool {
         let command = &job.command;
         let fits = |process: &&mut Process| process.has_room() && process.commands.contains_key(command);
         // the one with the fewest jobs: they share the cores
-        let best = self.processes.values_mut().filter(fits).min_by_key(|process| process.flights.len());
+        let best = self
+            .processes
+            .values_mut()
+            .filter(fits)
+            .min_by_key(|process| process.flights.len());
         match best {
             // those that wait came first
             Some(process) if self.waiting.get(command).is_none_or(VecDeque::is_empty) => process.give(job, false),
@@ -268,7 +287,11 @@ impl Pool {
     fn submit_suspect(&mut self, job: Waiting) {
         let command = &job.command;
         let fits = |process: &&mut Process| process.is_open() && process.commands.contains_key(command);
-        let best = self.processes.values_mut().filter(fits).min_by_key(|process| process.flights.len());
+        let best = self
+            .processes
+            .values_mut()
+            .filter(fits)
+            .min_by_key(|process| process.flights.len());
         match best {
             Some(process) if process.flights.is_empty() => process.give(job, true),
             best => {
@@ -283,11 +306,16 @@ impl Pool {
 
     /// Give a process the jobs it has room for.
     fn fill(&mut self, id: ProcessId) {
-        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
         if !process.is_open() {
             return;
         }
-        let suspect = self.waiting_suspects.iter().position(|job| process.commands.contains_key(&job.command));
+        let suspect = self
+            .waiting_suspects
+            .iter()
+            .position(|job| process.commands.contains_key(&job.command));
         match suspect {
             Some(at) if process.flights.is_empty() => {
                 let job = self.waiting_suspects.remove(at).expect("it is there");
@@ -319,7 +347,8 @@ impl Pool {
             return Some(process.flights.get(&HeldJob { id: job, claim })?.talk.clone());
         }
         let all = process.flights.iter().filter(|(held, _)| held.id == job);
-        all.max_by_key(|(held, _)| held.claim).map(|(_, flight)| flight.talk.clone())
+        all.max_by_key(|(held, _)| held.claim)
+            .map(|(_, flight)| flight.talk.clone())
     }
 
     /// A process has answered a job. False if it had answered it before.
@@ -391,7 +420,9 @@ impl Pool {
     pub fn give_up(&mut self, held: HeldJob, number: u64) {
         self.forget(number);
         for process in self.processes.values_mut() {
-            let Some(flight) = process.flights.get_mut(&held) else { continue };
+            let Some(flight) = process.flights.get_mut(&held) else {
+                continue;
+            };
             if flight.answer.take().is_none() {
                 continue;
             }
@@ -428,13 +459,17 @@ impl Pool {
 
     /// Whether it has jobs that it has not answered.
     pub fn is_busy(&self, id: ProcessId) -> bool {
-        self.processes.get(&id).is_some_and(|process| !process.flights.is_empty())
+        self.processes
+            .get(&id)
+            .is_some_and(|process| !process.flights.is_empty())
     }
 
     /// A process has ended, for this reason. If the worker has killed it because of one of its jobs, the others are
     /// given back. Otherwise nobody knows which of them did it.
     pub fn leave(&mut self, id: ProcessId, killed: Option<&Kill>, why: &str) {
-        let Some(process) = self.processes.remove(&id) else { return };
+        let Some(process) = self.processes.remove(&id) else {
+            return;
+        };
         let is_theirs = !matches!(killed, Some(Kill::Silent | Kill::Stuck));
         let state = &mut self.hosts[process.host];
         state.error = Some(why.to_owned());
@@ -538,10 +573,14 @@ fn give_back(job: Waiting) {
 
 fn lost(why: &str, deaths: u32) -> Failure {
     if deaths >= MOST_DEATHS {
-        let message = format!("the job was alone in {deaths} processes of its host that ended without answering it\n{why}");
+        let message =
+            format!("the job was alone in {deaths} processes of its host that ended without answering it\n{why}");
         return Failure::new(message).code("crash_loop").not_retryable();
     }
-    Failure::new(format!("the process of its host ended without answering the job\n{why}")).code("host_lost")
+    Failure::new(format!(
+        "the process of its host ended without answering the job\n{why}"
+    ))
+    .code("host_lost")
 }
 
 fn message<'a>(context: &'a Context, job: &Waiting) -> JobMessage<'a> {
@@ -560,7 +599,9 @@ fn message<'a>(context: &'a Context, job: &Waiting) -> JobMessage<'a> {
         headers: (!claimed.headers.is_empty()).then_some(&claimed.headers),
         traceparent: job.traceparent.clone(),
         timeout: timeout.map(|limit| limit.as_secs_f64()),
-        deadline: deadline.filter(is_writable).map(|at| humantime::format_rfc3339_millis(at).to_string()),
+        deadline: deadline
+            .filter(is_writable)
+            .map(|at| humantime::format_rfc3339_millis(at).to_string()),
         workdir: context.future_workspace().to_string_lossy(),
         step: context.place().map(|place| StepMessage {
             chain: &place.chain,
@@ -583,7 +624,10 @@ fn is_writable(at: &SystemTime) -> bool {
 
 /// A message about a job that the process does not have.
 pub fn not_held() -> Rejected {
-    Rejected::new("not_held", "this process does not have this job under this claim, or has answered it")
+    Rejected::new(
+        "not_held",
+        "this process does not have this job under this claim, or has answered it",
+    )
 }
 
 /// How long a process may live and still count as one that could not start.

@@ -66,7 +66,15 @@ pub async fn keep(shared: Arc<Shared>, host: usize, number: u32) {
         };
         if !ended.orderly && !shared.stopping.is_cancelled() {
             let (said_hello, delay_ms) = (ended.said_hello, delay.as_millis() as u64);
-            tracing::warn!(event = "host_end", host = name, process = number, said_hello, delay_ms, "{}", ended.why);
+            tracing::warn!(
+                event = "host_end",
+                host = name,
+                process = number,
+                said_hello,
+                delay_ms,
+                "{}",
+                ended.why
+            );
         }
         if !ended.said_hello || delay > SERVED_WITHOUT {
             shared.pool().not_started(host, ended.why);
@@ -175,12 +183,24 @@ impl Started {
         let told = {
             let name = name.clone();
             move |line: &str| {
-                tracing::info!(event = "output", host = name, process = number, stream = "stdout", "{line}");
+                tracing::info!(
+                    event = "output",
+                    host = name,
+                    process = number,
+                    stream = "stdout",
+                    "{line}"
+                );
             }
         };
         let complained = move |line: &str| {
             lines.lock().unwrap().push_line(line);
-            tracing::info!(event = "output", host = name, process = number, stream = "stderr", "{line}");
+            tracing::info!(
+                event = "output",
+                host = name,
+                process = number,
+                stream = "stderr",
+                "{line}"
+            );
         };
         let readers = vec![
             tokio::spawn(each_line(stdout, told)),
@@ -205,7 +225,9 @@ impl Started {
         let Started { group, listener, .. } = self;
         let first = async {
             loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
+                let Ok((stream, _)) = listener.accept().await else {
+                    continue;
+                };
                 let (from, to) = stream.into_split();
                 let (mut lines, out) = (Lines::new(from), Outbox::open(to));
                 match first_line(&mut lines).await {
@@ -451,7 +473,11 @@ impl Jobs for OfProcess {
     }
 
     fn pool(&self) -> connect::Pool {
-        self.shared.database.get().expect("set before the first process").clone()
+        self.shared
+            .database
+            .get()
+            .expect("set before the first process")
+            .clone()
     }
 
     fn log(&self, job: Option<i64>, line: &LogLine) {

@@ -22,7 +22,10 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let _ = std::fs::remove_file(path);
     UnixListener::bind(path).map_err(|error| {
         let path = path.display();
-        io::Error::new(error.kind(), format!("cannot make the socket {path}: {error}; a shorter workdir may help"))
+        io::Error::new(
+            error.kind(),
+            format!("cannot make the socket {path}: {error}; a shorter workdir may help"),
+        )
     })
 }
 

@@ -47,7 +47,10 @@ impl HostStatus {
         let name = &self.name;
         Some(match &self.error {
             None => format!("host {name:?}: no process has said hello yet"),
-            Some(error) => format!("host {name:?}: no process is ready; the last one {}", error.replace('\n', " | ")),
+            Some(error) => format!(
+                "host {name:?}: no process is ready; the last one {}",
+                error.replace('\n', " | ")
+            ),
         })
     }
 }
@@ -61,10 +64,15 @@ pub(super) fn of(shared: &Shared) -> Vec<HostStatus> {
             name: host.name.clone(),
             processes: host.config.processes,
             ready: load.ready,
-            commands: hello.map(|hello| hello.commands.keys().cloned().collect()).unwrap_or_default(),
+            commands: hello
+                .map(|hello| hello.commands.keys().cloned().collect())
+                .unwrap_or_default(),
             language: hello.and_then(|hello| hello.language.clone()),
             sdk: hello.and_then(|hello| hello.sdk.clone()),
-            error: state.error.clone().filter(|_| load.ready < host.config.processes as usize),
+            error: state
+                .error
+                .clone()
+                .filter(|_| load.ready < host.config.processes as usize),
             running: load.running,
             started: state.started,
             lost: state.lost,

@@ -167,7 +167,11 @@ impl<J: Jobs> Ear<J> {
     }
 
     async fn permit(&self) -> OwnedSemaphorePermit {
-        self.unfinished.clone().acquire_owned().await.expect("it is never closed")
+        self.unfinished
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("it is never closed")
     }
 
     /// `is_turn`: everything that was said about the job before has been handled.
@@ -263,7 +267,12 @@ impl<J: Jobs> Ear<J> {
         });
     }
 
-    fn answer(&self, line: &Line, answer: Result<Option<Box<RawValue>>, Rejected>, permit: Option<OwnedSemaphorePermit>) {
+    fn answer(
+        &self,
+        line: &Line,
+        answer: Result<Option<Box<RawValue>>, Rejected>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
         if let Ok(Some(call)) = line.call() {
             return self.reply(&call, answer, permit);
         }

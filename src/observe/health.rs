@@ -1,7 +1,7 @@
 //! The health of a worker, for `/livez`, `/readyz` and the watchdog.
 
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::execute::shortage::Throttle;

@@ -265,7 +265,12 @@ impl Crew {
         if job.steps.is_some() {
             let time_limit = job.timeout;
             // boxed: otherwise every job would need the memory of a chain
-            return limited(Box::pin(chain::run(&self.registry, context.clone())), time_limit, &context).await;
+            return limited(
+                Box::pin(chain::run(&self.registry, context.clone())),
+                time_limit,
+                &context,
+            )
+            .await;
         }
         let way = self.registry.way_to(&job.command);
         let (Some(way), Some(executor)) = (way, self.registry.executor_for(&job.command)) else {
@@ -492,7 +497,11 @@ pub(crate) async fn limited(
 }
 
 /// What it returns within this time, without the time it waits for its executor; none if it takes longer.
-async fn in_time<T>(execution: &mut (impl Future<Output = T> + Unpin), limit: Duration, attempt: &Attempt) -> Option<T> {
+async fn in_time<T>(
+    execution: &mut (impl Future<Output = T> + Unpin),
+    limit: Duration,
+    attempt: &Attempt,
+) -> Option<T> {
     let (started, waited) = (Instant::now(), attempt.waited());
     let mut left = limit;
     loop {

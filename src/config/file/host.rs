@@ -72,9 +72,16 @@ fn size(text: &str) -> Result<u64, String> {
         "kB" | "KB" => 10,
         "MB" => 20,
         "GB" => 30,
-        _ => return Err(format!("max_memory {text:?} is not a size; write it as \"512MB\" or \"2GB\"")),
+        _ => {
+            return Err(format!(
+                "max_memory {text:?} is not a size; write it as \"512MB\" or \"2GB\""
+            ));
+        }
     };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift));
     bytes
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| format!("max_memory {text:?} is out of range"))
