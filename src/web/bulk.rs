@@ -48,6 +48,8 @@ struct Chosen {
     query: String,
     is_all: bool,
     note: Option<String>,
+    /// The page to go back to.
+    back: String,
 }
 
 pub async fn preview(
@@ -57,7 +59,7 @@ pub async fn preview(
 ) -> Response {
     let mut frame = frame(&site, headers).await;
     let made = async {
-        let chosen = choose(&site, &form).await?;
+        let chosen = choose(&site, &frame, &form).await?;
         let operated = operate(&site, &chosen, false).await?;
         Ok::<_, Problem>((chosen, operated))
     };
@@ -67,7 +69,7 @@ pub async fn preview(
             for job in operated.iter().filter(|job| !job.done) {
                 *refused.entry(job.why.clone().unwrap_or_default()).or_default() += 1;
             }
-            frame.here = format!("{}/jobs?q={}", frame.base, encoded(&chosen.query));
+            frame.here = chosen.back.clone();
             html(&Preview {
                 verb: chosen.verb,
                 may_be_more: chosen.is_all && chosen.ids.len() as i64 == STEP,
@@ -91,7 +93,7 @@ pub async fn apply(
 ) -> Response {
     let frame = frame(&site, headers).await;
     let made = async {
-        let chosen = choose(&site, &form).await?;
+        let chosen = choose(&site, &frame, &form).await?;
         let operated = operate(&site, &chosen, true).await?;
         Ok::<_, Problem>((chosen, operated))
     };
@@ -104,7 +106,7 @@ pub async fn apply(
                 ""
             };
             let notice = format!("{}: {done} jobs{more}", chosen.verb);
-            redirect(&format!("{}/jobs?q={}", frame.base, encoded(&chosen.query)), &notice)
+            redirect(&chosen.back, &notice)
         }
         Err(problem) => problem.page(frame),
     }
@@ -114,7 +116,7 @@ async fn frame(site: &Site, headers: HeaderMap) -> Frame {
     site.frame(&asked(headers), "jobs").await
 }
 
-async fn choose(site: &Site, form: &[(String, String)]) -> Result<Chosen, Problem> {
+async fn choose(site: &Site, frame: &Frame, form: &[(String, String)]) -> Result<Chosen, Problem> {
     let single: Fields = form.iter().cloned().collect();
     site.check(&single).await?;
     let wrong = |message: &str| Problem::new(axum::http::StatusCode::BAD_REQUEST, message);
@@ -143,7 +145,9 @@ async fn choose(site: &Site, form: &[(String, String)]) -> Result<Chosen, Proble
         return Err(wrong("No job is selected, or none that this can change.")
             .hint("Tick the boxes before the jobs, or choose everything that matches."));
     }
+    let back = single.get("back").filter(|back| back.starts_with('/')).cloned();
     Ok(Chosen {
+        back: back.unwrap_or_else(|| format!("{}/jobs?q={}", frame.base, encoded(&query))),
         verb,
         action,
         ids,

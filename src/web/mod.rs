@@ -8,6 +8,8 @@ mod bulk;
 #[cfg(feature = "cli")]
 mod chart;
 #[cfg(feature = "cli")]
+mod graph;
+#[cfg(feature = "cli")]
 mod live;
 mod openapi;
 #[cfg(feature = "cli")]
@@ -17,3 +19,5 @@ pub mod server;
 pub mod site;
 #[cfg(feature = "cli")]
 mod text;
+#[cfg(feature = "cli")]
+mod waterfall;

@@ -244,9 +244,10 @@ pub struct Frame {
 }
 
 /// The pages in the navigation.
-pub const PAGES: [(&str, &str); 10] = [
+pub const PAGES: [(&str, &str); 11] = [
     ("", "Overview"),
     ("jobs", "Jobs"),
+    ("workflows", "Workflows"),
     ("queues", "Queues"),
     ("commands", "Commands"),
     ("schedules", "Schedules"),

@@ -106,9 +106,9 @@ pub fn percent(part: i64, all: i64) -> String {
     }
 }
 
-/// A state by colour, word and shape.
-pub fn badge(state: &str) -> Html {
-    let shape = match state {
+/// The shape of a state, 10 by 10.
+pub fn shape(state: &str) -> &'static str {
+    match state {
         "completed" | "done" | "alive" | "ok" => "<path d=\"M1.5 5.5 4 8l4.5-6\" class=\"stroke\"/>",
         "running" => "<path d=\"M2.5 1v8L9 5z\"/>",
         "ready" => "<circle cx=\"5\" cy=\"5\" r=\"3\"/>",
@@ -120,7 +120,12 @@ pub fn badge(state: &str) -> Html {
         "warning" => "<path d=\"M5 1.2 9.2 8.8H.8zM5 4v2M5 7.4v.2\" class=\"stroke\"/>",
         "failed" | "lost" => "<path d=\"M2 2l6 6M8 2L2 8\" class=\"stroke\"/>",
         _ => "<path d=\"M2 5h6\" class=\"stroke\"/>",
-    };
+    }
+}
+
+/// A state by colour, word and shape.
+pub fn badge(state: &str) -> Html {
+    let shape = shape(state);
     let word = escape(state);
     Html(format!(
         "<span class=\"state {word}\"><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\">{shape}</svg>{word}</span>"

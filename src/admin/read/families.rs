@@ -1,5 +1,7 @@
 //! Relations between jobs: dependencies, dependants, children and workflows.
 
+use std::time::SystemTime;
+
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
@@ -113,4 +115,152 @@ pub async fn workflow(client: &impl GenericClient, id: JobId) -> Result<Vec<Work
             })
         })
         .collect()
+}
+
+/// When a job ran, and how it went: for graphs and waterfalls.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Run {
+    /// `bugle.jobs.id`.
+    pub id: JobId,
+    /// Its command; none if the job was deleted.
+    pub command: Option<String>,
+    /// Its state; none if it was deleted.
+    pub state: Option<State>,
+    /// Why it failed or was cancelled.
+    pub reason: Option<String>,
+    /// When it was enqueued.
+    pub created_at: Option<SystemTime>,
+    /// When its latest attempt started.
+    pub started_at: Option<SystemTime>,
+    /// When it ended.
+    pub finished_at: Option<SystemTime>,
+    /// The line of its latest error that says what went wrong.
+    pub error_line: Option<String>,
+}
+
+/// How these jobs ran, in their order.
+///
+/// # Errors
+/// If the query fails.
+pub async fn runs(client: &impl GenericClient, ids: &[JobId]) -> Result<Vec<Run>> {
+    let rows = client
+        .ask(
+            "select i.id, j.command, coalesce(j.state, 'gone'), j.reason, j.created_at, \
+               case when j.state in ('running', 'completed', 'failed', 'cancelled') then j.started_at end, \
+               j.finished_at, bugle.error_line(j.last_error) \
+             from unnest($1::bigint[]) with ordinality i (id, place) \
+               left join lateral bugle.job(i.id) j on true \
+             order by i.place",
+            &[&ids],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Run {
+                id: row.try_get(0)?,
+                command: row.try_get(1)?,
+                state: state::unless_gone(row, 2)?,
+                reason: row.try_get(3)?,
+                created_at: row.try_get(4)?,
+                started_at: row.try_get(5)?,
+                finished_at: row.try_get(6)?,
+                error_line: row.try_get(7)?,
+            })
+        })
+        .collect()
+}
+
+/// The jobs of a workflow that start even if this one, which they need, fails: (needed, started).
+///
+/// # Errors
+/// If the query fails.
+pub async fn tolerant_edges(client: &impl GenericClient, ids: &[JobId]) -> Result<Vec<(JobId, JobId)>> {
+    let rows = client
+        .ask(
+            "select d.needs, d.job from bugle.dependencies d \
+             where d.job = any ($1) and not d.child and d.on_failure = 'run'",
+            &[&ids],
+        )
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// A workflow in a list.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WorkflowLine {
+    /// The smallest id of its jobs.
+    pub id: JobId,
+    /// When it was enqueued.
+    pub created_at: SystemTime,
+    /// When its last job ended so far.
+    pub ended_at: Option<SystemTime>,
+    /// How many jobs it has; at most [`WORKFLOW_JOBS`] are counted.
+    pub jobs: i64,
+    /// The names of its first jobs.
+    pub names: Vec<String>,
+    /// How many jobs are in each state; `gone` for those that were deleted.
+    pub states: Vec<(String, i64)>,
+}
+
+/// How many jobs of each workflow are looked at for a list.
+pub const WORKFLOW_JOBS: i64 = 60;
+
+/// Workflows, the newest first.
+///
+/// # Errors
+/// If the query fails.
+pub async fn workflows(client: &impl GenericClient, before: Option<JobId>, limit: i64) -> Result<Vec<WorkflowLine>> {
+    let rows = client
+        .ask(
+            "with recursive newest (id, place) as ( \
+               select (select max(w.workflow) from bugle.workflow_jobs w where w.workflow < $1), 1 \
+               union all \
+               select (select max(w.workflow) from bugle.workflow_jobs w where w.workflow < n.id), n.place + 1 \
+               from newest n \
+               where n.id is not null and n.place < $2), \
+             members as materialized ( \
+               select n.id, m.job, m.name, m.created_at, coalesce(j.state, 'gone') as state, j.finished_at \
+               from newest n \
+                 cross join lateral ( \
+                   select w.job, w.name, w.created_at from bugle.workflow_jobs w where w.workflow = n.id \
+                   order by w.job limit $3) m \
+                 left join lateral bugle.job(m.job) j on true \
+               where n.id is not null), \
+             counted as (select m.id, m.state, count(*) as jobs from members m group by m.id, m.state) \
+             select m.id, min(m.created_at), max(m.finished_at), count(*), \
+               (array_agg(m.name order by m.job))[1:12], \
+               (select array_agg(c.state order by c.state) from counted c where c.id = m.id), \
+               (select array_agg(c.jobs order by c.state) from counted c where c.id = m.id) \
+             from members m \
+             group by m.id \
+             order by m.id desc",
+            &[&before.unwrap_or(i64::MAX), &limit, &WORKFLOW_JOBS],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let states: Vec<String> = row.try_get(5)?;
+            let counts: Vec<i64> = row.try_get(6)?;
+            Ok(WorkflowLine {
+                id: row.try_get(0)?,
+                created_at: row.try_get(1)?,
+                ended_at: row.try_get(2)?,
+                jobs: row.try_get(3)?,
+                names: row.try_get(4)?,
+                states: states.into_iter().zip(counts).collect(),
+            })
+        })
+        .collect()
+}
+
+/// The workflow that a job belongs to, and its name there.
+///
+/// # Errors
+/// If the query fails.
+pub async fn workflow_of(client: &impl GenericClient, id: JobId) -> Result<Option<(JobId, String)>> {
+    let sql = "select w.workflow, w.name from bugle.workflow_jobs w where w.job = $1";
+    let row = client.ask_opt(sql, &[&id]).await?;
+    row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
 }

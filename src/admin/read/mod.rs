@@ -23,7 +23,10 @@ use crate::error::Result;
 
 pub use crate::admin::doctor::{Finding, Level, doctor};
 pub use changes::{Change, ChangeFilter, changes};
-pub use families::{Relative, Relatives, WorkflowJob, relatives, workflow};
+pub use families::{
+    Relative, Relatives, Run, WORKFLOW_JOBS, WorkflowJob, WorkflowLine, relatives, runs, tolerant_edges, workflow,
+    workflow_of, workflows,
+};
 pub use fleet::{Queue, WorkerLine, queues, workers};
 pub use jobs::{Event, Filter, Job, JobLine, documents, job, jobs, timeline};
 pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};

@@ -14,12 +14,13 @@ use crate::state::State;
 pub const SEARCHED: i64 = 100_000;
 
 /// The names a query knows, each with an example.
-pub const KEYS: [(&str, &str); 14] = [
+pub const KEYS: [(&str, &str); 15] = [
     ("state", "state:failed,retrying"),
     ("command", "command:send_mail"),
     ("queue", "queue:mail"),
     ("worker", "worker:17"),
     ("schedule", "schedule:nightly"),
+    ("workflow", "workflow:17"),
     ("key", "key:order-17"),
     ("parent", "parent:17"),
     ("age", "age:>5m"),
@@ -268,6 +269,13 @@ fn condition(key: &str, value: &str) -> Result<(String, String)> {
         "schedule" => {
             own("exists (select from bugle.schedule_runs r where r.job = j.id and r.schedule = {})".to_owned())
         }
+        "workflow" => match value.parse::<i64>() {
+            Ok(_) => own(
+                "exists (select from bugle.workflow_jobs w where w.job = j.id and w.workflow = {}::text::bigint)"
+                    .to_owned(),
+            ),
+            Err(_) => Err(Error::new(format!("workflow:{value} is not a number")).hint(hint())),
+        },
         "key" => own("{} in (j.unique_key, j.idempotency_key, j.order_key, j.limit_key, j.fair_key)".to_owned()),
         "age" => {
             let (operator, rest) = comparison(value);

@@ -1,5 +1,7 @@
 //! One job: why it is not running, what happened to it, what it carries, and what can be done. And a new one.
 
+use std::time::SystemTime;
+
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -10,11 +12,12 @@ use serde_json::value::RawValue;
 use super::{answer, between, job_link, jobs_path, link, quoted, text};
 use crate::admin::operations::allowed_from;
 use crate::operate::{self, Explanation};
-use crate::read::{self, Job, Relative};
-use crate::state::State as JobState;
+use crate::read::{self, Job, Relative, Run};
+use crate::state::{self, State as JobState};
 use crate::web::actions::Action;
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
-use crate::web::text::{Html, badge, clock, escape, json, seconds, span, state, when};
+use crate::web::text::{Html, badge, clock, escape, json, seconds, span, state as state_badge, when};
+use crate::web::waterfall::{Bar, Drawn, waterfall};
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -31,6 +34,8 @@ struct JobPage {
     timeline: Vec<Moment>,
     documents: Vec<Document>,
     facts: Vec<(&'static str, Html)>,
+    /// Steps and children over time.
+    waterfall: Vec<Drawn>,
     steps: Vec<StepRow>,
     relatives: Vec<(&'static str, Vec<Html>)>,
     progress: Option<String>,
@@ -81,15 +86,29 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
         let now = read::now(&transaction).await?;
         let job = read::job(&transaction, number).await?.ok_or_else(|| unknown(&id))?;
         let reasons = operate::explain(&transaction, number).await?;
+        let children: Vec<i64> = job
+            .relatives
+            .children
+            .iter()
+            .take(MOST_BARS)
+            .map(|child| child.id)
+            .collect();
+        let children = read::runs(&transaction, &children).await?;
+        let workflow = read::workflow_of(&transaction, number).await?;
         let line = &job.line;
         let (actions, more) = actions(&job);
         let queue = link(frame, &format!("/queues/{}", encoded(&line.queue)), &line.queue);
         Ok(JobPage {
             id: number,
             command: line.command.clone(),
-            state: state(line.state),
+            state: state_badge(line.state),
             about: Html(format!(
-                "queue {queue} · priority {} · attempt {} · policy {}",
+                "{}queue {queue} · priority {} · attempt {} · policy {}",
+                workflow.map_or_else(String::new, |(workflow, name)| format!(
+                    "<b>{}</b> of <a href=\"{}/workflows/{workflow}\">workflow {workflow}</a> · ",
+                    escape(&name),
+                    frame.base
+                )),
                 line.priority,
                 escape(&job.attempt_in_words),
                 escape(&job.policy_in_force)
@@ -101,6 +120,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
             timeline: timeline(&job),
             documents: documents(&job),
             facts: facts(frame, &job, now),
+            waterfall: waterfall(bars(frame, &job, &children), now),
             steps: steps(frame, &job),
             relatives: relatives(frame, &job),
             progress: job
@@ -304,7 +324,7 @@ fn documents(job: &Job) -> Vec<Document> {
     documents
 }
 
-fn facts(frame: &Frame, job: &Job, now: std::time::SystemTime) -> Vec<(&'static str, Html)> {
+fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)> {
     let line = &job.line;
     let mut facts = vec![
         ("Enqueued", when(now, line.created_at)),
@@ -351,6 +371,74 @@ fn facts(frame: &Frame, job: &Job, now: std::time::SystemTime) -> Vec<(&'static 
     facts
 }
 
+/// How many children the waterfall has.
+const MOST_BARS: usize = 100;
+
+/// The attempts of the job, its steps and its children. One bar alone says nothing.
+fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
+    let length =
+        |from: Option<SystemTime>, to: Option<SystemTime>| seconds(from.zip(to).and_then(|(a, b)| between(a, b)));
+    let mut bars = Vec::new();
+    let mut started = None;
+    for event in &job.timeline {
+        match event.event.as_str() {
+            "started" => started = Some((event.at, event.attempt)),
+            _ if event.attempt.is_some() || job.line.state.is_final() => {
+                if let Some((begin, attempt)) = started.take() {
+                    bars.push(Bar {
+                        label: text(format!("attempt {}", attempt.unwrap_or_default())),
+                        state: badge(&event.event),
+                        class: event.event.clone(),
+                        begin: Some(begin),
+                        end: Some(event.at),
+                        took: length(Some(begin), Some(event.at)),
+                        about: event.worker_name.clone().unwrap_or_default(),
+                        depth: 0,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some((begin, attempt)) = started {
+        bars.push(Bar {
+            label: text(format!("attempt {}", attempt.unwrap_or_default())),
+            state: badge(job.line.state.as_str()),
+            class: job.line.state.as_str().to_owned(),
+            begin: Some(begin),
+            end: job.line.finished_at,
+            took: length(Some(begin), job.line.finished_at),
+            about: job.worker_name.clone().unwrap_or_default(),
+            depth: 0,
+        });
+    }
+    bars.extend(job.steps.iter().map(|step| Bar {
+        label: text(&step.name),
+        state: badge(step.state.as_str()),
+        class: step.state.as_str().to_owned(),
+        begin: step.first_started_at,
+        end: step.last_ended_at,
+        took: length(step.first_started_at, step.last_ended_at),
+        about: step.worker_name.clone().unwrap_or_default(),
+        depth: 1 + usize::from(step.within.is_some_and(|within| within > 0)),
+    }));
+    bars.extend(children.iter().map(|child| Bar {
+        label: Html(format!(
+            "{} {}",
+            job_link(frame, child.id),
+            escape(child.command.as_deref().unwrap_or_default())
+        )),
+        state: badge(state::or_gone(child.state)),
+        class: state::or_gone(child.state).to_owned(),
+        begin: child.started_at,
+        end: child.finished_at,
+        took: length(child.started_at, child.finished_at),
+        about: child.error_line.clone().unwrap_or_default(),
+        depth: 1,
+    }));
+    if bars.len() > 1 { bars } else { Vec::new() }
+}
+
 fn steps(frame: &Frame, job: &Job) -> Vec<StepRow> {
     let may_set = !matches!(job.line.state, JobState::Running | JobState::Completed);
     let row = |step: &read::Step| {
@@ -378,7 +466,7 @@ fn relatives(frame: &Frame, job: &Job) -> Vec<(&'static str, Vec<Html>)> {
             .as_ref()
             .map(|name| format!(" {}", escape(name)))
             .unwrap_or_default();
-        let state = relative.state.map_or_else(|| badge("gone"), state);
+        let state = relative.state.map_or_else(|| badge("gone"), state_badge);
         Html(format!("{}{name} {state}", job_link(frame, relative.id)))
     };
     let dependants = job.relatives.dependants.iter().map(|id| job_link(frame, *id));

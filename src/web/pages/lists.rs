@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::table::{Row, Table, button, mono};
 use super::{answer, job_link, jobs_path, link, quoted, text};
 use crate::read::{self, ChangeFilter, Level};
 use crate::state::WorkerState;
@@ -14,81 +15,6 @@ use crate::web::actions::Action;
 use crate::web::chart::{self, Line, chart};
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
 use crate::web::text::{Html, badge, escape, number, percent, seconds, when};
-
-/// How many rows a table has at most.
-const MOST: usize = 200;
-
-#[derive(Template)]
-#[template(path = "table.html")]
-struct Table {
-    frame: Frame,
-    title: &'static str,
-    lead: String,
-    /// Label and class.
-    columns: Vec<(&'static str, &'static str)>,
-    rows: Vec<Row>,
-    /// What to do if there are none.
-    empty: &'static str,
-    /// A statement that shows the same.
-    sql: &'static str,
-    actions: Vec<Action>,
-    links: Vec<Html>,
-    next: Option<String>,
-    left_out: usize,
-}
-
-struct Row {
-    cells: Vec<Html>,
-    buttons: Vec<Button>,
-}
-
-/// A button of a row: one click, one parameter.
-struct Button {
-    operation: &'static str,
-    name: &'static str,
-    value: String,
-    label: &'static str,
-}
-
-impl Table {
-    fn new(frame: &Frame, title: &'static str, lead: impl Into<String>, sql: &'static str) -> Table {
-        Table {
-            frame: frame.clone(),
-            title,
-            lead: lead.into(),
-            columns: Vec::new(),
-            rows: Vec::new(),
-            empty: "",
-            sql,
-            actions: Vec::new(),
-            links: Vec::new(),
-            next: None,
-            left_out: 0,
-        }
-    }
-
-    fn finished(mut self) -> Table {
-        self.left_out = self.rows.len().saturating_sub(MOST);
-        self.rows.truncate(MOST);
-        if !self.frame.can_change {
-            self.rows.iter_mut().for_each(|row| row.buttons.clear());
-        }
-        self
-    }
-}
-
-fn button(operation: &'static str, label: &'static str, name: &'static str, value: &str) -> Button {
-    Button {
-        operation,
-        name,
-        value: value.to_owned(),
-        label,
-    }
-}
-
-fn mono(value: &str) -> Html {
-    Html(format!("<code>{}</code>", escape(value)))
-}
 
 pub async fn queues(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "queues", async |frame, _| {

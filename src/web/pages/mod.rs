@@ -4,6 +4,8 @@ mod job;
 mod jobs;
 mod lists;
 mod overview;
+mod table;
+mod workflows;
 
 use std::time::SystemTime;
 
@@ -21,6 +23,8 @@ pub fn router() -> Router<Shared> {
         .route("/jobs", get(jobs::show))
         .route("/jobs/{id}", get(job::show))
         .route("/enqueue", get(job::enqueue))
+        .route("/workflows", get(workflows::list))
+        .route("/workflows/{id}", get(workflows::show))
         .route("/queues", get(lists::queues))
         .route("/queues/{name}", get(lists::queue))
         .route("/commands", get(lists::commands))

@@ -1,0 +1,82 @@
+//! A page that is one table.
+
+use askama::Template;
+
+use crate::web::actions::Action;
+use crate::web::site::Frame;
+use crate::web::text::{Html, escape};
+
+/// How many rows a table has at most.
+const MOST: usize = 200;
+
+#[derive(Template)]
+#[template(path = "table.html")]
+pub struct Table {
+    pub frame: Frame,
+    pub title: &'static str,
+    pub lead: String,
+    /// Label and class.
+    pub columns: Vec<(&'static str, &'static str)>,
+    pub rows: Vec<Row>,
+    /// What to do if there are none.
+    pub empty: &'static str,
+    /// A statement that shows the same.
+    pub sql: &'static str,
+    pub actions: Vec<Action>,
+    pub links: Vec<Html>,
+    pub next: Option<String>,
+    pub left_out: usize,
+}
+
+pub struct Row {
+    pub cells: Vec<Html>,
+    pub buttons: Vec<Button>,
+}
+
+/// A button of a row: one click, one parameter.
+pub struct Button {
+    pub operation: &'static str,
+    pub name: &'static str,
+    pub value: String,
+    pub label: &'static str,
+}
+
+impl Table {
+    pub fn new(frame: &Frame, title: &'static str, lead: impl Into<String>, sql: &'static str) -> Table {
+        Table {
+            frame: frame.clone(),
+            title,
+            lead: lead.into(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            empty: "",
+            sql,
+            actions: Vec::new(),
+            links: Vec::new(),
+            next: None,
+            left_out: 0,
+        }
+    }
+
+    pub fn finished(mut self) -> Table {
+        self.left_out = self.rows.len().saturating_sub(MOST);
+        self.rows.truncate(MOST);
+        if !self.frame.can_change {
+            self.rows.iter_mut().for_each(|row| row.buttons.clear());
+        }
+        self
+    }
+}
+
+pub fn button(operation: &'static str, label: &'static str, name: &'static str, value: &str) -> Button {
+    Button {
+        operation,
+        name,
+        value: value.to_owned(),
+        label,
+    }
+}
+
+pub fn mono(value: &str) -> Html {
+    Html(format!("<code>{}</code>", escape(value)))
+}
