@@ -5,12 +5,14 @@
 mod changes;
 mod families;
 mod fleet;
+mod held_back;
 mod jobs;
 mod rules;
 mod schedules;
 mod search;
 mod stats;
 mod steps;
+mod storage;
 mod throughput;
 mod time;
 
@@ -28,6 +30,9 @@ pub use families::{
     workflow_of, workflows,
 };
 pub use fleet::{Queue, WorkerLine, queues, workers};
+pub use held_back::{
+    BlockedKey, LimitLeft, Rescue, Turn, Waits, blocked_keys, doorbell, limits_left, next_turns, rescues,
+};
 pub use jobs::{Event, Filter, Job, JobLine, documents, job, jobs, timeline};
 pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};
 pub use schedules::{
@@ -37,6 +42,7 @@ pub use schedules::{
 pub use search::{Found, KEYS, SEARCHED, Search, search};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};
+pub use storage::{Size, Snapshot, dead_rows, sizes, snapshots};
 pub use throughput::{Bucket, Rights, Unserved, rights, throughput, unserved};
 pub use time::rfc3339;
 

@@ -1,20 +1,22 @@
 //! Pages that are a table: queues, commands, schedules, workers, errors, dead letters, changes, the database.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::table::{Row, Table, button, mono};
-use super::{answer, job_link, jobs_path, link, quoted, text};
+use super::table::{Row, Section, Table, button, mono};
+use super::{answer, between, job_link, jobs_path, link, quoted, text};
 use crate::read::{self, ChangeFilter, Level};
 use crate::state::WorkerState;
 use crate::web::actions::Action;
 use crate::web::chart::{self, Line, chart};
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
 use crate::web::text::{Html, badge, escape, number, percent, seconds, when};
+use crate::web::waterfall::shares;
 
 pub async fn queues(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "queues", async |frame, _| {
@@ -64,6 +66,10 @@ pub async fn queues(State(site): State<Shared>, request: Asked) -> Response {
                 buttons: vec![buttons],
             });
         }
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let waits = read::doorbell(&transaction).await?;
+        table.sections = vec![doorbell(frame, &waits, true)];
         Ok(table.finished())
     })
     .await
@@ -81,6 +87,9 @@ struct Detail {
     chart_title: &'static str,
     list_title: &'static str,
     list: Vec<Html>,
+    sections: Vec<Section>,
+    /// Statements that show the same.
+    sql: String,
 }
 
 pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
@@ -97,6 +106,17 @@ pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let (_, buckets) = read::throughput(&transaction, "1 hour", "1 minute", Some(&name), None).await?;
+        let limits = read::limits_left(&transaction, &name).await?;
+        let turns = read::next_turns(&transaction, &name).await?;
+        let blocked = read::blocked_keys(&transaction, &name).await?;
+        let mut waits = read::doorbell(&transaction).await?;
+        waits.retain(|waits| waits.queue == name);
+        let sections = vec![
+            limits_left(frame, &limits, snapshot.now),
+            doorbell(frame, &waits, false),
+            next_turns(frame, &turns),
+            blocked_keys(frame, &blocked, snapshot.now),
+        ];
         let known = vec![("queue", name.clone())];
         let mut actions = vec![match queue.paused_since {
             Some(_) => Action::new("resume_queue", "Resume", &known).main(),
@@ -187,10 +207,170 @@ pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request
             chart_title: "Attempts per minute, last hour",
             list_title: "Served by",
             list: serving.collect(),
+            // an empty one would only say that the queue does not use it
+            sections: sections
+                .into_iter()
+                .filter(|section| section.id == "doorbell" || !section.rows.is_empty())
+                .collect(),
+            sql: ["limits_left", "next_turns", "blocked_keys"]
+                .map(|name_of| format!("select * from bugle.{name_of}('{}');", name.replace('\'', "''")))
+                .join("\n"),
             frame: frame.clone(),
         })
     })
     .await
+}
+
+/// What is left of each limit, as a bar.
+fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Section {
+    let mut section = Section::new(
+        "limits",
+        "Limits, live",
+        "What is used, what is left, and when there is room again.",
+    );
+    section.columns = vec![
+        ("Limit", ""),
+        ("Of", ""),
+        ("", "wide"),
+        ("Used", "num"),
+        ("Left", "num"),
+        ("Free", "num"),
+    ];
+    section.rows = limits
+        .iter()
+        .map(|limit| {
+            let what = match limit.limited_by.as_str() {
+                "max_running" => "running at once",
+                "max_starts" => "starts in a period",
+                "max_running_per_key" => "running at once, per key",
+                "max_starts_per_key" => "starts in a period, per key",
+                _ => "running at once, in all queues",
+            };
+            let of = match (limit.limited_by.as_str(), &limit.key) {
+                ("command", Some(command)) => link(frame, &jobs_path(&format!("command:{}", quoted(command))), command),
+                (_, Some(key)) => link(frame, &jobs_path(&format!("key:{}", quoted(key))), key),
+                _ => text("the queue"),
+            };
+            let used = if limit.room == 0 { "retrying" } else { "running" };
+            vec![
+                text(what),
+                of,
+                shares(&[(used.into(), limit.used.into()), ("rest".into(), limit.room.into())]),
+                text(format!(
+                    "{} of {}",
+                    number(limit.used.into()),
+                    number(limit.most.into())
+                )),
+                text(number(limit.room.into())),
+                match (limit.room, limit.free_at) {
+                    (0, Some(at)) => when(now, at),
+                    (0, None) => text("when one ends"),
+                    _ => text("now"),
+                },
+            ]
+        })
+        .collect();
+    section
+}
+
+/// Who sleeps, who follows. The doorbell is rung only for the sentinel.
+fn doorbell(frame: &Frame, waits: &[read::Waits], with_queue: bool) -> Section {
+    let mut section = Section::new(
+        "doorbell",
+        "Doorbell",
+        "An INSERT notifies only if a worker sleeps. Busy workers scan by themselves.",
+    );
+    section.columns = vec![("Worker", ""), ("Mode", ""), ("What that means", "")];
+    if with_queue {
+        section.columns.insert(0, ("Queue", ""));
+    }
+    section.empty = "No worker serves it.";
+    section.rows = waits
+        .iter()
+        .take(200)
+        .map(|waits| {
+            let means = match waits.mode.as_str() {
+                "sentinel" => "It sleeps. The next INSERT wakes it.",
+                "follower" => "It sleeps. The worker that is awake, or woken, calls it.",
+                "watcher" => "It polls for all, while a transaction that has enqueued is open.",
+                "paused" => "It claims nothing.",
+                _ => "It is working, and scans for more by itself.",
+            };
+            let mut row = vec![
+                link(
+                    frame,
+                    &jobs_path(&format!("worker:{} state:running", waits.worker)),
+                    &waits.worker_name,
+                ),
+                badge(&waits.mode),
+                text(means),
+            ];
+            if with_queue {
+                let path = format!("/queues/{}", encoded(&waits.queue));
+                row.insert(0, link(frame, &path, &waits.queue));
+            }
+            row
+        })
+        .collect();
+    section
+}
+
+fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
+    let mut section = Section::new("turns", "Whose turn is next", "Fair keys take turns, one start each.");
+    section.columns = vec![("Turn", "num"), ("Key", ""), ("Next job", ""), ("Ready", "num")];
+    section.rows = turns
+        .iter()
+        .map(|turn| {
+            vec![
+                text(number(turn.turn)),
+                link(
+                    frame,
+                    &jobs_path(&format!("key:{}", quoted(&turn.fair_key))),
+                    &turn.fair_key,
+                ),
+                job_link(frame, turn.job),
+                text(capped(turn.ready)),
+            ]
+        })
+        .collect();
+    section
+}
+
+fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Section {
+    let lead = "Jobs of one order key run one after another. These wait for the job named here.";
+    let mut section = Section::new("blocked", "Order keys that are held", lead);
+    section.columns = vec![
+        ("Key", ""),
+        ("Held by", ""),
+        ("", ""),
+        ("Due", "num"),
+        ("Waiting", "num"),
+    ];
+    section.rows = keys
+        .iter()
+        .map(|key| {
+            vec![
+                link(
+                    frame,
+                    &jobs_path(&format!("key:{}", quoted(&key.order_key))),
+                    &key.order_key,
+                ),
+                job_link(frame, key.job),
+                badge(&key.state),
+                match key.state.as_str() {
+                    "retrying" | "scheduled" => when(now, key.run_at),
+                    _ => text("–"),
+                },
+                text(capped(key.waiting)),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// A count that stops at 1,000.
+fn capped(count: i64) -> String {
+    format!("{}{}", number(count), if count >= 1000 { "+" } else { "" })
 }
 
 pub async fn commands(State(site): State<Shared>, request: Asked) -> Response {
@@ -399,6 +579,8 @@ pub async fn schedule(State(site): State<Shared>, Path(name): Path<String>, requ
                     ))
                 })
                 .collect(),
+            sections: Vec::new(),
+            sql: String::new(),
             frame: frame.clone(),
         })
     })
@@ -458,9 +640,46 @@ pub async fn workers(State(site): State<Shared>, request: Asked) -> Response {
                 buttons,
             });
         }
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        table.sections = vec![rescues(frame, &read::rescues(&transaction, 20).await?, snapshot.now)];
         Ok(table.finished())
     })
     .await
+}
+
+/// Jobs that outlived their workers.
+fn rescues(frame: &Frame, rescues: &[read::Rescue], now: SystemTime) -> Section {
+    let lead = "Their worker was lost, so they were put back. What it reports afterwards is rejected.";
+    let mut section = Section::new("rescues", "Rescued jobs", lead);
+    section.columns = vec![
+        ("Job", ""),
+        ("Command", ""),
+        ("Lost worker", ""),
+        ("Had run for", "num hide-s"),
+        ("Back after", "num"),
+        ("Rescued", "num"),
+    ];
+    section.empty = "No worker was lost while it ran a job. If one is, its jobs start elsewhere within seconds.";
+    section.rows = rescues
+        .iter()
+        .map(|rescue| {
+            let after = rescue.lost_at.and_then(|lost| between(lost, rescue.rescued_at));
+            let worker = rescue.worker.map(|id| id.to_string()).unwrap_or_default();
+            vec![
+                job_link(frame, rescue.job),
+                text(rescue.command.as_deref().unwrap_or("–")),
+                text(format!(
+                    "{worker} {}",
+                    rescue.worker_name.as_deref().unwrap_or_default()
+                )),
+                text(seconds(rescue.ran_seconds)),
+                text(seconds(after)),
+                when(now, rescue.rescued_at),
+            ]
+        })
+        .collect();
+    section
 }
 
 pub async fn errors(State(site): State<Shared>, request: Asked) -> Response {
@@ -689,7 +908,114 @@ pub async fn database(State(site): State<Shared>, request: Asked) -> Response {
                 buttons: Vec::new(),
             });
         }
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let dead = read::dead_rows(&transaction).await?;
+        let sizes = read::sizes(&transaction).await?;
+        table.sections = vec![
+            snapshots(&read::snapshots(&transaction, 8).await?, dead),
+            history(&sizes),
+            largest(sizes),
+        ];
         Ok(table.finished())
     })
     .await
+}
+
+/// Which session pins the oldest snapshot, and what that costs.
+fn snapshots(snapshots: &[read::Snapshot], dead: i64) -> Section {
+    let lead = format!(
+        "VACUUM cannot remove what the oldest of them may still see: {} dead rows are in bugle.jobs_live now.",
+        number(dead)
+    );
+    let mut section = Section::new("snapshots", "Oldest snapshots", lead);
+    section.columns = vec![
+        ("Session", ""),
+        ("Program", ""),
+        ("From", "hide-s"),
+        ("State", "hide-s"),
+        ("Open for", "num"),
+        ("Behind", "num"),
+        ("To end it", ""),
+    ];
+    section.empty = "No other session holds a snapshot, so VACUUM can remove every dead row.";
+    section.rows = snapshots
+        .iter()
+        .map(|session| {
+            vec![
+                Html(format!("{} {}", mono(&session.pid.to_string()), escape(&session.login))),
+                text(&session.application),
+                text(&session.client),
+                text(&session.state),
+                text(seconds(session.open_seconds)),
+                text(format!("{} transactions", number(session.behind))),
+                Html(format!(
+                    "<code data-copy>select pg_terminate_backend({});</code>",
+                    session.pid
+                )),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// History by day.
+fn history(sizes: &[read::Size]) -> Section {
+    let mut section = Section::new(
+        "history",
+        "History by day",
+        "Finished jobs leave by the day: bugle.settings says after how many.",
+    );
+    section.columns = vec![
+        ("Day (UTC)", ""),
+        ("Completed and cancelled", "num"),
+        ("Size", "num"),
+        ("Failed", "num"),
+        ("Size", "num"),
+    ];
+    section.empty = "There is no day of history. A keeper creates them: start a worker.";
+    let mut days: BTreeMap<&str, [Option<&read::Size>; 2]> = BTreeMap::new();
+    for size in sizes {
+        if let Some((kind, day)) = &size.day {
+            days.entry(day).or_default()[usize::from(kind == "failed")] = Some(size);
+        }
+    }
+    let rows = |size: Option<&read::Size>| {
+        size.and_then(|size| size.rows)
+            .map_or_else(|| text("–"), |rows| text(format!("≈ {}", number(rows))))
+    };
+    let bytes = |size: Option<&read::Size>| text(size.map_or_else(|| "–".to_owned(), |size| bytes(size.bytes)));
+    section.rows = (days.iter().rev())
+        .take(60)
+        .map(|(day, [ended, failed])| vec![text(day), rows(*ended), bytes(*ended), rows(*failed), bytes(*failed)])
+        .collect();
+    section
+}
+
+/// The other tables.
+fn largest(mut sizes: Vec<read::Size>) -> Section {
+    sizes.retain(|size| size.day.is_none());
+    sizes.sort_by_key(|size| std::cmp::Reverse(size.bytes));
+    let mut section = Section::new("sizes", "Tables", "With their indexes.");
+    section.columns = vec![("Table", ""), ("Rows", "num"), ("Size", "num")];
+    section.rows = (sizes.iter().take(10))
+        .map(|size| {
+            vec![
+                mono(&format!("bugle.{}", size.name)),
+                size.rows
+                    .map_or_else(|| text("–"), |rows| text(format!("≈ {}", number(rows)))),
+                text(bytes(size.bytes)),
+            ]
+        })
+        .collect();
+    section
+}
+
+fn bytes(bytes: i64) -> String {
+    match bytes {
+        b if b < 1 << 20 => format!("{} kB", b >> 10),
+        b if b < 10 << 20 => format!("{:.1} MB", b as f64 / f64::from(1 << 20)),
+        b if b < 1 << 30 => format!("{} MB", b >> 20),
+        b => format!("{:.1} GB", b as f64 / f64::from(1 << 30)),
+    }
 }

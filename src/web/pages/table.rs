@@ -26,6 +26,33 @@ pub struct Table {
     pub links: Vec<Html>,
     pub next: Option<String>,
     pub left_out: usize,
+    pub sections: Vec<Section>,
+}
+
+/// A further table of a page, to read only.
+pub struct Section {
+    /// Names it for live updates.
+    pub id: &'static str,
+    pub title: String,
+    pub lead: String,
+    /// Label and class.
+    pub columns: Vec<(&'static str, &'static str)>,
+    pub rows: Vec<Vec<Html>>,
+    /// What to say if there are none.
+    pub empty: &'static str,
+}
+
+impl Section {
+    pub fn new(id: &'static str, title: impl Into<String>, lead: impl Into<String>) -> Section {
+        Section {
+            id,
+            title: title.into(),
+            lead: lead.into(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            empty: "",
+        }
+    }
 }
 
 pub struct Row {
@@ -55,6 +82,7 @@ impl Table {
             links: Vec::new(),
             next: None,
             left_out: 0,
+            sections: Vec::new(),
         }
     }
 
