@@ -107,15 +107,15 @@ begin
       select f.fair_key, f.id
       from unnest(v_routes) r (route)
         cross join lateral (
-          select f.fair_key, f.id, f.priority
+          select f.fair_key, f.id, f.priority, f.run_at
           from bugle.fair_ready f
           where f.queue_hash = hashtextextended(p_queue, 0)
             and f.route = r.route
             and f.fair_hash = t.fair_hash
             and f.queue = p_queue
-          order by f.fair_hash, f.has_other_key, f.priority, f.id
+          order by f.fair_hash, f.has_other_key, f.priority, f.run_at, f.id
           limit 1) f
-      order by f.priority, f.id
+      order by f.priority, f.run_at, f.id
       limit 1) j;
 end
 $$;

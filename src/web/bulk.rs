@@ -117,8 +117,13 @@ async fn frame(site: &Site, headers: HeaderMap) -> Frame {
 }
 
 async fn choose(site: &Site, frame: &Frame, form: &[(String, String)]) -> Result<Chosen, Problem> {
-    let single: Fields = form.iter().cloned().collect();
+    let mut single: Fields = form.iter().cloned().collect();
     site.check(&single).await?;
+    // a button of a row says everything at once
+    if let Some((verb, query)) = single.get("everything").and_then(|text| text.split_once(' ')) {
+        let given = [("verb", verb), ("q", query), ("all", "true")].map(|(name, text)| (name.into(), text.into()));
+        single.extend(given);
+    }
     let wrong = |message: &str| Problem::new(axum::http::StatusCode::BAD_REQUEST, message);
     let verb = single.get("verb").map(String::as_str).unwrap_or_default();
     let (verb, action) = VERBS

@@ -8,6 +8,8 @@ mod bulk;
 #[cfg(feature = "cli")]
 mod chart;
 #[cfg(feature = "cli")]
+mod cron;
+#[cfg(feature = "cli")]
 mod graph;
 #[cfg(feature = "cli")]
 mod live;

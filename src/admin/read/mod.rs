@@ -7,6 +7,7 @@ mod families;
 mod fleet;
 mod held_back;
 mod jobs;
+mod missing;
 mod rules;
 mod schedules;
 mod search;
@@ -34,10 +35,11 @@ pub use held_back::{
     BlockedKey, LimitLeft, Rescue, Turn, Waits, blocked_keys, doorbell, limits_left, next_turns, rescues,
 };
 pub use jobs::{Event, Filter, Job, JobLine, documents, job, jobs, timeline};
+pub use missing::jobs_with_keys;
 pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};
 pub use schedules::{
-    NewSchedule, Schedule, add_schedule, pause_schedule, preview, remove_schedule, resume_schedule, run_schedule_now,
-    schedules, set_schedule,
+    NewSchedule, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview, remove_schedule,
+    resume_schedule, run_schedule_now, schedule_runs, schedules, set_schedule,
 };
 pub use search::{Found, KEYS, SEARCHED, Search, search};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};

@@ -342,3 +342,70 @@ pub async fn run_schedule_now(client: &impl GenericClient, name: &str, note: Opt
         .await?;
     Ok(row.try_get(0)?)
 }
+
+/// The next times of a schedule, with cron or an interval: each as a timestamp, and as local time of its time zone.
+///
+/// # Errors
+/// If the query fails.
+pub async fn next_times(client: &impl GenericClient, name: &str, count: i32) -> Result<Vec<(SystemTime, String)>> {
+    let rows = client
+        .ask(
+            "select t.slot, to_char(t.slot at time zone s.timezone, 'Dy YYYY-MM-DD HH24:MI:SS') \
+             from bugle.schedules s \
+               cross join lateral ( \
+                 select p.slot \
+                 from bugle.schedule_preview(s.cron, s.timezone, $2, greatest(now(), s.starts_at)) p (slot) \
+                 where s.cron is not null \
+                 union all \
+                 select s.next_at + n.number * s.every from generate_series(0, $2 - 1) n (number) \
+                 where s.every is not null) t \
+             where s.name = $1 and (s.ends_at is null or t.slot <= s.ends_at) and t.slot is not null \
+             order by t.slot",
+            &[&name, &count],
+        )
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// A slot of a schedule that has passed.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ScheduleRun {
+    /// When it was due.
+    pub slot: SystemTime,
+    /// When it fired.
+    pub enqueued_at: SystemTime,
+    /// Its job.
+    pub job: Option<JobId>,
+    /// Why there is no job.
+    pub skipped: Option<String>,
+    /// The state of the job; none if it was deleted.
+    pub state: Option<crate::state::State>,
+}
+
+/// The last slots of a schedule, the newest first.
+///
+/// # Errors
+/// If the query fails.
+pub async fn schedule_runs(client: &impl GenericClient, name: &str, limit: i64) -> Result<Vec<ScheduleRun>> {
+    let rows = client
+        .ask(
+            "select r.slot, r.enqueued_at, r.job, r.skipped, coalesce(j.state, 'gone') \
+             from (select s.* from bugle.schedule_runs s where s.schedule = $1 order by s.slot desc limit $2) r \
+               left join lateral bugle.job(r.job) j on true \
+             order by r.slot desc",
+            &[&name, &limit],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(ScheduleRun {
+                slot: row.try_get(0)?,
+                enqueued_at: row.try_get(1)?,
+                job: row.try_get(2)?,
+                skipped: row.try_get(3)?,
+                state: crate::state::unless_gone(row, 4)?,
+            })
+        })
+        .collect()
+}

@@ -14,7 +14,7 @@ use crate::state::State;
 pub const SEARCHED: i64 = 100_000;
 
 /// The names a query knows, each with an example.
-pub const KEYS: [(&str, &str); 15] = [
+pub const KEYS: [(&str, &str); 16] = [
     ("state", "state:failed,retrying"),
     ("command", "command:send_mail"),
     ("queue", "queue:mail"),
@@ -26,6 +26,7 @@ pub const KEYS: [(&str, &str); 15] = [
     ("age", "age:>5m"),
     ("error", "error:\"connection refused\""),
     ("code", "code:timeout"),
+    ("fingerprint", "fingerprint:\"no route to host #\""),
     ("reason", "reason:attempts_exhausted"),
     ("attempt", "attempt:>3"),
     ("priority", "priority:<0"),
@@ -266,6 +267,8 @@ fn condition(key: &str, value: &str) -> Result<(String, String)> {
         "reason" => own(any("j.reason")),
         "code" => own(any("j.last_error_code")),
         "error" => own("strpos(lower(j.last_error), lower({})) > 0".to_owned()),
+        // quotes cannot be part of a term
+        "fingerprint" => own("replace(bugle.fingerprint(j.last_error), '\"', '') = {}".to_owned()),
         "schedule" => {
             own("exists (select from bugle.schedule_runs r where r.job = j.id and r.schedule = {})".to_owned())
         }

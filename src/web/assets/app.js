@@ -29,6 +29,9 @@ const localise = () => {
     if ("clock" in time.dataset) {
       time.textContent = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
     }
+    if ("full" in time.dataset) {
+      time.textContent = at.toLocaleString([], { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+    }
     time.title = `${at.toLocaleString()} here, ${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
   }
 };
@@ -111,6 +114,16 @@ if (area) {
   const said = $("#json-problem");
   area.addEventListener("input", () => {
     try { JSON.parse(area.value || "{}"); said.textContent = "JSON. Numbers keep all their digits."; said.className = ""; } catch (error) { said.textContent = error.message; said.className = "warn"; }
+  });
+}
+
+// a file instead of pasting
+const upload = $("#upload");
+if (upload) {
+  upload.hidden = false;
+  $("input", upload).addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    if (file) $("#lines").value = await file.text();
   });
 }
 

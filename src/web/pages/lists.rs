@@ -8,12 +8,13 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::table::{Row, Section, Table, button, mono};
+use super::table::{Row, Section, Table, bulk, button, mono};
 use super::{answer, between, job_link, jobs_path, link, quoted, text};
 use crate::read::{self, ChangeFilter, Level};
 use crate::state::WorkerState;
 use crate::web::actions::Action;
 use crate::web::chart::{self, Line, chart};
+use crate::web::cron;
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
 use crate::web::text::{Html, badge, escape, number, percent, seconds, when};
 use crate::web::waterfall::shares;
@@ -69,7 +70,7 @@ pub async fn queues(State(site): State<Shared>, request: Asked) -> Response {
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let waits = read::doorbell(&transaction).await?;
-        table.sections = vec![doorbell(frame, &waits, true)];
+        table.sections = vec![doorbells(frame, &waits)];
         Ok(table.finished())
     })
     .await
@@ -113,7 +114,7 @@ pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request
         waits.retain(|waits| waits.queue == name);
         let sections = vec![
             limits_left(frame, &limits, snapshot.now),
-            doorbell(frame, &waits, false),
+            doorbell(frame, &waits),
             next_turns(frame, &turns),
             blocked_keys(frame, &blocked, snapshot.now),
         ];
@@ -274,20 +275,13 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
 }
 
 /// Who sleeps, who follows. The doorbell is rung only for the sentinel.
-fn doorbell(frame: &Frame, waits: &[read::Waits], with_queue: bool) -> Section {
-    let mut section = Section::new(
-        "doorbell",
-        "Doorbell",
-        "An INSERT notifies only if a worker sleeps. Busy workers scan by themselves.",
-    );
+fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
+    let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
     section.columns = vec![("Worker", ""), ("Mode", ""), ("What that means", "")];
-    if with_queue {
-        section.columns.insert(0, ("Queue", ""));
-    }
     section.empty = "No worker serves it.";
     section.rows = waits
         .iter()
-        .take(200)
+        .take(MOST)
         .map(|waits| {
             let means = match waits.mode.as_str() {
                 "sentinel" => "It sleeps. The next INSERT wakes it.",
@@ -296,19 +290,58 @@ fn doorbell(frame: &Frame, waits: &[read::Waits], with_queue: bool) -> Section {
                 "paused" => "It claims nothing.",
                 _ => "It is working, and scans for more by itself.",
             };
-            let mut row = vec![
-                link(
-                    frame,
-                    &jobs_path(&format!("worker:{} state:running", waits.worker)),
-                    &waits.worker_name,
-                ),
+            let running = jobs_path(&format!("worker:{} state:running", waits.worker));
+            vec![
+                link(frame, &running, &waits.worker_name),
                 badge(&waits.mode),
                 text(means),
-            ];
-            if with_queue {
-                let path = format!("/queues/{}", encoded(&waits.queue));
-                row.insert(0, link(frame, &path, &waits.queue));
-            }
+            ]
+        })
+        .collect();
+    section
+}
+
+const DOORBELL: &str = "An INSERT notifies only if a worker sleeps. Busy workers scan by themselves.";
+/// How many rows a further table has.
+const MOST: usize = 200;
+/// How many names a cell has.
+const NAMES: usize = 4;
+
+/// The same for all queues, a row each.
+fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
+    let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
+    section.columns = vec![
+        ("Queue", ""),
+        ("Sleeps, is rung", ""),
+        ("Follow", "hide-s"),
+        ("Awake", ""),
+        ("Polls for all", "hide-s"),
+    ];
+    section.empty = "No worker is alive.";
+    let mut queues: BTreeMap<&str, [Vec<&str>; 4]> = BTreeMap::new();
+    for waits in waits {
+        let place = match waits.mode.as_str() {
+            "sentinel" => 0,
+            "follower" => 1,
+            "watcher" => 3,
+            "paused" => continue,
+            _ => 2,
+        };
+        queues.entry(&waits.queue).or_default()[place].push(&waits.worker_name);
+    }
+    let names = |names: &Vec<&str>| {
+        let first: Vec<&str> = names.iter().take(NAMES).copied().collect();
+        text(match names.len() {
+            0 => "–".to_owned(),
+            all if all > NAMES => format!("{}, {} more", first.join(", "), all - NAMES),
+            _ => first.join(", "),
+        })
+    };
+    section.rows = (queues.iter().take(MOST))
+        .map(|(queue, modes)| {
+            let path = format!("/queues/{}", encoded(queue));
+            let mut row = vec![link(frame, &path, queue)];
+            row.extend(modes.iter().map(names));
             row
         })
         .collect();
@@ -487,7 +520,7 @@ pub async fn schedules(State(site): State<Shared>, request: Asked) -> Response {
             table.rows.push(Row {
                 cells: vec![
                     Html(format!("{name}{paused}{}", error.unwrap_or_default())),
-                    mono(&describe(schedule)),
+                    describe_fully(schedule),
                     text(&schedule.command),
                     text(&schedule.queue),
                     next,
@@ -511,6 +544,19 @@ fn describe(schedule: &read::Schedule) -> String {
     }
 }
 
+/// In words, and as it was written.
+fn describe_fully(schedule: &read::Schedule) -> Html {
+    let words = schedule.cron.as_deref().and_then(cron::in_words);
+    match words {
+        Some(words) => Html(format!(
+            "{}<small class=\"dim block\"><code>{}</code></small>",
+            escape(&words),
+            escape(&describe(schedule))
+        )),
+        None => mono(&describe(schedule)),
+    }
+}
+
 pub async fn schedule(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
     answer(&site, request, "schedules", async |frame, _| {
         let mut client = site.pool.get_or_explain().await?;
@@ -521,10 +567,8 @@ pub async fn schedule(State(site): State<Shared>, Path(name): Path<String>, requ
             .iter()
             .find(|schedule| schedule.name == name)
             .ok_or_else(unknown)?;
-        let slots = match &schedule.cron {
-            Some(cron) => read::preview(&transaction, cron, &schedule.timezone, 5).await?,
-            None => Vec::new(),
-        };
+        let slots = read::next_times(&transaction, &name, 5).await?;
+        let runs = read::schedule_runs(&transaction, &name, 20).await?;
         let known = vec![("name", name.clone())];
         let change = Action::new("change_schedule", "Change", &known)
             .preset("cron", schedule.cron.clone().unwrap_or_default())
@@ -547,7 +591,7 @@ pub async fn schedule(State(site): State<Shared>, Path(name): Path<String>, requ
                 "active"
             }),
             facts: vec![
-                ("When", mono(&describe(schedule))),
+                ("When", describe_fully(schedule)),
                 ("Command", text(&schedule.command)),
                 ("Queue", text(&schedule.queue)),
                 ("Missed slots", text(&schedule.misfire)),
@@ -567,24 +611,75 @@ pub async fn schedule(State(site): State<Shared>, Path(name): Path<String>, requ
             actions: allowed(frame, actions),
             chart: Html::default(),
             chart_title: "",
-            list_title: "Next five times",
-            list: slots
-                .iter()
-                .map(|(at, clock)| {
-                    Html(format!(
-                        "{} {} <small>({})</small>",
-                        escape(clock),
-                        escape(&schedule.timezone),
-                        when(now, *at)
-                    ))
-                })
-                .collect(),
-            sections: Vec::new(),
-            sql: String::new(),
+            list_title: "",
+            list: Vec::new(),
+            sections: vec![next_times(schedule, &slots, now), last_runs(frame, &runs, now)],
+            sql: match &schedule.cron {
+                Some(cron) => format!(
+                    "select slot from bugle.schedule_preview('{}', '{}', 5) slot;",
+                    cron.replace('\'', "''"),
+                    schedule.timezone.replace('\'', "''")
+                ),
+                None => String::new(),
+            },
             frame: frame.clone(),
         })
     })
     .await
+}
+
+fn next_times(schedule: &read::Schedule, slots: &[(SystemTime, String)], now: SystemTime) -> Section {
+    let lead = match schedule.paused_at {
+        Some(_) => "It is paused: none of these will fire until it is resumed.",
+        None => "In its own time zone, and in yours.",
+    };
+    let mut section = Section::new("next", "Next five times", lead);
+    section.columns = vec![("In", "num"), ("Its time zone", ""), ("Yours", "")];
+    section.empty = "It has ended, or never fires.";
+    section.rows = slots
+        .iter()
+        .take(5)
+        .map(|(at, clock)| {
+            let iso = read::rfc3339(*at);
+            let day = iso.get(..19).unwrap_or(&iso).replace('T', " ");
+            vec![
+                when(now, *at),
+                text(format!("{clock} {}", schedule.timezone)),
+                Html(format!("<time datetime=\"{iso}\" data-full>{day} UTC</time>")),
+            ]
+        })
+        .collect();
+    section
+}
+
+fn last_runs(frame: &Frame, runs: &[read::ScheduleRun], now: SystemTime) -> Section {
+    let mut section = Section::new("runs", "Last runs", "");
+    section.columns = vec![
+        ("Slot", ""),
+        ("Fired", "num"),
+        ("Late by", "num"),
+        ("Job", ""),
+        ("State", ""),
+    ];
+    section.empty = "It has not fired yet.";
+    section.rows = runs
+        .iter()
+        .map(|run| {
+            let state = match (&run.skipped, run.state) {
+                (Some(why), _) => Html(format!("{} {}", badge("skipped"), escape(why))),
+                (None, Some(state)) => badge(state.as_str()),
+                (None, None) => badge("gone"),
+            };
+            vec![
+                when(now, run.slot),
+                when(now, run.enqueued_at),
+                text(seconds(between(run.slot, run.enqueued_at))),
+                run.job.map_or_else(|| text("–"), |job| job_link(frame, job)),
+                state,
+            ]
+        })
+        .collect();
+    section
 }
 
 pub async fn workers(State(site): State<Shared>, request: Asked) -> Response {
@@ -715,20 +810,23 @@ pub async fn errors(State(site): State<Shared>, request: Asked) -> Response {
         for group in &groups {
             let line = group.fingerprint.as_deref().unwrap_or("without a message");
             let command = group.command.as_deref().unwrap_or_default();
-            let alike = jobs_path(&format!("command:{} state:failed,retrying", quoted(command)));
+            // of the latest error of a job: it may have failed differently since
+            let fingerprint = format!("fingerprint:\"{}\"", line.replace('"', ""));
+            let group_is = format!("command:{} {fingerprint}", quoted(command));
+            let alike = jobs_path(&format!("{group_is} state:failed,retrying"));
             let shown: String = line.chars().take(200).collect();
             table.rows.push(Row {
                 cells: vec![
                     Html(format!("<span class=\"wrap\">{}</span>", escape(&shown))),
-                    link(frame, &alike, command),
+                    text(command),
                     text(group.code.as_deref().unwrap_or("–")),
                     text(number(group.attempts)),
-                    text(number(group.jobs)),
+                    link(frame, &alike, &number(group.jobs)),
                     when(now, group.first_at),
                     when(now, group.last_at),
                     job_link(frame, group.last_job),
                 ],
-                buttons: Vec::new(),
+                buttons: vec![bulk("Restart…", "restart", &format!("{group_is} state:failed"))],
             });
         }
         let period = |name: &str, label: &str| link(frame, &format!("/errors?since={name}"), label);
@@ -761,6 +859,7 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
             ("Error", ""),
             ("Attempts", "num hide-s"),
             ("Failed", "num"),
+            ("", ""),
         ];
         table.empty = "No job has failed for good. Jobs come here when their attempts are used up.";
         for job in &found.jobs {
@@ -776,6 +875,10 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
                     )),
                     text(job.attempt.to_string()),
                     job.finished_at.map_or_else(|| text("–"), |at| when(now, at)),
+                    match frame.can_enqueue {
+                        true => link(frame, &format!("/enqueue?from={}", job.id), "Edit and send…"),
+                        false => text(""),
+                    },
                 ],
                 buttons: vec![button("restart", "Restart", "id", &job.id.to_string())],
             });
@@ -805,7 +908,7 @@ pub async fn changes(State(site): State<Shared>, request: Asked) -> Response {
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let now = read::now(&transaction).await?;
-        let changes = read::changes(&transaction, &filter, 100).await?;
+        let changes = read::changes(&transaction, &filter, 500).await?;
         let lead = "What operators did: when, to what, and why. Names and verbs are filters.";
         let mut table = Table::new(
             frame,
@@ -821,8 +924,18 @@ pub async fn changes(State(site): State<Shared>, request: Asked) -> Response {
             ("Before → after", "hide-s"),
             ("Note", ""),
         ];
+        let mut shown = 0;
         table.empty = "Nobody has changed anything by hand yet. Every button of these pages leaves a line here.";
-        for change in &changes {
+        for alike in changes.chunk_by(is_of_one_operation).take(100) {
+            let change = &alike[0];
+            shown += alike.len();
+            let others = match alike.len() {
+                1 => Html::default(),
+                all => Html(format!(
+                    "<small class=\"dim block\">and {} others, at once</small>",
+                    number(all as i64 - 1)
+                )),
+            };
             let whom = match (&change.job, &change.queue, &change.schedule) {
                 (Some(job), ..) => Html(format!("job {}", job_link(frame, *job))),
                 (_, Some(queue), _) => Html(format!(
@@ -855,15 +968,15 @@ pub async fn changes(State(site): State<Shared>, request: Asked) -> Response {
                         &format!("/changes?verb={}", encoded(&change.verb)),
                         &change.verb.replace('_', " "),
                     ),
-                    whom,
+                    Html(format!("{whom}{others}")),
                     text(states.join(" → ")),
                     text(change.note.as_deref().unwrap_or_default()),
                 ],
                 buttons: Vec::new(),
             });
         }
-        if changes.len() == 100 {
-            let last = changes.last().map_or(0, |change| change.id);
+        if shown < changes.len() || changes.len() == 500 {
+            let last = changes[..shown].last().map_or(0, |change| change.id);
             let filters = ["job", "who", "verb"]
                 .iter()
                 .filter_map(|name| Some(format!("{name}={}&", encoded(asked.get(name)?))));
@@ -879,6 +992,19 @@ pub async fn changes(State(site): State<Shared>, request: Asked) -> Response {
         Ok(table.finished())
     })
     .await
+}
+
+/// Whether two changes were made by one call: an operation on many jobs is one line.
+fn is_of_one_operation(one: &read::Change, other: &read::Change) -> bool {
+    let of = |change: &read::Change| {
+        (
+            change.changed_at,
+            change.verb.clone(),
+            change.who.clone(),
+            change.note.clone(),
+        )
+    };
+    one.job.is_some() && other.job.is_some() && of(one) == of(other)
 }
 
 pub async fn database(State(site): State<Shared>, request: Asked) -> Response {

@@ -3,6 +3,7 @@
 mod job;
 mod jobs;
 mod lists;
+mod missing;
 mod overview;
 mod table;
 mod workflows;
@@ -23,6 +24,7 @@ pub fn router() -> Router<Shared> {
         .route("/jobs", get(jobs::show))
         .route("/jobs/{id}", get(job::show))
         .route("/enqueue", get(job::enqueue))
+        .route("/add-missing", get(missing::show).post(missing::add))
         .route("/workflows", get(workflows::list))
         .route("/workflows/{id}", get(workflows::show))
         .route("/queues", get(lists::queues))

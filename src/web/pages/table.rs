@@ -68,6 +68,24 @@ pub struct Button {
     pub label: &'static str,
 }
 
+impl Button {
+    /// Where it is posted to.
+    pub fn path(&self) -> String {
+        match self.operation {
+            BULK => "/jobs/bulk".to_owned(),
+            operation => format!("/act/{operation}"),
+        }
+    }
+}
+
+/// The operation of a button that rehearses a verb for everything that matches.
+const BULK: &str = "bulk";
+
+/// Rehearse a verb for everything that matches.
+pub fn bulk(label: &'static str, verb: &str, query: &str) -> Button {
+    button(BULK, label, "everything", &format!("{verb} {query}"))
+}
+
 impl Table {
     pub fn new(frame: &Frame, title: &'static str, lead: impl Into<String>, sql: &'static str) -> Table {
         Table {
