@@ -52,6 +52,7 @@ impl TestJob {
             attempt: Arc::default(),
             place: None,
             outputs: None,
+            rehearsal: None,
         };
         TestJob {
             context: Context::new(inner),
