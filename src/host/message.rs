@@ -383,7 +383,7 @@ pub enum ToHost<'a> {
         concurrency: usize,
         worker: &'a str,
     },
-    Job(JobMessage<'a>),
+    Job(&'a JobMessage<'a>),
     Cancel {
         id: String,
         claim: String,

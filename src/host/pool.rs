@@ -526,7 +526,7 @@ impl Process {
         self.reserved = false;
         self.given += 1;
         job.talk.context.inner.attempt.resume_clock();
-        self.out.send(&ToHost::Job(message(&job.talk.context, &job)));
+        self.out.send(&ToHost::Job(&message(&job.talk.context, &job)));
         let flight = Flight {
             talk: job.talk,
             answer: Some(job.answer),
