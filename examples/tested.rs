@@ -27,7 +27,10 @@ impl Job for Ship {
 }
 
 /// What customers can do: in one transaction, the order and the job that ships it.
-#[cfg_attr(not(test), expect(dead_code, reason = "the web server of the shop, which is not shown, calls it"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the web server of the shop, which is not shown, calls it")
+)]
 async fn place_order(transaction: &Transaction<'_>, item: &str, address: &str) -> bugle::Result<i64> {
     let insert = "insert into orders (item) values ($1) returning id";
     let order: i64 = transaction.query_one(insert, &[&item]).await?.get(0);
