@@ -1,0 +1,115 @@
+"""Runs a function on a job, or on a batch, and turns what it returns or raises into an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from typing import Any, List, Optional, Tuple
+
+from . import _json
+from ._function import Registered
+from ._job import BaseJob
+from ._outcomes import Cancelled, Fail, Outcome
+
+_MOST_BYTES_OF_AN_ERROR = 4000
+
+
+def run_work(work: Tuple[Registered, Any]) -> None:
+    """Run a plain function on a job, or on a list of jobs if it takes batches."""
+    function, jobs = work
+    if function.most is not None:
+        _run_batch(function, jobs)
+        return
+    try:
+        result = function.run(jobs)
+    except BaseException as error:
+        jobs._channel.settle(jobs, None, error)
+    else:
+        jobs._channel.settle(jobs, result, None)
+
+
+async def run_async(function: Registered, job: BaseJob) -> None:
+    """Run an async function on a job."""
+    try:
+        result = await function.run(job)
+    except BaseException as error:
+        job._channel.settle(job, None, error)
+    else:
+        job._channel.settle(job, result, None)
+
+
+def _run_batch(function: Registered, jobs: List[BaseJob]) -> None:
+    try:
+        _settle_all(function, jobs, function.run(jobs))
+    except BaseException as error:
+        _fail_all(jobs, error)
+
+
+async def run_batch_async(function: Registered, jobs: List[BaseJob]) -> None:
+    """Run an async function on a batch."""
+    try:
+        _settle_all(function, jobs, await function.run(jobs))
+    except BaseException as error:
+        _fail_all(jobs, error)
+
+
+def _fail_all(jobs: List[BaseJob], error: BaseException) -> None:
+    for job in jobs:
+        job._channel.settle(job, None, error)
+
+
+def _settle_all(function: Registered, jobs: List[BaseJob], results: Any) -> None:
+    if results is None:
+        results = [None] * len(jobs)
+    elif not isinstance(results, (list, tuple)) or len(results) != len(jobs):
+        raise Fail(
+            f"{function.command} must return a list with an outcome for each of its {len(jobs)} jobs, or None",
+            code="bad_result",
+            retryable=False,
+        )
+    for job, result in zip(jobs, results):
+        job._channel.settle(job, result, None)
+
+
+def answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
+    """The outcome of a job, as a line."""
+    if error is None:
+        if job._is_settled:
+            return _json.line({"type": "settled", "id": job._key})
+        if isinstance(result, BaseException):
+            error = result
+        elif result is None:
+            return b'{"type":"done","id":%s}\n' % _json.text(job._key).encode()
+        else:
+            try:
+                return _json.line({"type": "done", "id": job._key, "result": result})
+            except (TypeError, ValueError, RecursionError) as cause:
+                error = Fail(f"the result cannot be stored: {cause}", code="bad_result", retryable=False)
+    return _json.line({"type": outcome(job, error).type, "id": job._key, **outcome(job, error).fields()})
+
+
+def outcome(job: BaseJob, error: BaseException) -> Outcome:
+    """What an exception means for a job."""
+    if isinstance(error, asyncio.CancelledError):
+        return Cancelled(job._cancelled)
+    if isinstance(error, Outcome):
+        return error
+    if isinstance(error, SystemExit):
+        return Fail(f"the function has called exit({error.code!r})", code="SystemExit")
+    return Fail(_told(error), code=type(error).__name__)
+
+
+def _told(error: BaseException) -> str:
+    """An exception as people want to read it: what it says, and where in their code it was raised."""
+    first = "".join(traceback.format_exception_only(type(error), error)).strip()
+    own = os.path.dirname(__file__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if os.path.dirname(frame.filename) != own]
+    text = first + "\n\n" + "".join(traceback.format_list(frames)) if frames else first
+    if error.__cause__ is not None:
+        text += f"\ncaused by {type(error.__cause__).__name__}: {error.__cause__}"
+    encoded = text.replace("\0", "\\0").encode(errors="replace")
+    if len(encoded) <= _MOST_BYTES_OF_AN_ERROR:
+        return encoded.decode()
+    half = _MOST_BYTES_OF_AN_ERROR // 2
+    return f"{encoded[:half].decode(errors='ignore')}\n…\n{encoded[-half:].decode(errors='ignore')}"

@@ -1,0 +1,77 @@
+"""Statements on the caller's own connection and in its transaction, with the drivers and ORMs that people use.
+
+A statement has ``{}`` for each parameter. Parameters are texts and cast in the statement, so that it does not matter
+which types a driver knows, and which codecs an application has set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence
+
+
+def query(connection: Any, statement: str, parameters: Sequence[Optional[str]]) -> List[Any]:
+    """Run a statement on a connection of psycopg or psycopg2, of Django, or of SQLAlchemy. Returns the first column."""
+    module = type(connection).__module__
+    if module.startswith("asyncpg") or module.startswith("sqlalchemy.ext.asyncio") or _is_async(connection):
+        raise TypeError(f"{type(connection).__name__} is asynchronous: use aenqueue, or an AsyncJob")
+    if module.startswith("sqlalchemy"):
+        return _firsts(_sqlalchemy(connection.execute, statement, parameters).all())
+    numbered = statement.format(*["%s"] * len(parameters))
+    if hasattr(connection, "cursor"):
+        with connection.cursor(**_plain_rows(module)) as cursor:
+            cursor.execute(numbered, list(parameters))
+            return _firsts(cursor.fetchall())
+    if hasattr(connection, "fetchall"):  # a cursor
+        connection.execute(numbered, list(parameters))
+        return _firsts(connection.fetchall())
+    raise _unknown(connection)
+
+
+async def aquery(connection: Any, statement: str, parameters: Sequence[Optional[str]]) -> List[Any]:
+    """The same on a connection of asyncpg, an AsyncConnection of psycopg, or of SQLAlchemy's asyncio extension."""
+    module = type(connection).__module__
+    if module.startswith("asyncpg"):
+        numbered = statement.format(*(f"${number + 1}" for number in range(len(parameters))))
+        return _firsts(await connection.fetch(numbered, *parameters))
+    if module.startswith("sqlalchemy.ext.asyncio"):
+        return _firsts((await _sqlalchemy(connection.execute, statement, parameters)).all())
+    if not _is_async(connection):
+        raise TypeError(f"{type(connection).__name__} is not asynchronous: use enqueue, or a Job")
+    numbered = statement.format(*["%s"] * len(parameters))
+    if hasattr(connection, "cursor"):
+        async with connection.cursor(**_plain_rows(module)) as cursor:
+            await cursor.execute(numbered, list(parameters))
+            return _firsts(await cursor.fetchall())
+    await connection.execute(numbered, list(parameters))
+    return _firsts(await connection.fetchall())
+
+
+def _is_async(connection: Any) -> bool:
+    return type(connection).__module__.startswith("psycopg") and hasattr(connection, "__aenter__")
+
+
+def _plain_rows(module: str) -> Any:
+    if not module.startswith("psycopg."):
+        return {}
+    from psycopg.rows import tuple_row
+
+    return {"row_factory": tuple_row}
+
+
+def _sqlalchemy(execute: Any, statement: str, parameters: Sequence[Optional[str]]) -> Any:
+    from sqlalchemy import text
+
+    named = text(statement.format(*(f":p{number}" for number in range(len(parameters)))))
+    return execute(named, {f"p{number}": value for number, value in enumerate(parameters)})
+
+
+def _firsts(rows: Sequence[Any]) -> List[Any]:
+    # psycopg2 can be told to return dicts
+    return [next(iter(row.values())) if isinstance(row, dict) else row[0] for row in rows]
+
+
+def _unknown(connection: Any) -> TypeError:
+    return TypeError(
+        f"{type(connection).__module__}.{type(connection).__name__} is not a connection that is known here; "
+        "with another driver, run select bugle.enqueue_job($1::jsonb) with NewJob(…).to_json()"
+    )

@@ -1,0 +1,407 @@
+"""Tests of functions without a worker and without a database.
+
+    ran = testing.run(host, "send_mail", {"to": "ada@example.org"})
+    assert ran.result == {"sent_to": "ada@example.org"}
+
+    with testing.Sandbox(host) as sandbox:
+        place_order(connection)                   # calls enqueue(connection, …): the job goes to the sandbox
+        sandbox.drain()
+        assert [job.state for job in sandbox.jobs] == ["completed"]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import tempfile
+from datetime import datetime, timedelta, timezone
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+
+from . import _json
+from ._enqueue import capture
+from ._function import Registered
+from ._host import Host
+from ._job import AsyncJob, BaseJob, Ended, Job
+from ._new_job import NewJob, Options, new_job
+from ._run import answer, run_async, run_batch_async, run_work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Ran", "Sandbox", "SandboxJob", "arun", "arun_many", "run", "run_many"]
+
+
+@dataclasses.dataclass
+class Ran:
+    """What one run of a function did."""
+
+    outcome: str = ""
+    """``done``, ``fail``, ``snooze``, ``wait``, ``skip``, ``cancelled`` or ``settled``."""
+    result: Any = None
+    """The result, as JSON that was stored and read again."""
+    error: Optional[str] = None
+    code: Optional[str] = None
+    retryable: bool = True
+    retry_after: Optional[float] = None
+    delay: Optional[float] = None
+    token: Optional[str] = None
+    at_most: Optional[float] = None
+    why: Optional[str] = None
+    progress: List[Tuple[float, Optional[str]]] = dataclasses.field(default_factory=list)
+    logs: List[str] = dataclasses.field(default_factory=list)
+    steps: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The steps that are done, with their outputs, including those that were done before."""
+    enqueued: List[NewJob] = dataclasses.field(default_factory=list)
+    spawned: List[NewJob] = dataclasses.field(default_factory=list)
+
+
+class _Recorder:
+    """Takes the place of a connection."""
+
+    def __init__(self, steps: Mapping[str, Any], children: Sequence[Ended], dependencies: Sequence[Ended]) -> None:
+        self.ran = Ran(steps=dict(steps))
+        self.enqueue: Callable[[NewJob], int] = lambda job: len(self.ran.enqueued)
+        self._families = {"children": children, "dependencies": dependencies}
+
+    def send(self, message: Dict[str, Any]) -> None:
+        _json.line(message)
+        if message["type"] == "log":
+            self.ran.logs.append(message["message"])
+
+    def progress(self, message: Dict[str, Any]) -> None:
+        _json.line(message)
+        self.ran.progress.append((message["percent"], message.get("note")))
+
+    def call(self, message: Dict[str, Any], answered: Callable[[Dict[str, Any]], None]) -> None:
+        message = json.loads(_json.line(message))  # as the worker would see it
+        kind, value = message["type"], None  # type: str, Any
+        if kind == "step.get":
+            is_done = message["name"] in self.ran.steps
+            value = {"done": is_done, "output": self.ran.steps.get(message["name"])}
+        elif kind == "step.put":
+            if "error" not in message:
+                self.ran.steps[message["name"]] = message.get("output")
+        elif kind == "spawn":
+            self.ran.spawned.extend(_new(job) for job in message["jobs"])
+        elif kind == "enqueue":
+            value = []
+            for job in message["jobs"]:
+                self.ran.enqueued.append(_new(job))
+                value.append(str(self.enqueue(_new(job))))
+        else:
+            value = [{**one._asdict(), "id": str(one.id)} for one in self._families[kind]]
+        answered({"value": value})
+
+    def settle(self, job: BaseJob, result: Any, error: Optional[BaseException]) -> None:
+        if job._is_answered:
+            return
+        job._is_answered = True
+        message = json.loads(answer(job, result, error))
+        self.ran.outcome = message.pop("type")
+        del message["id"]
+        for name, value in message.items():
+            setattr(self.ran, name, value)
+
+
+def _new(job: Dict[str, Any]) -> NewJob:
+    fields = dict(job)
+    return NewJob(fields.pop("command"), fields.pop("payload", {}), **fields)
+
+
+def _function(host: Host, command: str) -> Registered:
+    try:
+        return host.functions[command]
+    except KeyError:
+        known = ", ".join(sorted(host.functions)) or "none"
+        raise LookupError(f"the host has no function for {command!r}; its commands: {known}") from None
+
+
+class _Run:
+    """Jobs of one command, with a recorder for each."""
+
+    def __init__(self, host: Host, command: str, payloads: Sequence[object], given: Dict[str, Any]) -> None:
+        self.function = _function(host, command)
+        kind = AsyncJob if self.function.is_async else Job
+        families = {name: given.pop(name, None) or () for name in ("children", "dependencies")}
+        steps = given.pop("steps", None) or {}
+        self.jobs: List[BaseJob] = []
+        self.recorders: List[_Recorder] = []
+        for number, payload in enumerate(payloads):
+            recorder = _Recorder(steps, **families)
+            message = {"id": str(number + 1), "claim": "1", "command": command, "attempt": 1, **given}
+            message["payload"] = json.loads(_json.text(payload))
+            self.recorders.append(recorder)
+            self.jobs.append(kind(message, recorder))
+
+    def finish(self, folder: str) -> Coroutine[Any, Any, List[Ran]]:
+        for job in self.jobs:
+            job._message["workdir"] = f"{folder}/{job._key}"
+        return self._finish()
+
+    async def _finish(self) -> List[Ran]:
+        if self.function.is_async and self.function.most is not None:
+            await run_batch_async(self.function, self.jobs)
+        elif self.function.is_async:
+            await run_async(self.function, self.jobs[0])
+        else:
+            run_work((self.function, self.jobs if self.function.most is not None else self.jobs[0]))
+        return [recorder.ran for recorder in self.recorders]
+
+
+def run(
+    host: Host,
+    command: str,
+    payload: object = {},  # noqa: B006
+    *,
+    steps: Optional[Mapping[str, Any]] = None,
+    children: Optional[Sequence[Ended]] = None,
+    dependencies: Optional[Sequence[Ended]] = None,
+    **job: Any,
+) -> Ran:
+    """Run the function of a command on a payload, in this thread.
+
+    ``steps`` are those that are done already; ``job`` are fields of the job, such as ``attempt=3``, ``answer=…``,
+    ``headers=…`` or ``context=…``.
+    """
+    given = {"steps": steps, "children": children, "dependencies": dependencies, **job}
+    return _run_now(_Run(host, command, [payload], given))[0]
+
+
+def run_many(host: Host, command: str, payloads: Sequence[object], **job: Any) -> List[Ran]:
+    """Run the function of a batch on jobs with these payloads."""
+    return _run_now(_Run(host, command, payloads, job))
+
+
+async def arun(
+    host: Host,
+    command: str,
+    payload: object = {},  # noqa: B006
+    *,
+    steps: Optional[Mapping[str, Any]] = None,
+    children: Optional[Sequence[Ended]] = None,
+    dependencies: Optional[Sequence[Ended]] = None,
+    **job: Any,
+) -> Ran:
+    """The same as ``run``, for a test that is asynchronous."""
+    given = {"steps": steps, "children": children, "dependencies": dependencies, **job}
+    with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
+        return (await _Run(host, command, [payload], given).finish(folder))[0]
+
+
+async def arun_many(host: Host, command: str, payloads: Sequence[object], **job: Any) -> List[Ran]:
+    """The same as ``run_many``, for a test that is asynchronous."""
+    with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
+        return await _Run(host, command, payloads, job).finish(folder)
+
+
+def _run_now(jobs: _Run) -> List[Ran]:
+    with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
+        if jobs.function.is_async:
+            return asyncio.run(jobs.finish(folder))
+        # a plain function runs as in a thread: not inside a loop
+        coroutine = jobs.finish(folder)
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            ran: List[Ran] = end.value
+            return ran
+        raise RuntimeError("a plain function does not wait")
+
+
+@dataclasses.dataclass
+class SandboxJob:
+    """A job in a sandbox. It has the columns of ``bugle.jobs`` that matter to a test."""
+
+    id: int
+    job: NewJob
+    state: str
+    run_at: datetime
+    attempt: int = 0
+    result: Any = None
+    error: Optional[str] = None
+    code: Optional[str] = None
+    runs: List[Ran] = dataclasses.field(default_factory=list)
+    parent: Optional[int] = None
+    step: int = 0
+    context: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    answer: Any = None
+    steps: Dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """Its command."""
+        return self.job.command
+
+    @property
+    def payload(self) -> Any:
+        """Its payload."""
+        return self.job.payload
+
+
+_LIVE = ("ready", "scheduled", "retrying", "waiting")
+_DUE = ("ready", "scheduled", "retrying")
+
+
+class Sandbox:
+    """A queue in memory: what is enqueued while it is entered goes here, and ``drain`` runs it.
+
+    Its clock stands still; ``advance`` moves it. It knows states, retries (5 seconds later, or as the job says),
+    snoozing, answers, chains, children and unique keys. It does not know limits, order, deadlines or policies: for
+    those, test with a database and ``bugle worker --until-empty``.
+    """
+
+    def __init__(self, host: Host, *, max_attempts: int = 16, now: Optional[datetime] = None) -> None:
+        self.host = host
+        self.max_attempts = max_attempts
+        self.now = now or datetime.now(timezone.utc)
+        self.jobs: List[SandboxJob] = []
+        self._before: Optional[Callable[[NewJob], int]] = None
+
+    def __enter__(self) -> Sandbox:
+        self._before = capture(self._add)
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        capture(self._before)
+
+    def enqueue(
+        self,
+        command: Union[str, NewJob],
+        payload: object = {},  # noqa: B006
+        **options: Unpack[Options],
+    ) -> SandboxJob:
+        """Enqueue a job."""
+        return self.job(self._add(new_job(command, payload, options)))
+
+    def job(self, id: int) -> SandboxJob:
+        """The job with this id."""
+        return self.jobs[id - 1]
+
+    def advance(self, by: Union[timedelta, float]) -> None:
+        """Move the clock."""
+        self.now += by if isinstance(by, timedelta) else timedelta(seconds=by)
+
+    def drain(self, *, until_empty: bool = False) -> List[SandboxJob]:
+        """Run what is due, and what that enqueues, until nothing is due. Returns the jobs that ran.
+
+        With ``until_empty`` the clock is moved to the next job that is due later, until none is left.
+        """
+        ran: List[SandboxJob] = []
+        while True:
+            job = self._next(until_empty)
+            if job is None:
+                return ran
+            self._run(job)
+            if job not in ran:
+                ran.append(job)
+
+    def resolve(self, id: int, answer: Any) -> None:
+        """Answer a job that waits, so that it runs again and finds the answer."""
+        job = self.job(id)
+        if job.state != "waiting":
+            raise ValueError(f"job {id} does not wait for an answer: it is {job.state}")
+        job.answer, job.state, job.run_at = answer, "ready", self.now
+
+    def _add(self, new: NewJob, parent: Optional[int] = None) -> int:
+        new = _new(json.loads(new.to_json()))  # as the database would hold it
+        key = new.options.get("unique_key")
+        for other in self.jobs:
+            is_same = other.command == new.command and key is not None and other.job.options.get("unique_key") == key
+            if is_same and other.state in _LIVE:
+                return other.id
+        run_at = self.now
+        if "run_at" in new.options:
+            run_at = datetime.fromisoformat(str(new.options["run_at"]).replace("Z", "+00:00"))
+        elif "delay" in new.options:
+            run_at += _interval(new.options["delay"])
+        state = "scheduled" if run_at > self.now else "ready"
+        self.jobs.append(SandboxJob(len(self.jobs) + 1, new, state, run_at, parent=parent))
+        return len(self.jobs)
+
+    def _next(self, until_empty: bool) -> Optional[SandboxJob]:
+        due = [job for job in self.jobs if job.state in _DUE and (until_empty or job.run_at <= self.now)]
+        if not due:
+            return None
+        job = min(due, key=lambda job: (max(job.run_at, self.now), job.job.options.get("priority", 0), job.id))
+        self.now = max(self.now, job.run_at)
+        return job
+
+    def _run(self, job: SandboxJob) -> None:
+        chain = job.job.options.get("steps")
+        command, given = job.command, {"id": str(job.id), "answer": job.answer}
+        payload = job.payload
+        if chain:
+            command, payload = chain[job.step], {**job.payload, **job.context}
+            step = {"chain": job.command, "position": job.step + 1, "steps": len(chain), "attempt": 1}
+            given.update(context=job.context, step=step)
+        job.attempt += 1
+        children = [
+            Ended(one.id, None, one.state, None, one.result, one.error) for one in self.jobs if one.parent == job.id
+        ]
+        given.update(attempt=job.attempt, children=children, steps=job.steps, headers=job.job.options.get("headers"))
+        run = _Run(self.host, command, [payload], given)
+        for recorder in run.recorders:
+            recorder.enqueue = self._add
+        ran = _run_now(run)[0]
+        job.runs.append(ran)
+        job.steps = ran.steps
+        self._end(job, ran, chain)
+
+    def _end(self, job: SandboxJob, ran: Ran, chain: Optional[Sequence[str]]) -> None:
+        job.answer = None
+        if ran.outcome in ("done", "skip"):
+            if chain:
+                if ran.outcome == "done" and ran.result is not None:
+                    output = ran.result if isinstance(ran.result, dict) else {chain[job.step]: ran.result}
+                    job.context = {**job.context, **output}
+                job.step += 1
+            if chain and job.step < len(chain):
+                job.state, job.attempt = "ready", job.attempt - 1
+            else:
+                job.result = job.context if chain else ran.result
+                self._ended(job, "completed")
+        elif ran.outcome == "fail":
+            job.error, job.code = ran.error, ran.code
+            if not ran.retryable or job.attempt >= job.job.options.get("max_attempts", self.max_attempts):
+                self._ended(job, "failed")
+            else:
+                delay = timedelta(seconds=5)
+                if ran.retry_after is not None:
+                    delay = timedelta(seconds=ran.retry_after)
+                elif "retry_delay" in job.job.options:
+                    delay = _interval(job.job.options["retry_delay"])
+                job.state, job.run_at = "retrying", self.now + delay
+        elif ran.outcome == "snooze":
+            job.attempt -= 1
+            job.state, job.run_at = "scheduled", self.now + timedelta(seconds=ran.delay or 0)
+        elif ran.outcome == "cancelled":
+            self._ended(job, "cancelled")
+        elif ran.outcome == "settled" and not ran.spawned:
+            self._ended(job, "completed")
+        else:  # for an answer, or for its children
+            job.attempt -= 1
+            job.state = "waiting"
+            for child in ran.spawned:
+                self._add(child, parent=job.id)
+
+    def _ended(self, job: SandboxJob, state: str) -> None:
+        job.state = state
+        siblings = [one for one in self.jobs if one.parent == job.parent]
+        if job.parent is not None and not any(one.state in _LIVE for one in siblings):
+            parent = self.job(job.parent)
+            parent.state, parent.run_at = "ready", self.now
+
+
+def _interval(text: str) -> timedelta:
+    amount, _, unit = text.partition(" ")
+    try:
+        return timedelta(**{unit.rstrip("s") + "s": float(amount)})
+    except (ValueError, TypeError):
+        raise ValueError(f"a sandbox understands timedeltas and seconds, not {text!r}") from None
