@@ -1,0 +1,283 @@
+"""What a host says and does on its socket."""
+
+import os
+import subprocess
+import sys
+import unittest
+from typing import Any, Dict
+
+from scripted_worker import DEADLINE, ScriptedWorker
+
+PROGRAM = """
+import asyncio, threading
+from bugle_jobs import AsyncJob, Fail, Host, Job, NewJob, Skip, Snooze, Wait
+
+host = Host(concurrency=3)
+gate = threading.Barrier(3, timeout=30)
+
+@host.on("add")
+def add(a: int, b: int = 1):
+    return a + b
+
+@host.on("greet")
+async def greet(job, name: str):
+    await job.progress(50, "thinking")
+    job.log(f"greets {name}")
+    return {"greeting": f"Hello, {name}!"}
+
+@host.on("meet")
+def meet():
+    gate.wait()
+
+@host.on("outcome")
+def outcome(kind: str):
+    if kind == "fail":
+        raise Fail("no such address", code="address", retryable=False)
+    if kind == "later":
+        raise Fail("busy", retry_after=60)
+    if kind == "snooze":
+        raise Snooze(90)
+    if kind == "wait":
+        return Wait("token-1", at_most=3600)
+    if kind == "skip":
+        raise Skip("nothing to do")
+    if kind == "bug":
+        return {}["missing"]
+    if kind == "object":
+        return object()
+    if kind == "nan":
+        return float("nan")
+    return None
+
+@host.on("forever")
+async def forever(job):
+    await asyncio.Event().wait()
+
+@host.on("patient")
+def patient(job):
+    job.progress(1)
+    job.sleep(3600)
+
+@host.on("charge")
+def charge(job: Job):
+    return job.step("card", lambda: "charged")
+
+@host.on("charge_async")
+async def charge_async(job: AsyncJob):
+    async def card():
+        return "charged"
+    return await job.step("card", card)
+
+@host.on("family")
+async def family(job: AsyncJob):
+    children = await job.children()
+    if children:
+        return [child.result for child in children]
+    await job.spawn([NewJob("add", {"a": 1}, queue="q")])
+
+@host.on("enqueues")
+def enqueues(job: Job):
+    return job.enqueue("add", {"a": 1}, priority=-5)
+
+@host.on_many("index", most=100)
+def index(jobs):
+    jobs[0].done("first")
+    return [None] + [Fail("odd") if job.payload % 2 else job.payload for job in jobs[1:]]
+
+@host.on_many("index_async", most=10)
+async def index_async(jobs):
+    await asyncio.Event().wait()
+
+host.run()
+"""
+
+
+class HostTest(unittest.TestCase):
+    worker: ScriptedWorker
+
+    def setUp(self) -> None:
+        self.worker = ScriptedWorker(PROGRAM)
+        self.addCleanup(self.worker.__exit__, None, None, None)
+
+    def test_hello_announces_commands_and_concurrency(self) -> None:
+        hello = self.worker.hello
+        self.assertEqual((hello["type"], hello["protocol"], hello["concurrency"]), ("hello", 1, 3))
+        self.assertIn("add", hello["commands"])
+        self.assertIn({"name": "index", "most": 100}, hello["commands"])
+        self.assertTrue(hello["language"].startswith("python 3."), hello)
+
+    def test_a_payload_becomes_arguments_and_the_value_a_result(self) -> None:
+        self.worker.job(1, "add", {"a": 2, "b": 3})
+        self.assertEqual(self.worker.receive(), {"type": "done", "id": "1", "result": 5})
+        self.worker.job(2, "add", {"a": 2, "unknown": True})
+        self.assertEqual(self.worker.receive(), {"type": "done", "id": "2", "result": 3})
+
+    def test_a_payload_that_does_not_fit_is_not_retried(self) -> None:
+        self.worker.job(1, "add", {"a": "2"})
+        answer = self.worker.receive()
+        self.assertEqual((answer["type"], answer["code"], answer["retryable"]), ("fail", "bad_payload", False))
+        self.assertEqual(answer["error"], "payload.a: expected an integer, not '2'")
+        self.worker.job(2, "add", {})
+        self.assertEqual(self.worker.receive()["error"], "payload.a is missing")
+
+    def test_an_async_function_reports_progress_logs_and_answers(self) -> None:
+        self.worker.job(1, "greet", {"name": "Ada"})
+        messages = [self.worker.receive() for _ in range(3)]
+        self.assertEqual(messages[0], {"type": "progress", "id": "1", "percent": 50, "note": "thinking"})
+        self.assertEqual(messages[1], {"type": "log", "id": "1", "level": "info", "message": "greets Ada"})
+        self.assertEqual(messages[2], {"type": "done", "id": "1", "result": {"greeting": "Hello, Ada!"}})
+
+    def test_plain_functions_run_side_by_side(self) -> None:
+        for id in (1, 2, 3):
+            self.worker.job(id, "meet")  # each waits for the other two
+        self.assertEqual(set(self.worker.receive_all(3)), {"1", "2", "3"})
+
+    def test_every_outcome_can_be_raised_or_returned(self) -> None:
+        expected: Dict[str, Dict[str, Any]] = {
+            "fail": {"type": "fail", "error": "no such address", "code": "address", "retryable": False},
+            "later": {"type": "fail", "error": "busy", "retryable": True, "retry_after": 60.0},
+            "snooze": {"type": "snooze", "delay": 90.0},
+            "wait": {"type": "wait", "token": "token-1", "at_most": 3600.0},
+            "skip": {"type": "skip", "why": "nothing to do"},
+            "none": {"type": "done"},
+        }
+        for id, (kind, answer) in enumerate(expected.items()):
+            self.worker.job(id, "outcome", {"kind": kind})
+            self.assertEqual(self.worker.receive(), {**answer, "id": str(id)})
+
+    def test_an_exception_fails_the_job_and_says_where_it_was_raised(self) -> None:
+        self.worker.job(1, "outcome", {"kind": "bug"})
+        answer = self.worker.receive()
+        self.assertEqual((answer["type"], answer["code"]), ("fail", "KeyError"))
+        self.assertTrue(answer["error"].startswith("KeyError: 'missing'\n"), answer)
+        self.assertIn("in outcome", answer["error"])
+
+    def test_a_result_that_is_not_json_fails_only_its_job(self) -> None:
+        for id, kind in enumerate(("object", "nan")):
+            self.worker.job(id, "outcome", {"kind": kind})
+            answer = self.worker.receive()
+            self.assertEqual((answer["type"], answer["code"], answer["retryable"]), ("fail", "bad_result", False))
+
+    def test_a_cancelled_async_function_ends_at_its_next_await(self) -> None:
+        self.worker.job(1, "forever")
+        self.worker.send(type="cancel", id="1", claim="1", why="timeout")
+        self.worker.send(type="ping")
+        answers = [self.worker.receive(), self.worker.receive()]
+        self.assertIn({"type": "pong"}, answers)
+        self.assertIn({"type": "cancelled", "id": "1", "why": "timeout"}, answers)
+
+    def test_a_cancel_with_another_claim_is_ignored(self) -> None:
+        self.worker.job(1, "forever")
+        self.worker.send(type="cancel", id="1", claim="2", why="lost")
+        self.worker.send(type="cancel", id="1", claim="1", why="shutdown")
+        self.assertEqual(self.worker.receive(), {"type": "cancelled", "id": "1", "why": "shutdown"})
+
+    def test_a_plain_function_that_sleeps_is_woken_by_cancel(self) -> None:
+        self.worker.job(1, "patient")
+        self.assertEqual(self.worker.receive()["type"], "progress")
+        self.worker.send(type="cancel", id="1", claim="1", why="cancelled")
+        self.assertEqual(self.worker.receive(), {"type": "cancelled", "id": "1", "why": "cancelled"})
+
+    def test_a_step_is_done_once(self) -> None:
+        for id, command in ((1, "charge"), (2, "charge_async")):
+            self.worker.job(id, command)
+            get = self.worker.receive()
+            self.assertEqual((get["type"], get["id"], get["name"]), ("step.get", str(id), "card"))
+            self.worker.send(type="reply", call=get["call"], value={"done": False})
+            put = self.worker.receive()
+            self.assertEqual((put["type"], put["output"]), ("step.put", "charged"))
+            self.worker.send(type="reply", call=put["call"])
+            self.assertEqual(self.worker.receive(), {"type": "done", "id": str(id), "result": "charged"})
+
+            self.worker.job(id, command)
+            get = self.worker.receive()
+            self.worker.send(type="reply", call=get["call"], value={"done": True, "output": "before"})
+            self.assertEqual(self.worker.receive(), {"type": "done", "id": str(id), "result": "before"})
+
+    def test_a_call_that_is_rejected_fails_the_job_with_its_code(self) -> None:
+        self.worker.job(1, "enqueues")
+        call = self.worker.receive()
+        self.assertEqual(call["jobs"], [{"command": "add", "payload": {"a": 1}, "priority": -5}])
+        self.worker.send(type="reply", call=call["call"], error="the database cannot be reached", code="unavailable")
+        answer = self.worker.receive()
+        self.assertEqual((answer["type"], answer["code"]), ("fail", "unavailable"))
+
+    def test_children_are_spawned_and_found_again(self) -> None:
+        self.worker.job(1, "family")
+        self.worker.send(type="reply", call=self.worker.receive()["call"], value=[])
+        spawn = self.worker.receive()
+        self.assertEqual((spawn["type"], spawn["jobs"][0]["queue"]), ("spawn", "q"))
+        self.worker.send(type="reply", call=spawn["call"])
+        self.assertEqual(self.worker.receive(), {"type": "settled", "id": "1"})
+
+        self.worker.job(1, "family")
+        child = {"id": "2", "state": "completed", "result": 2}
+        self.worker.send(type="reply", call=self.worker.receive()["call"], value=[child])
+        self.assertEqual(self.worker.receive(), {"type": "done", "id": "1", "result": [2]})
+
+    def test_a_batch_gives_each_job_its_own_outcome(self) -> None:
+        jobs = [{"id": str(id), "claim": "1", "attempt": 1, "payload": id} for id in range(4)]
+        self.worker.send(type="jobs", command="index", jobs=jobs)
+        answers = self.worker.receive_all(4)
+        self.assertEqual(answers["0"], {"type": "done", "id": "0", "result": "first"})
+        self.assertEqual(answers["2"], {"type": "done", "id": "2", "result": 2})
+        self.assertEqual([answers[id]["type"] for id in ("1", "3")], ["fail", "fail"])
+
+    def test_a_batch_is_cancelled_when_the_last_of_its_jobs_is(self) -> None:
+        jobs = [{"id": str(id), "claim": "1", "attempt": 1, "payload": id} for id in range(2)]
+        self.worker.send(type="jobs", command="index_async", jobs=jobs)
+        self.worker.send(type="cancel", id="0", claim="1", why="timeout")
+        self.worker.send(type="ping")
+        self.assertEqual(self.worker.receive(), {"type": "pong"})
+        self.worker.send(type="cancel", id="1", claim="1", why="shutdown")
+        answers = self.worker.receive_all(2)
+        self.assertEqual([answers[id]["why"] for id in ("0", "1")], ["timeout", "shutdown"])
+
+    def test_lines_may_come_in_pieces_and_many_at_once(self) -> None:
+        line = b'{"type":"job","id":"1","claim":"1","command":"add","attempt":1,"payload":{"a":1,"more":"\xc3\xa9"}}\r\n'
+        for byte in range(len(line)):
+            self.worker.send_raw(line[byte : byte + 1])
+        self.worker.send_raw(b"\n" + line.replace(b'"1"', b'"2"', 1) + line.replace(b'"1"', b'"3"', 1))
+        self.assertEqual(set(self.worker.receive_all(3)), {"1", "2", "3"})
+
+    def test_a_payload_of_many_megabytes_arrives(self) -> None:
+        self.worker.job(1, "add", {"a": 1, "large": "x" * 20_000_000})
+        self.assertEqual(self.worker.receive(), {"type": "done", "id": "1", "result": 2})
+
+    def test_unknown_messages_are_rejected_by_name_and_unknown_fields_ignored(self) -> None:
+        self.worker.send(type="sing", song="x")
+        answer = self.worker.receive()
+        self.assertEqual((answer["type"], answer["code"]), ("error", "unknown_type"))
+        self.assertIn("'sing'", answer["error"])
+        self.worker.send(type="ping", volume=11)
+        self.assertEqual(self.worker.receive(), {"type": "pong"})
+
+    def test_a_command_that_it_does_not_have_fails_and_the_host_goes_on(self) -> None:
+        self.worker.job(1, "fly")
+        self.assertEqual(self.worker.receive()["code"], "unknown_command")
+        self.worker.job(2, "add", {"a": 1})
+        self.assertEqual(self.worker.receive()["type"], "done")
+
+    def test_the_end_of_the_connection_ends_the_process_even_if_functions_hang(self) -> None:
+        self.worker.job(1, "forever")
+        self.worker.job(2, "patient")
+        self.assertEqual(self.worker.receive()["type"], "progress")
+        self.assertEqual(self.worker.close(), 0)
+
+    def test_an_error_from_the_worker_is_shown(self) -> None:
+        self.worker.send(type="error", error="the job is not held", code="not_held", id="9")
+        self.worker.send(type="ping")
+        self.assertEqual(self.worker.receive(), {"type": "pong"})
+        self.assertIn("the job is not held", self.worker.output())
+
+    def test_without_a_worker_it_says_how_it_is_started(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "BUGLE_HOST"}
+        ran = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=DEADLINE
+        )
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("[hosts.app]", ran.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
