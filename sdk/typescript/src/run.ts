@@ -1,0 +1,112 @@
+// Runs a function on a job, or on a batch, and turns what it returns or throws into an outcome.
+
+import type { Job } from "./job.js";
+import { toJson } from "./json.js";
+import { BadPayload, Cancelled, Fail, Outcome } from "./outcomes.js";
+
+/** A function that runs the jobs of a command. */
+export interface Registered {
+  command: string;
+  run: (job: any) => unknown;
+  schema: ((payload: unknown) => unknown) | undefined;
+  /** At most this many jobs at once, if it takes batches. */
+  most: number | undefined;
+}
+
+const MOST_CHARACTERS_OF_AN_ERROR = 4000;
+
+/** Run a function on a job. One that does not wait is answered at once, without a promise. */
+export function runOne(registered: Registered, job: Job): void {
+  if (registered.schema !== undefined) {
+    void checkAndRun(registered, job);
+    return;
+  }
+  try {
+    const result = registered.run(job);
+    if (isPromise(result)) {
+      result.then(
+        (value) => job.settle(value, undefined, false),
+        (error: unknown) => job.settle(undefined, error, true),
+      );
+    } else {
+      job.settle(result, undefined, false);
+    }
+  } catch (error) {
+    job.settle(undefined, error, true);
+  }
+}
+
+async function checkAndRun(registered: Registered, job: Job): Promise<void> {
+  try {
+    job.payload = await registered.schema?.(job.payload);
+  } catch (error) {
+    const told = error instanceof Error ? error.message : String(error);
+    job.settle(undefined, error instanceof Outcome ? error : new BadPayload(told), true);
+    return;
+  }
+  try {
+    job.settle(await registered.run(job), undefined, false);
+  } catch (error) {
+    job.settle(undefined, error, true);
+  }
+}
+
+/** Run a function on a batch. */
+export async function runBatch(registered: Registered, jobs: Job[]): Promise<void> {
+  try {
+    const results = await registered.run(jobs);
+    if (results !== undefined && results !== null && !(Array.isArray(results) && results.length === jobs.length)) {
+      throw new Fail(
+        `${registered.command} must return an array with an outcome for each of its ${jobs.length} jobs, or nothing`,
+        { code: "bad_result", retryable: false },
+      );
+    }
+    jobs.forEach((job, index) => job.settle((results as unknown[] | undefined)?.[index], undefined, false));
+  } catch (error) {
+    for (const job of jobs) job.settle(undefined, error, true);
+  }
+}
+
+function isPromise(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as PromiseLike<unknown> | undefined | null)?.then === "function";
+}
+
+/** The outcome of a job, as a line. */
+export function answer(job: Job, result: unknown, error: unknown, isError: boolean): string {
+  const id = JSON.stringify(job.id);
+  if (!isError) {
+    if (job.isSettled) return `{"type":"settled","id":${id}}\n`;
+    if (result === undefined || result === null) return `{"type":"done","id":${id}}\n`;
+    if (result instanceof Error) {
+      error = result;
+    } else {
+      try {
+        return `{"type":"done","id":${id},"result":${toJson(result)}}\n`;
+      } catch (cause) {
+        const told = cause instanceof Error ? cause.message : String(cause);
+        error = new Fail(`the result cannot be stored: ${told}`, { code: "bad_result", retryable: false });
+      }
+    }
+  }
+  const outcome = outcomeOf(job, error);
+  return `${toJson({ type: outcome.type, id: job.id, ...outcome.fields() })}\n`;
+}
+
+function outcomeOf(job: Job, error: unknown): Outcome {
+  if (error instanceof Outcome) return error;
+  // such as an AbortError of what was given the signal
+  if (job.cancelled !== undefined) return new Cancelled(job.cancelled);
+  if (!(error instanceof Error)) return new Fail(`this was thrown: ${String(error)}`, { code: "thrown" });
+  const code = (error as { code?: unknown }).code;
+  return new Fail(told(error), { code: typeof code === "string" && code !== "" ? code : error.name });
+}
+
+/** An error as people want to read it: what it says, and where it was thrown. */
+function told(error: Error): string {
+  let text = error.stack ?? `${error.name}: ${error.message}`;
+  if (error.cause instanceof Error) text += `\ncaused by ${error.cause.name}: ${error.cause.message}`;
+  text = text.replaceAll("\0", "\\0").toWellFormed();
+  if (text.length <= MOST_CHARACTERS_OF_AN_ERROR) return text;
+  const half = MOST_CHARACTERS_OF_AN_ERROR / 2;
+  return `${text.slice(0, half)}\n…\n${text.slice(-half)}`.toWellFormed();
+}
