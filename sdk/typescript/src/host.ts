@@ -282,7 +282,8 @@ class Connection implements Channel {
 
   #onJob(message: JobMessage): void {
     const registered = this.#host.functions.get(message.command);
-    if (registered === undefined || registered.most !== undefined) return this.#unknown(message);
+    if (registered === undefined) return this.#unknown(message);
+    if (registered.most !== undefined) return this.#onJobs({ command: message.command, jobs: [message] });
     const job = new Job(message, this);
     this.#jobs.set(job.id, job);
     runOne(registered, job);

@@ -32,7 +32,6 @@ export interface JobMessage {
   command: string;
   queue?: string;
   attempt?: number;
-  max_attempts?: number;
   payload?: unknown;
   headers?: Record<string, unknown> | null;
   traceparent?: string | null;
@@ -105,11 +104,6 @@ export class Job<P = any> {
   /** The number of this attempt, from 1. */
   get attempt(): number {
     return this.message.attempt ?? 1;
-  }
-
-  /** How many attempts the job has. */
-  get maxAttempts(): number | undefined {
-    return this.message.max_attempts;
   }
 
   /** The payload; what the schema made of it, if the function was registered with one. */

@@ -279,8 +279,10 @@ class Connection(asyncio.Protocol):
 
     def _on_job(self, message: Dict[str, Any]) -> None:
         function = self._host.functions.get(message["command"])
-        if function is None or function.most is not None:
+        if function is None:
             self._unknown(message)
+        elif function.most is not None:
+            self._on_jobs({"command": message["command"], "jobs": [message]})
         elif function.is_async:
             job: BaseJob = AsyncJob(message, self)
             self._jobs[job._key] = job

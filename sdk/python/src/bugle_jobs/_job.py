@@ -132,11 +132,6 @@ class BaseJob:
         return int(self._message.get("attempt", 1))
 
     @property
-    def max_attempts(self) -> Optional[int]:
-        """How many attempts the job has."""
-        return self._message.get("max_attempts")
-
-    @property
     def payload(self) -> Any:
         """The payload, as JSON was decoded."""
         return self._message.get("payload")
