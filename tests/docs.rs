@@ -8,6 +8,8 @@ mod common;
 mod links;
 #[path = "docs/names.rs"]
 mod names;
+#[path = "sdk/packages.rs"]
+mod packages;
 #[path = "docs/page.rs"]
 mod page;
 #[path = "docs/prose.rs"]

@@ -266,7 +266,7 @@ async fn runs_jobs(program: &str, environment: &str, error: &str) {
         "select exists (select from bugle.jobs where command = 'ask' and state = 'waiting')",
     )
     .await;
-    execute(&owner, "select bugle.answer(id, 'token', '\"yes\"') from bugle.jobs where command = 'ask'").await;
+    execute(&owner, "select bugle.answer(id, 'token', '\"yes\"', p_resume => true) from bugle.jobs where command = 'ask'").await;
     wait_until(
         &owner,
         "select bool_and(state in ('completed', 'failed')) and count(*) = 35 from bugle.jobs",
@@ -294,7 +294,7 @@ async fn runs_jobs(program: &str, environment: &str, error: &str) {
     let odd = "select count(*) from bugle.jobs where command = 'index' and state = 'failed' and last_error = 'odd' \
                and (payload->>'n')::int % 2 = 1";
     assert_eq!(query_value::<i64>(&owner, odd).await, 10);
-    let retried: String = query_value(&owner, "select error_code from bugle.attempts where job = 4").await;
+    let retried: String = query_value(&owner, "select code from bugle.attempts where job = 4").await;
     assert_eq!(retried, error);
     assert_eq!(query_value::<i64>(&owner, "select count(*) from bookings").await, 1);
     assert!(worker.log().contains("a line"), "{}", worker.log());

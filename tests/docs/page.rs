@@ -12,7 +12,7 @@
 //! | `text,output` | the rows that the block above it returns, or what it prints |
 //! | `toml,worker` | a worker's file; it is read |
 //! | `toml,worker,run` | the same; it becomes `bugle.toml`, and a worker runs with it for the rest of the page |
-//! | `python,file`, `sh,file` | becomes a file beside it, with the name that its first line has as a comment |
+//! | `python,file`, `ts,file`, … | becomes a file beside it, with the name that its first line has as a comment |
 //! | `sh,run` | runs in that folder, with `bugle` on the path and `DATABASE_URL` set |
 //!
 //! A comment `<!-- from FILE -->` above a block says that its text is taken from a file of the repository.
@@ -54,6 +54,7 @@ pub fn pages() -> Vec<Page> {
     .into();
     files.extend(below(Path::new("docs")));
     files.push("examples/README.md".into());
+    files.extend(["sdk/python/README.md", "sdk/typescript/README.md"].map(PathBuf::from));
     for entry in fs::read_dir(root().join("examples")).unwrap() {
         let readme = Path::new("examples").join(entry.unwrap().file_name()).join("README.md");
         files.extend(Some(readme).filter(|readme| root().join(readme).exists()));

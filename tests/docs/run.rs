@@ -7,10 +7,12 @@ use std::process::{Child, Command, Stdio};
 
 use futures_util::SinkExt;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio_postgres::config::Host;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::common::poll::look_for;
 use crate::common::{BUGLE, DEADLINE, Database, Folder, execute};
+use crate::packages;
 use crate::page::{Block, Page, pages, root};
 use crate::runtime;
 
@@ -54,6 +56,9 @@ pub async fn run(page: &Page) {
         folder: Folder::new(),
         python,
     };
+    if !place.install_packages(page).await {
+        return;
+    }
     let mut sessions = BTreeMap::new();
     let mut worker = None;
     for (number, block) in page.blocks.iter().enumerate() {
@@ -77,7 +82,7 @@ pub async fn run(page: &Page) {
                 }
                 worker = Some(Worker::start(&place, &block.text));
             }
-            "python,file" | "sh,file" => place.keep(block),
+            "python,file" | "sh,file" | "js,file" | "ts,file" => place.keep(block),
             "sh,run" => place.shell(block, below).await,
             _ => {}
         }
@@ -98,6 +103,19 @@ struct Place {
 }
 
 impl Place {
+    /// Of the owner, as every driver understands it.
+    fn url(&self) -> String {
+        let config = self.database.config("owner");
+        let host = match &config.get_hosts()[0] {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string().replace('/', "%2F"),
+        };
+        let user = config.get_user().unwrap_or("postgres");
+        let password = config.get_password().map(String::from_utf8_lossy).unwrap_or_default();
+        let port = config.get_ports().first().copied().unwrap_or(5432);
+        format!("postgresql://{user}:{password}@{host}:{port}/{}", self.database.name)
+    }
+
     /// A command that finds `bugle` and the database, as in a terminal beside `bugle dev`.
     fn command(&self, program: &str) -> Command {
         let programs = Path::new(BUGLE).parent().expect("a folder").display();
@@ -106,7 +124,7 @@ impl Place {
         command
             .current_dir(self.folder.path())
             .env("PATH", format!("{programs}:{path}"))
-            .env("DATABASE_URL", self.database.url("owner"))
+            .env("DATABASE_URL", self.url())
             .env_remove("BUGLE_DATABASE_URL")
             .stdin(Stdio::null());
         command
@@ -114,9 +132,24 @@ impl Place {
 
     /// A file, under the name that its first line has.
     fn keep(&self, block: &Block) {
-        let name = block.text.lines().next().and_then(|line| line.strip_prefix("# "));
+        let first = block.text.lines().next().unwrap_or_default();
+        let name = first.strip_prefix("# ").or(first.strip_prefix("// "));
         let name = name.unwrap_or_else(|| panic!("{}: the first line names the file: # name", block.place));
         self.folder.write(name, &block.text);
+    }
+
+    /// What the page has its reader install: the packages of sdk/ and drivers. False if that cannot be had here.
+    async fn install_packages(&self, page: &Page) -> bool {
+        if page.text.contains(".venv/bin/python") {
+            let Some(path) = packages::python().await else { return false };
+            packages::virtual_environment(self.folder.path(), &path);
+        }
+        if page.text.contains("npm install bugle-jobs") {
+            let Some(built) = packages::typescript().await else { return false };
+            let modules = built.join("node_modules");
+            std::os::unix::fs::symlink(modules, self.folder.join("node_modules")).expect("a link");
+        }
+        true
     }
 
     async fn shell(&self, block: &Block, below: Option<&Block>) {

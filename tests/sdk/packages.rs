@@ -42,6 +42,17 @@ pub async fn python() -> Option<String> {
     Some(format!("{}:{packages}", sdk("python/src").display()))
 }
 
+/// What `python3 -m venv .venv` and pip would make in this folder, without copying anything.
+pub fn virtual_environment(folder: &Path, path: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let programs = folder.join(".venv/bin");
+    std::fs::create_dir_all(&programs).expect("a folder");
+    let python = programs.join("python");
+    let script = format!("#!/bin/sh\nPYTHONPATH='{path}' PYTHONDONTWRITEBYTECODE=1 exec python3 \"$@\"\n");
+    std::fs::write(&python, script).expect("a file");
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).expect("a program");
+}
+
 /// A folder whose node_modules have the drivers and the compiler.
 pub async fn node() -> Option<PathBuf> {
     static MODULES: OnceCell<Option<PathBuf>> = OnceCell::const_new();
