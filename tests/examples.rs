@@ -1,6 +1,8 @@
 //! The examples do what they say. One whose runtime or driver cannot be had here is skipped, and says so.
 
 mod common;
+#[path = "sdk/packages.rs"]
+mod packages;
 #[path = "examples/runtime.rs"]
 mod runtime;
 
@@ -286,6 +288,62 @@ async fn without_a_database_an_example_says_where_to_get_one() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(said.contains("DATABASE_URL") && said.contains("bugle dev"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_app_of_python_host_passes_its_tests_and_its_jobs_run() {
+    let Some(path) = packages::python().await else { return };
+    let folder = Folder::new();
+    packages::copy(&runtime::example("python-host"), folder.path());
+    packages::virtual_environment(folder.path(), &path);
+    runs_its_jobs(&folder, &["test_jobs.py"], &["shop.py"], ".venv/bin/python").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_app_of_typescript_host_passes_its_tests_and_its_jobs_run() {
+    let Some(built) = packages::typescript().await else {
+        return;
+    };
+    let folder = Folder::new();
+    packages::copy(&runtime::example("typescript-host"), folder.path());
+    std::os::unix::fs::symlink(built.join("node_modules"), folder.join("node_modules")).expect("a link");
+    run(Command::new("node_modules/.bin/tsc").current_dir(folder.path())).await;
+    runs_its_jobs(&folder, &["--test", "dist/"], &["dist/placeOrder.js"], "node").await;
+}
+
+/// An app with a host: its tests pass, and a worker with its file runs the jobs of an order.
+async fn runs_its_jobs(folder: &Folder, tests: &[&str], order: &[&str], runtime: &str) {
+    run(Command::new(runtime).args(tests).current_dir(folder.path())).await;
+    let database = Database::empty_on(server().tcp_url("postgres").unwrap().parse().unwrap()).await;
+    bugle::schema::migrate(&database.config("owner"))
+        .await
+        .expect("migrates");
+    let owner = database.owner().await;
+    let url = server().tcp_url(&database.name).unwrap();
+    let mut worker = Command::new(BUGLE)
+        .args(["worker", "--config", "bugle.toml"])
+        .args(["--workdir".as_ref(), folder.join("work").as_os_str()])
+        .env("DATABASE_URL", &url)
+        .env_remove("BUGLE_DATABASE_URL")
+        .current_dir(folder.path())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a worker");
+
+    let mut program = Command::new(runtime);
+    let said = run(program.args(order).env("DATABASE_URL", url).current_dir(folder.path())).await;
+
+    assert_eq!(said, "order 1 is placed\n");
+    wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'completed'").await;
+    let results = "select string_agg(format('%s in attempt %s', result, attempt), '; ' order by id) from bugle.jobs";
+    assert_eq!(
+        query_value::<String>(&owner, results).await,
+        r#"{"booked": "tea"} in attempt 1; {"receipt": "R-00001", "sent_to": "ada@example.org"} in attempt 2"#
+    );
+    let booked = "select count(*) from shop_orders where booked_at is not null";
+    assert_eq!(query_value::<i64>(&owner, booked).await, 1);
+    worker.kill().await.expect("it ends");
 }
 
 #[test]

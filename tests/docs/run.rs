@@ -42,6 +42,10 @@ pub async fn run(page: &Page) {
         eprintln!("{}: skipped, there is no python3", page.name());
         return;
     }
+    if page.blocks.iter().any(|block| block.info == "perl,file") && !can_run("perl") {
+        eprintln!("{}: skipped, there is no perl", page.name());
+        return;
+    }
     // one that calls a script itself needs the driver, too
     let calls_python = |block: &Block| block.info == "sh,run" && block.text.contains("python3");
     let python = match page.blocks.iter().any(calls_python) {
@@ -82,7 +86,7 @@ pub async fn run(page: &Page) {
                 }
                 worker = Some(Worker::start(&place, &block.text));
             }
-            "python,file" | "sh,file" | "js,file" | "ts,file" => place.keep(block),
+            "python,file" | "sh,file" | "js,file" | "ts,file" | "perl,file" => place.keep(block),
             "sh,run" => place.shell(block, below).await,
             _ => {}
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-use crate::runtime::{BUILD, cache, can_run, fetched, fetched_within, missing};
+use crate::runtime::{BUILD, can_run, fetched, fetched_within, missing};
 
 pub fn sdk(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk").join(path)

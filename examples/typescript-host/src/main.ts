@@ -1,0 +1,3 @@
+import { host } from "./jobs.js";
+
+await host.run();
