@@ -8,6 +8,7 @@ mod common;
 mod links;
 #[path = "docs/names.rs"]
 mod names;
+#[allow(dead_code)] // each test program needs a part of it
 #[path = "sdk/packages.rs"]
 mod packages;
 #[path = "docs/page.rs"]

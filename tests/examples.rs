@@ -1,6 +1,7 @@
 //! The examples do what they say. One whose runtime or driver cannot be had here is skipped, and says so.
 
 mod common;
+#[allow(dead_code)] // each test program needs a part of it
 #[path = "sdk/packages.rs"]
 mod packages;
 #[path = "examples/runtime.rs"]

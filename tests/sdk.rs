@@ -2,6 +2,7 @@
 //! enqueueing with the drivers that people use, and jobs that a real worker runs in a real host.
 
 mod common;
+#[allow(dead_code)] // each test program needs a part of it
 #[path = "sdk/packages.rs"]
 mod packages;
 #[allow(dead_code)] // one that only the examples need
@@ -77,7 +78,9 @@ async fn the_tests_of_the_python_package_pass_without_a_single_dependency() {
         return missing("python3", "apt-get install python3").unwrap_or_default();
     }
     let mut tests = python(&sdk("python/src").display().to_string());
-    tests.args(["-m", "unittest", "--quiet"]).current_dir(sdk("python/tests"));
+    tests
+        .args(["-m", "unittest", "--quiet"])
+        .current_dir(sdk("python/tests"));
     run(&mut tests).await;
 }
 
@@ -134,7 +137,9 @@ async fn python_enqueues_with_every_driver_in_its_own_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tests_of_the_typescript_package_pass() {
-    let Some(built) = packages::typescript().await else { return };
+    let Some(built) = packages::typescript().await else {
+        return;
+    };
     let mut tests = Command::new("node");
     tests
         .args(["--test", "test/build/"])
@@ -145,7 +150,9 @@ async fn the_tests_of_the_typescript_package_pass() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tarball_works_in_an_empty_folder_with_import_and_with_require() {
-    let Some(built) = packages::typescript().await else { return };
+    let Some(built) = packages::typescript().await else {
+        return;
+    };
     let folder = Folder::new();
     let mut npm = Command::new("npm");
     npm.args(["pack", "--silent", "--ignore-scripts", "--pack-destination"])
@@ -196,7 +203,9 @@ async fn compiled(name: &str, folder: &Folder) -> Option<PathBuf> {
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript_enqueues_with_every_driver_in_its_own_transaction() {
     let folder = Folder::new();
-    let Some(story) = compiled("enqueue", &folder).await else { return };
+    let Some(story) = compiled("enqueue", &folder).await else {
+        return;
+    };
     let database = database().await;
     let mut node = Command::new("node");
     node.arg(story)
@@ -216,7 +225,9 @@ async fn a_worker_runs_jobs_in_a_host_in_python() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_runs_jobs_in_a_host_in_typescript() {
     let folder = Folder::new();
-    let Some(app) = compiled("app", &folder).await else { return };
+    let Some(app) = compiled("app", &folder).await else {
+        return;
+    };
     let program = format!("\"node\", \"{}\"", app.display());
     runs_jobs(&program, "LANGUAGE = \"typescript\"", "Error").await;
 }
@@ -266,7 +277,11 @@ async fn runs_jobs(program: &str, environment: &str, error: &str) {
         "select exists (select from bugle.jobs where command = 'ask' and state = 'waiting')",
     )
     .await;
-    execute(&owner, "select bugle.answer(id, 'token', '\"yes\"', p_resume => true) from bugle.jobs where command = 'ask'").await;
+    execute(
+        &owner,
+        "select bugle.answer(id, 'token', '\"yes\"', p_resume => true) from bugle.jobs where command = 'ask'",
+    )
+    .await;
     wait_until(
         &owner,
         "select bool_and(state in ('completed', 'failed')) and count(*) = 35 from bugle.jobs",

@@ -145,11 +145,15 @@ impl Place {
     /// What the page has its reader install: the packages of sdk/ and drivers. False if that cannot be had here.
     async fn install_packages(&self, page: &Page) -> bool {
         if page.text.contains(".venv/bin/python") {
-            let Some(path) = packages::python().await else { return false };
+            let Some(path) = packages::python().await else {
+                return false;
+            };
             packages::virtual_environment(self.folder.path(), &path);
         }
         if page.text.contains("npm install bugle-jobs") {
-            let Some(built) = packages::typescript().await else { return false };
+            let Some(built) = packages::typescript().await else {
+                return false;
+            };
             let modules = built.join("node_modules");
             std::os::unix::fs::symlink(modules, self.folder.join("node_modules")).expect("a link");
         }

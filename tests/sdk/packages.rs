@@ -35,7 +35,12 @@ pub async fn python() -> Option<String> {
             .current_dir(folder);
             pip
         };
-        let packages = fetched("sdk-python", async |folder: &Path| is_pinned(folder, "requirements.txt"), pip).await;
+        let packages = fetched(
+            "sdk-python",
+            async |folder: &Path| is_pinned(folder, "requirements.txt"),
+            pip,
+        )
+        .await;
         packages.or_else(|| missing("a driver for Python", "pip install -r tests/sdk/requirements.txt"))
     });
     let packages = packages.await.as_ref()?.display().to_string();
@@ -64,7 +69,8 @@ pub async fn node() -> Option<PathBuf> {
             std::fs::copy(source("package.json"), folder.join("package.json")).expect("a copy");
             let mut npm = Command::new("npm");
             npm.args(
-                "install --silent --no-audit --no-fund --ignore-scripts --fetch-retries=0 --fetch-timeout=20000".split(' '),
+                "install --silent --no-audit --no-fund --ignore-scripts --fetch-retries=0 --fetch-timeout=20000"
+                    .split(' '),
             )
             .current_dir(folder);
             npm
