@@ -56,6 +56,30 @@ end
 $$;
 comment on function bugle.resume_queue is 'Claim from a paused queue again.';
 
+create or replace function bugle.remove_queue(p_queue text, p_note text default null) returns void
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_queue bugle.queues;
+begin
+  if exists (select from bugle.jobs_live j where j.queue = p_queue) then
+    perform bugle.refuse('JB031', format('queue %s has live jobs', bugle.quoted(p_queue)),
+      format('select bugle.cancel_where(p_queue => %L); cancels them.', p_queue));
+  end if;
+  delete from bugle.queues q where q.name = p_queue returning q.* into v_queue;
+  if not found then
+    perform bugle.refuse('JB030', format('there is no queue %s', coalesce(bugle.quoted(p_queue), 'null')),
+      'Only a queue with a row in bugle.queues, because it was paused or limited, can be removed.');
+  end if;
+  delete from bugle.claim_positions c where c.queue = p_queue;
+  perform bugle.record_change('remove_queue', null,
+    concat_ws(', ', case when v_queue.paused_at is not null then 'paused' end, bugle.describe_limits(v_queue)), null,
+    p_note, p_queue => p_queue);
+end
+$$;
+comment on function bugle.remove_queue is
+  'Remove a queue that has no live jobs: its pause, its limits and its other settings. Its history stays.';
+
 create or replace function bugle.tell_worker(p_verb text, p_worker bigint, p_note text) returns void
 language plpgsql
 as $$

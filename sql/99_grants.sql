@@ -102,7 +102,7 @@ begin
       bugle.set_state(bigint, text, text), bugle.set_state(bigint[], text, text), bugle.set_state_where,
       bugle.set_step(bigint, integer, text, jsonb, text), bugle.set_step(bigint, text, text, jsonb, text),
       bugle.add_missing, bugle.resolve, bugle.reject, bugle.resume_with, bugle.answer,
-      bugle.pause_queue, bugle.resume_queue, bugle.set_limits, bugle.set_command_limit,
+      bugle.pause_queue, bugle.resume_queue, bugle.remove_queue, bugle.set_limits, bugle.set_command_limit,
       bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
       bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
       bugle.count_matching, bugle.jobs_matching,

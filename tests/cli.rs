@@ -132,8 +132,8 @@ async fn what_the_schema_refuses_is_told_with_its_hint_and_exit_code_1() {
         ),
         (
             &["enqueue", "a", "--run-at=soonish"],
-            "--run-at: invalid input syntax",
-            "soonish",
+            "--run-at: \"soonish\" is not a time",
+            "hint: For example 'tomorrow 8:00'",
         ),
     ];
     for (arguments, message, hint) in refused {
@@ -176,7 +176,7 @@ async fn wrong_usage_has_exit_code_2_and_bad_json_is_noticed_before_connecting()
     assert!(
         argument
             .err
-            .starts_with("bugle: the payload is not JSON: key must be a string"),
+            .starts_with("bugle: the payload is not JSON: look at column 2"),
         "{}",
         argument.err
     );
@@ -186,7 +186,9 @@ async fn wrong_usage_has_exit_code_2_and_bad_json_is_noticed_before_connecting()
         argument.err
     );
     assert!(
-        input.err.starts_with("bugle: standard input is not JSON: EOF"),
+        input
+            .err
+            .starts_with("bugle: standard input is not JSON: it ends too early"),
         "{}",
         input.err
     );

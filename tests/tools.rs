@@ -47,7 +47,10 @@ async fn many_jobs_are_enqueued_from_lines_of_json_all_or_none() {
             "{\"command\": \"a\"}\n{\"command\": \"b\", \"colour\": 1}",
             "line 2: \"colour\" is not a column",
         ),
-        ("{\"command\": \"a\"}\n\nnot json", "line 3: not JSON"),
+        (
+            "{\"command\": \"a\"}\n\nnot json",
+            "line 3: it is not JSON: look at column",
+        ),
         ("{\"command\": \"a\"}\n{\"payload\": 1}", "line 2: no command"),
         ("{\"command\": \"a\"}\n[1]", "line 2: not an object"),
         (
@@ -464,11 +467,115 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_fixes_it() {
         .unwrap();
     execute(&owner, paused["fix"].as_str().unwrap()).await;
     assert!(unhealthy.out.contains("no live worker serves command"), "{report:#}");
+    let nobody = find(&report, "workers", "fail").unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(nobody["message"], "no worker is alive, and 1 job wait: no jobs run");
+    execute(&owner, "select bugle.cancel_where(p_command => 'nobody')").await;
 
     let fixed = bugle(&database, "owner", &["doctor"]).await;
     assert_eq!(fixed.code, 0, "{}", fixed.out);
     let seen_by_viewer = bugle(&database, "viewer", &["doctor"]).await;
     assert_eq!(seen_by_viewer.code, 0, "{} {}", seen_by_viewer.out, seen_by_viewer.err);
+}
+
+#[tokio::test]
+async fn the_doctor_reports_a_command_that_always_fails_and_dead_letters_that_grow() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let send = || async { Err::<(), _>(bugle::Failure::new("connection refused on port 587").not_retryable()) };
+    let registry = common::noop().on("send", move |_: bugle::Context, _: Value| send());
+    let worker = database.worker(&[("default", 4)], registry);
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select c from unnest(array['send', 'noop']) c, generate_series(1, 12)",
+    )
+    .await;
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+    worker.stop().await;
+    let found = async |check: &str| {
+        let report = bugle(&database, "viewer", &["doctor", "--json"]).await;
+        assert_eq!(report.code, 1, "{}", report.out);
+        let findings = report.json().as_array().unwrap().clone();
+        findings
+            .into_iter()
+            .find(|finding| finding["check"] == check)
+            .expect("a finding")
+    };
+
+    let always = found("commands").await;
+    let grow = found("dead letters").await;
+
+    assert_eq!(always["level"], "fail", "{always}");
+    assert_eq!(
+        always["message"],
+        "command \"send\" always fails: all 12 attempts of the last hour; mostly: connection refused on port #"
+    );
+    assert_eq!(grow["level"], "warn", "{grow}");
+    assert_eq!(
+        grow["message"],
+        "they grow: 12 jobs failed for good in the last hour, 0 in the hour before; mostly command \"send\", not_retryable"
+    );
+    assert!(grow["fix"].as_str().unwrap().contains("bugle stats errors"), "{grow}");
+}
+
+#[tokio::test]
+async fn a_misspelled_name_is_told_and_never_waited_for_without_end() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let worker = database.worker(&[("mail", 2)], common::noop());
+    wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
+    let bugle = async |arguments: &[&str]| bugle(&database, "owner", arguments).await;
+
+    let right = bugle(&["enqueue", "noop", "--queue", "mail", "--wait"]).await;
+    let waited = bugle(&["enqueue", "nop", "--queue", "mail", "--wait"]).await;
+    let elsewhere = bugle(&["enqueue", "noop", "--queue", "mial", "--wait", "--wait-timeout", "1ms"]).await;
+    let unwarned = enqueued_by_an_enqueuer(&database).await;
+    let limited = bugle(&["queues", "set", "mial", "--max-running", "1"]).await;
+    let with_jobs = bugle(&["queues", "remove", "mial"]).await;
+    bugle(&["jobs", "cancel", "--queue", "mial", "--yes"]).await.text();
+    let removed = bugle(&["queues", "delete", "mial"]).await;
+    let paused = bugle(&["queues", "pause", "nosuch"]).await;
+    worker.stop().await;
+    let nobody = bugle(&["jobs", "wait", "2", "--timeout", "1ms"]).await;
+
+    assert_eq!((right.text(), &*right.err), ("null", ""));
+    assert_eq!(waited.code, 1);
+    for part in [
+        "warning: no live worker serves command \"nop\" in queue \"mail\"; did you mean \"noop\"?",
+        "job 2 is still ready after 5s",
+        "hint: bugle jobs explain 2",
+    ] {
+        assert!(waited.err.contains(part), "{part} in {}", waited.err);
+    }
+    assert!(
+        elsewhere
+            .err
+            .contains("no live worker serves queue \"mial\"; did you mean \"mail\"?"),
+        "{}",
+        elsewhere.err
+    );
+    assert_eq!(
+        (unwarned.code, &*unwarned.err),
+        (0, ""),
+        "an enqueuer may not see workers"
+    );
+    assert_eq!(limited.text(), "max_running 1");
+    assert!(limited.err.contains("did you mean \"mail\"?"), "{}", limited.err);
+    assert!(
+        with_jobs.code == 1 && with_jobs.err.contains("queue 'mial' has live jobs"),
+        "{}",
+        with_jobs.err
+    );
+    assert_eq!(removed.code, 0, "{}", removed.err);
+    assert!(paused.err.contains("there is no queue 'nosuch'"), "{}", paused.err);
+    assert!(
+        nobody.code == 1 && nobody.err.contains("no worker is running"),
+        "{}",
+        nobody.err
+    );
+}
+
+async fn enqueued_by_an_enqueuer(database: &Database) -> CliRun {
+    bugle(database, "enqueuer", &["enqueue", "nop"]).await
 }
 
 #[tokio::test]

@@ -251,6 +251,8 @@ pub enum FleetVerb {
     PauseQueue,
     /// Resume a paused queue.
     ResumeQueue,
+    /// Remove a queue that has no jobs: its pause and its limits.
+    RemoveQueue,
     /// Pause a worker: it claims no more jobs.
     PauseWorker,
     /// Resume a paused worker.
@@ -267,6 +269,7 @@ pub async fn order(client: &impl GenericClient, verb: FleetVerb, whom: &str, not
     let sql = match verb {
         FleetVerb::PauseQueue => "select bugle.pause_queue($1::text, $2::text)",
         FleetVerb::ResumeQueue => "select bugle.resume_queue($1::text, $2::text)",
+        FleetVerb::RemoveQueue => "select bugle.remove_queue($1::text, $2::text)",
         FleetVerb::PauseWorker => "select bugle.pause_worker($1::text::bigint, $2::text)",
         FleetVerb::ResumeWorker => "select bugle.resume_worker($1::text::bigint, $2::text)",
         FleetVerb::DrainWorker => "select bugle.drain_worker($1::text::bigint, $2::text)",

@@ -442,6 +442,14 @@ pub const OPERATIONS: &[Operation] = &[
         Answer::Done,
     ),
     function(
+        "remove_queue",
+        "/queues/{queue}/remove",
+        &["queues", "remove"],
+        "Remove a queue that has no live jobs: its pause and its limits.",
+        &[QUEUE, NOTE],
+        Answer::Done,
+    ),
+    function(
         "set_limits",
         "/queues/{queue}/set_limits",
         &["queues", "set"],

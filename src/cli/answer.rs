@@ -35,9 +35,8 @@ pub struct AnswerArguments {
 /// `bugle jobs answer ID`.
 pub async fn answer(client: &Client, arguments: AnswerArguments) -> Result<ExitCode> {
     let json = |text: &str| {
-        serde_json::from_str::<Value>(text).map_err(|error| {
-            anyhow!("the answer is not JSON: {error}\nhint: quote it for the shell, for example '\"yes\"'")
-        })
+        output::read_json::<Value>("the answer", text)
+            .map_err(|error| anyhow!("{error}\nhint: quote it for the shell, for example '\"yes\"'"))
     };
     let answer = match (&arguments.result, &arguments.error, &arguments.resume) {
         (_, Some(error), _) => Answer::Reject(error.clone()),
@@ -71,7 +70,7 @@ pub async fn add_missing(client: &Client, arguments: AddMissing, json: bool) -> 
     let text = workflow::text(&arguments.file)?;
     let mut jobs: Vec<Value> = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let job = serde_json::from_str(line).map_err(|error| anyhow!("line {}: {error}", number + 1))?;
+        let job = output::read_json(&format!("line {}", number + 1), line)?;
         jobs.push(job);
     }
     let mut added = 0;

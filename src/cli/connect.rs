@@ -61,6 +61,28 @@ pub fn explained(error: Error) -> Error {
             "Connect as a member of bugle_viewer to read, of bugle_enqueuer to enqueue, of bugle_operator to change, \
              or as the owner of the schema.",
         ),
+        // what a person typed is not what the parameter is; the message names types of Postgres
+        Some("22007" | "22008" | "22P02") => match misread(&error.message()) {
+            Some((message, hint)) => error.reworded(message, hint),
+            None => error,
+        },
         _ => error,
     }
+}
+
+/// `invalid input syntax for type interval: "x"` in other words.
+fn misread(message: &str) -> Option<(String, String)> {
+    let (about, value) = message.split_once(": ")?;
+    let (what, hint) = if about.contains("interval") {
+        ("a duration", "For example 90s, 10m or '2 hours'.")
+    } else if about.contains("time") || about.contains("date") {
+        ("a time", "For example 'tomorrow 8:00' or '2030-01-31 18:00+01'.")
+    } else if about.contains("json") {
+        ("JSON", "Quote it for the shell, for example '{\"name\": \"Ada\"}'.")
+    } else if about.contains("integer") || about.contains("bigint") || about.contains("numeric") {
+        ("a number", "Write it in digits.")
+    } else {
+        return None;
+    };
+    Some((format!("{value} is not {what}"), hint.to_owned()))
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::connect::Connect;
+use super::hint::in_shell;
 use super::output::{self, Shown, Table};
 use crate::admin::read::{self, Finding, Level};
 
@@ -26,7 +27,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     arguments.shown.rows(&found, table)?;
     if !arguments.shown.as_json() {
         for finding in found.iter().filter(|finding| finding.fix.is_some()) {
-            let fix = finding.fix.as_deref().unwrap_or_default();
+            let fix = in_shell(finding.fix.as_deref().unwrap_or_default());
             let told = format!("\n{}: {}\n  {fix}\n", finding.check, finding.message);
             output::print(&output::harmless(&told))?;
         }

@@ -12,10 +12,13 @@ use clap::Args;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use tokio_postgres::Client;
+
 use super::connect::{Connect, ask};
-use super::output;
+use super::{nearest, output};
 use crate::admin::read;
 use crate::client::enqueue::{NewJob, OnConflict};
+use crate::job::JobId;
 
 /// The job to enqueue.
 #[derive(Debug, Args)]
@@ -130,6 +133,10 @@ pub struct Arguments {
     #[arg(long)]
     wait: bool,
 
+    /// With --wait: at most this long [default: for ever; 5s if no live worker serves the command]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
+    wait_timeout: Option<Duration>,
+
     /// Print the INSERT statement instead of running it
     #[arg(long, conflicts_with_all = ["wait", "on_conflict", "after", "after_end_of"])]
     print_sql: bool,
@@ -169,8 +176,10 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         job = job.header(crate::observe::trace::HEADER, parent);
     }
     let job = ask(&client, job.enqueue_once(&client)).await?;
+    let is_served = warn_if_not_served(&client, job.id).await?;
     if arguments.wait {
-        return super::operate::wait(&arguments.connect.target()?, job.id).await;
+        let at_most = arguments.wait_timeout.or((!is_served).then_some(PATIENCE));
+        return super::operate::wait(&arguments.connect.target()?, &client, job.id, at_most).await;
     }
     if arguments.json {
         output::print_json(&json!({ "id": job.id, "created": job.created }))?;
@@ -178,6 +187,20 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         output::print(&format!("{}\n", job.id))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long to wait for a job that no live worker serves: one may be starting.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A command is only a name: a misspelled one would wait for ever. Logins that may not see workers are not warned.
+async fn warn_if_not_served(client: &Client, id: JobId) -> Result<bool> {
+    match ask(client, read::not_served(client, id)).await {
+        Ok(Some(job)) => eprintln!("warning: {}", nearest::told(&job)),
+        Ok(None) => return Ok(true),
+        Err(error) if error.sqlstate() == Some("42501") => return Ok(true),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(false)
 }
 
 /// The job, but for the times, which the database reads.
@@ -256,9 +279,8 @@ fn payload(argument: &str) -> Result<Box<RawValue>> {
         }
         text => ("the payload", text.to_owned()),
     };
-    serde_json::from_str(&text).map_err(|error| {
-        anyhow!("{source} is not JSON: {error}\nhint: quote it for the shell, for example '{{\"name\": \"Ada\"}}'")
-    })
+    output::read_json(source, &text)
+        .map_err(|error| anyhow!("{error}\nhint: quote it for the shell, for example '{{\"name\": \"Ada\"}}'"))
 }
 
 fn name_and_value(text: &str) -> Result<(String, String), String> {

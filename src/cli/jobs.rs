@@ -48,6 +48,9 @@ enum What {
     Wait {
         /// Job id
         id: JobId,
+        /// Wait at most this long: 30s, 5m
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        timeout: Option<Duration>,
     },
     /// Explain why a job is not running, or how it ended, and what to do about it.
     Explain {
@@ -65,6 +68,7 @@ enum What {
     /// Resume paused jobs.
     Resume(operate::Jobs),
     /// Restart failed or cancelled jobs.
+    #[command(visible_alias = "retry")]
     Restart {
         /// Continue a chain at the step that failed instead of the first step
         #[arg(long)]
@@ -89,6 +93,7 @@ enum What {
         note: Option<String>,
     },
     /// Delete jobs that are not running.
+    #[command(visible_alias = "delete")]
     Remove(operate::Jobs),
     /// Change the time at which jobs are due.
     Reschedule {
@@ -122,7 +127,12 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let shown = &arguments.shown;
     let json = shown.as_json();
     match arguments.what {
-        What::Wait { id } => operate::wait(&arguments.connect.target()?, id).await,
+        What::Wait { id, timeout } => {
+            if let Some(job) = ask(&client, read::not_served(&client, id)).await? {
+                eprintln!("warning: {}", super::nearest::told(&job));
+            }
+            operate::wait(&arguments.connect.target()?, &client, id, timeout).await
+        }
         What::Explain { id } => operate::explain(&client, id, json).await,
         What::Answer(arguments) => answer::answer(&client, arguments).await,
         What::AddMissing(arguments) => answer::add_missing(&client, arguments, json).await,
@@ -194,13 +204,18 @@ fn note(job: &JobLine, now: SystemTime) -> String {
         Some(error) => format!("{text}: {error}"),
         None => text,
     };
+    let reason = job.reason.clone().unwrap_or_default();
     match (job.state, job.finished_at) {
         (State::Scheduled, _) => format!("due {}", age(now, job.run_at)),
         (State::Retrying, _) => with_error(format!("due {}", age(now, job.run_at))),
-        (State::Failed, _) => with_error(job.reason.clone().unwrap_or_default()),
+        // these two only say that the error was the last
+        (State::Failed, _) if matches!(&*reason, "attempts_exhausted" | "not_retryable") => {
+            job.error_line.clone().unwrap_or(reason)
+        }
+        (State::Failed, _) => with_error(reason),
         (State::Running, _) => format!("for {}", ran_until(now)),
         (State::Completed, Some(finished)) if job.started_at.is_some() => format!("took {}", ran_until(finished)),
-        _ => job.reason.clone().unwrap_or_default(),
+        _ => reason,
     }
 }
 

@@ -7,13 +7,16 @@ mod config;
 mod connect;
 mod doctor;
 mod enqueue;
+mod examples;
 mod filter;
 #[cfg(feature = "web")]
 mod health;
+mod hint;
 mod jobs;
 pub(crate) mod log;
 mod man;
 mod migrate;
+mod nearest;
 mod operate;
 mod output;
 #[cfg(feature = "dev")]
@@ -33,7 +36,7 @@ mod workflow;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::execute::registry::Registry;
 
@@ -116,6 +119,16 @@ enum Command {
     Bench(bench::Arguments),
 }
 
+/// All commands, each with examples.
+fn command() -> clap::Command {
+    examples::add(Cli::command())
+}
+
+/// Read the arguments of this process. Exits if they ask for help, or are wrong.
+pub fn parse() -> Cli {
+    Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 /// Run a subcommand. Returns its exit code, or the exit code of the program it ran.
 ///
 /// # Errors
@@ -143,11 +156,11 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Config(arguments) => config::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "bugle", &mut script);
+            clap_complete::generate(shell, &mut command(), "bugle", &mut script);
             output::print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man(arguments) => man::run(arguments, Cli::command()),
+        Command::Man(arguments) => man::run(arguments, command()),
         #[cfg(feature = "dev")]
         Command::PrivateServer(command) => private_server::run(command),
         #[cfg(feature = "bench")]
@@ -169,7 +182,7 @@ pub fn message(error: &anyhow::Error) -> String {
         }
     }
     // messages from the server may quote untrusted text
-    output::harmless(&text)
+    output::harmless(&hint::in_shell(&text))
 }
 
 /// Run a command that serves until it is told to stop, on all cores.

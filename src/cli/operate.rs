@@ -2,8 +2,9 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,9 +12,11 @@ use tokio_postgres::Client;
 
 use super::connect::ask;
 use super::filter::Filters;
+use super::hint::in_shell;
 use super::output;
 use crate::admin::operate::{self, FleetVerb, Verb};
 use crate::admin::operations::allowed_from;
+use crate::admin::read;
 use crate::db::connect::Target;
 use crate::job::JobId;
 use crate::state::{State, StepState, or_gone};
@@ -207,10 +210,12 @@ pub async fn set_step(
     id: JobId,
     step: &str,
     state: StepState,
-    output: Option<&str>,
+    output_json: Option<&str>,
     note: Option<&str>,
 ) -> Result<ExitCode> {
-    let output: Option<Box<RawValue>> = output.map(serde_json::from_str).transpose().context("--output")?;
+    let output: Option<Box<RawValue>> = output_json
+        .map(|text| output::read_json("--output", text))
+        .transpose()?;
     ask(
         client,
         operate::set_step(client, id, step, state, output.as_deref(), note),
@@ -227,7 +232,10 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
         output::print_json(&reasons)?;
     } else {
         for reason in reasons {
-            let (message, fix) = (output::one_line(&reason.message), output::one_line(&reason.fix));
+            let (message, fix) = (
+                output::one_line(&reason.message),
+                output::one_line(&in_shell(&reason.fix)),
+            );
             output::print(&format!("{message}\n  {fix}\n"))?;
         }
     }
@@ -235,8 +243,22 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
 }
 
 /// `bugle jobs wait ID`: print the result of a job as soon as it has ended.
-pub async fn wait(target: &Target, id: JobId) -> Result<ExitCode> {
-    let ended = crate::Bugle::at(target)?.ended(id).await?;
+pub async fn wait(target: &Target, client: &Client, id: JobId, at_most: Option<Duration>) -> Result<ExitCode> {
+    let jobs = crate::Bugle::at(target)?;
+    let ended = match at_most {
+        None => jobs.ended(id).await?,
+        Some(limit) => match tokio::time::timeout(limit, jobs.ended(id)).await {
+            Ok(ended) => ended?,
+            Err(_) => {
+                let state = ask(client, read::job(client, id)).await?.map(|job| job.line.state);
+                bail!(
+                    "job {id} is still {} after {}\nhint: bugle jobs explain {id} says why; bugle jobs cancel {id}",
+                    or_gone(state),
+                    output::span(limit)
+                );
+            }
+        },
+    };
     if ended.state == Some(State::Completed) {
         output::print_json(&ended.result)?;
         return Ok(ExitCode::SUCCESS);

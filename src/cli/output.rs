@@ -4,9 +4,10 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use unicode_width::UnicodeWidthStr;
 
 /// Output format and refresh interval.
@@ -98,19 +99,15 @@ impl Table {
         }
     }
 
-    /// For people: headings and aligned columns.
-    pub fn aligned(&self, colour: bool) -> String {
+    /// For people: headings and aligned columns, in lines of at most `most` columns of the terminal.
+    pub fn aligned(&self, colour: bool, most: usize) -> String {
         let headings = (!self.headings.is_empty()).then(|| self.headings.clone());
         let rows = self.rows.iter().flat_map(|row| self.lines(row));
-        let lines: Vec<Vec<String>> = headings.into_iter().chain(rows).collect();
-        let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0);
-        let width = |column: usize| {
-            lines
-                .iter()
-                .map(|line| line.get(column).map_or(0, |cell| cell.width()))
-                .max()
-        };
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut lines: Vec<Vec<String>> = headings.into_iter().chain(rows).collect();
+        if !self.headings.is_empty() {
+            fit(&mut lines, most);
+        }
+        let widths = widths(&lines);
         lines.iter().fold(String::new(), |text, line| {
             let cells: Vec<String> = line
                 .iter()
@@ -130,11 +127,71 @@ impl Table {
     /// Aligned on a terminal, tab-separated otherwise.
     pub fn print(&self) -> Result<()> {
         print(&if io::stdout().is_terminal() {
-            self.aligned(may_paint())
+            self.aligned(may_paint(), terminal_width())
         } else {
             self.tab_separated()
         })
     }
+}
+
+/// The widths of the columns.
+fn widths(lines: &[Vec<String>]) -> Vec<usize> {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    };
+    (0..columns).map(width).collect()
+}
+
+/// Columns are not cut below this.
+const NARROWEST: usize = 8;
+
+/// Make lines fit, the first of which has the headings: leave out columns that are empty or 0 in all rows, then cut the
+/// widest. Pipes and JSON get everything.
+fn fit(lines: &mut [Vec<String>], most: usize) {
+    let excess =
+        |widths: &[usize]| (widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)).checked_sub(most);
+    let mut wide = widths(lines);
+    for column in (1..wide.len()).rev() {
+        let says_nothing = |line: &Vec<String>| line.get(column).is_none_or(|cell| cell.is_empty() || cell == "0");
+        if excess(&wide).is_some_and(|excess| excess > 0) && lines.iter().skip(1).all(says_nothing) {
+            lines.iter_mut().filter(|line| line.len() > column).for_each(|line| {
+                line.remove(column);
+            });
+            wide.remove(column);
+        }
+    }
+    while excess(&wide).is_some_and(|excess| excess > 0) {
+        let Some(widest) = wide.iter_mut().max().filter(|width| **width > NARROWEST) else {
+            break;
+        };
+        *widest -= 1;
+    }
+    for line in lines {
+        for (cell, width) in line.iter_mut().zip(&wide) {
+            cut(cell, *width);
+        }
+    }
+}
+
+/// Cut a text to this many columns of the terminal.
+fn cut(text: &mut String, most: usize) {
+    if text.width() > most {
+        while text.width() >= most {
+            text.pop();
+        }
+        text.push('…');
+    }
+}
+
+/// The columns of the terminal: at least 40, 80 if it does not say.
+fn terminal_width() -> usize {
+    let told = rustix::termios::tcgetwinsize(io::stdout())
+        .ok()
+        .map(|size| usize::from(size.ws_col));
+    let set = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    told.filter(|columns| *columns > 0).or_else(set).unwrap_or(80).max(40)
 }
 
 /// Pads by terminal columns: `format!` counts characters, but 東 is two columns wide.
@@ -159,6 +216,18 @@ fn painted(word: &str, text: &str, colour: bool) -> String {
         true => format!("\x1b[{code}m{text}\x1b[0m"),
         false => text.to_owned(),
     }
+}
+
+/// Read JSON that a person wrote. The error says where it goes wrong.
+pub fn read_json<T: DeserializeOwned>(what: &str, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        let place = match (error.is_eof(), text.lines().count()) {
+            (true, _) => "it ends too early".to_owned(),
+            (false, ..=1) => format!("look at column {}", error.column()),
+            (false, _) => format!("look at line {}, column {}", error.line(), error.column()),
+        };
+        anyhow!("{what} is not JSON: {place}")
+    })
 }
 
 /// Print as JSON, on one line.
@@ -249,11 +318,34 @@ mod tests {
     }
 
     #[test]
+    fn a_table_fits_the_terminal_and_loses_only_what_says_nothing() {
+        let mut table = Table::new(&["QUEUE", "READY", "PAUSED", "NOTE", "LIMITS"]);
+        let error = "the mail server does not answer on port 587";
+        table.row(["mail", "0", "0", error, ""].map(String::from).to_vec());
+        table.row(["news", "12", "0", "", ""].map(String::from).to_vec());
+
+        assert_eq!(
+            table.aligned(false, 40),
+            "QUEUE  READY  NOTE\nmail   0      the mail server does not …\nnews   12\n"
+        );
+        assert!(
+            table.aligned(false, 100).contains("PAUSED  NOTE"),
+            "there is room for all"
+        );
+        assert!(
+            table
+                .aligned(false, 10)
+                .lines()
+                .all(|line| line.width() <= 3 * NARROWEST + 4)
+        );
+    }
+
+    #[test]
     fn colours_do_not_shift_columns() {
         let mut table = Table::new(&["STATE", "ID"]);
         table.row(vec!["failed".into(), "1".into()]);
 
-        assert_eq!(table.aligned(true), "STATE   ID\n\x1b[31mfailed\x1b[0m  1\n");
+        assert_eq!(table.aligned(true, 80), "STATE   ID\n\x1b[31mfailed\x1b[0m  1\n");
     }
 
     #[test]
@@ -262,7 +354,7 @@ mod tests {
         table.row(vec!["東京".into(), "1".into()]);
         table.row(vec!["e\u{301}te".into(), "2".into()]);
 
-        assert_eq!(table.aligned(false), "NAME  ID\n東京  1\ne\u{301}te   2\n");
+        assert_eq!(table.aligned(false, 80), "NAME  ID\n東京  1\ne\u{301}te   2\n");
     }
 
     #[test]
@@ -272,7 +364,7 @@ mod tests {
         table.row(vec!["last error".into(), "exit 1\nno such host\x1b[0m\n".into()]);
 
         assert_eq!(
-            table.aligned(false),
+            table.aligned(false, 80),
             "id          1\nlast error  exit 1\n            no such host [0m\n"
         );
         assert_eq!(table.tab_separated(), "id\t1\nlast error\texit 1 no such host [0m \n");
@@ -284,7 +376,7 @@ mod tests {
         table.row(vec!["1".into(), "a\tb\x1b[31m".into()]);
         table.row(vec!["1000".into(), "ü".into()]);
 
-        assert_eq!(table.aligned(false), "ID    NAME\n1     a b [31m\n1000  ü\n");
+        assert_eq!(table.aligned(false, 80), "ID    NAME\n1     a b [31m\n1000  ü\n");
         assert_eq!(table.tab_separated(), "1\ta b [31m\n1000\tü\n");
         assert_eq!(harmless("a\u{9b}31m\r\nb"), "a 31m \nb");
         assert_eq!(escaped("{\"a\":\"ü\u{9b}\u{7f}\"}"), "{\"a\":\"ü\\u009b\\u007f\"}");

@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
-use super::operate;
 use super::output::{self, Shown, Table, age, span};
+use super::{nearest, operate};
 use crate::admin::operate::{FleetVerb, Limits, set_command_limit, set_limits, set_queue};
 use crate::admin::read::{self, Queue};
 
@@ -50,8 +50,17 @@ enum What {
         note: Option<String>,
     },
     /// Set limits of a queue and print the limits now in force. Limits that are not given stay as they are.
-    #[command(after_help = SET_EXAMPLES)]
     Set(Set),
+    /// Remove a queue: its pause and its limits. It must have no jobs left.
+    #[command(visible_alias = "delete")]
+    Remove {
+        /// Name of the queue
+        #[arg(value_name = "QUEUE")]
+        whom: String,
+        /// Reason, recorded in bugle.changes
+        #[arg(long)]
+        note: Option<String>,
+    },
     /// Limit the number of running jobs of a command, across all queues.
     LimitCommand {
         /// Name of the command
@@ -64,12 +73,6 @@ enum What {
         note: Option<String>,
     },
 }
-
-const SET_EXAMPLES: &str = "\
-Examples:
-  bugle queues set mail --max-running 10
-  bugle queues set mail --max-starts 100/1m --max-running-per-key 2
-  bugle queues set mail --max-starts none";
 
 #[derive(Debug, Args)]
 struct Set {
@@ -102,17 +105,20 @@ struct Set {
 type Rate = (i32, Option<Duration>);
 
 fn number(text: &str) -> Result<i32> {
-    if text == "none" { Ok(0) } else { Ok(text.parse()?) }
+    if text == "none" {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| anyhow!("expected a number, or none"))
 }
 
 fn rate(text: &str) -> Result<Rate> {
     if text == "none" {
         return Ok((0, None));
     }
-    let (count, period) = text
-        .split_once('/')
-        .ok_or_else(|| anyhow!("expected a number and a period, such as 100/1m, or none"))?;
-    Ok((count.trim().parse()?, Some(humantime::parse_duration(period.trim())?)))
+    let wrong = || anyhow!("expected a number and a period, such as 100/1m, or none");
+    let (count, period) = text.split_once('/').ok_or_else(wrong)?;
+    let period = humantime::parse_duration(period.trim()).map_err(|_| wrong())?;
+    Ok((count.trim().parse().map_err(|_| wrong())?, Some(period)))
 }
 
 async fn set(client: &Client, set: Set) -> Result<ExitCode> {
@@ -128,12 +134,34 @@ async fn set(client: &Client, set: Set) -> Result<ExitCode> {
     };
     let now = ask(client, set_limits(client, &set.queue, &limits, set.note.as_deref())).await?;
     output::print(&format!("{}\n", now.as_deref().unwrap_or("no limits")))?;
+    warn_if_mistyped(client, &set.queue).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A queue may be set up before it has jobs or workers; it may also be a typing error.
+async fn warn_if_mistyped(client: &Client, queue: &str) -> Result<()> {
+    let queues = match ask(client, read::queues(client)).await {
+        Err(error) if error.sqlstate() == Some("42501") => return Ok(()),
+        queues => queues?,
+    };
+    let served: Vec<String> = queues
+        .into_iter()
+        .filter(|one| one.workers > 0)
+        .map(|one| one.queue)
+        .collect();
+    if !served.iter().any(|name| name == queue)
+        && let Some(meant) = nearest::of(queue, &served)
+    {
+        eprintln!(
+            "warning: no live worker serves queue {queue:?}; did you mean {meant:?}?\nhint: bugle queues remove {queue}"
+        );
+    }
+    Ok(())
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let client = arguments.connect.client().await?;
-    let (post, whom, note) = match arguments.what {
+    let (verb, whom, note) = match arguments.what {
         None | Some(What::List) => {
             let list = async || {
                 let now = ask(&client, read::now(&client)).await?;
@@ -157,8 +185,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         Some(What::Pause { whom, note }) => (FleetVerb::PauseQueue, whom, note),
         Some(What::Resume { whom, note }) => (FleetVerb::ResumeQueue, whom, note),
+        Some(What::Remove { whom, note }) => (FleetVerb::RemoveQueue, whom, note),
     };
-    operate::order(&client, post, &whom, note.as_deref()).await
+    operate::order(&client, verb, &whom, note.as_deref()).await
 }
 
 fn list(queues: &[Queue], now: SystemTime) -> Table {

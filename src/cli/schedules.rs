@@ -32,7 +32,6 @@ enum What {
     /// List all schedules (default).
     List,
     /// Add a schedule and print when it fires first.
-    #[command(after_help = ADD_EXAMPLES)]
     Add(Box<Add>),
     /// Print the next times of a cron expression.
     Preview {
@@ -74,11 +73,6 @@ struct Named {
     #[arg(long)]
     note: Option<String>,
 }
-
-const ADD_EXAMPLES: &str = "\
-Examples:
-  bugle schedules add daily-report --cron '0 9 * * MON-FRI' --timezone Europe/Berlin --command report
-  bugle schedules add sync '{\"full\": false}' --every 10m --command sync --overlap skip";
 
 /// The schedule to add.
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.what {
         What::Enqueue { file } => {
             let text = text(&file)?;
-            let workflow = serde_json::from_str(&text).map_err(|error| anyhow!("{file} is not JSON: {error}"))?;
+            let workflow = output::read_json(&file, &text)?;
             let client = arguments.connect.client().await?;
             let jobs = ask(&client, operate::enqueue_workflow(&client, workflow)).await?;
             if arguments.json {

@@ -123,13 +123,19 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
         .filter(|worker| worker.state != WorkerState::Lost)
         .collect();
     if alive.is_empty() {
+        let sql = "select count(*) from (select from bugle.jobs_live j where j.state <> 'paused' limit 10000) j";
+        let (level, message) = match client.ask_one(sql, &[]).await?.get::<_, i64>(0) {
+            0 => (Level::Warn, "no worker is alive: there is no maintenance".to_owned()),
+            jobs => (
+                Level::Fail,
+                format!(
+                    "no worker is alive, and {} wait: no jobs run",
+                    some(jobs, "job", 10_000)
+                ),
+            ),
+        };
         return Ok(vec![
-            Finding::new(
-                "workers",
-                Level::Warn,
-                "no worker is alive: no jobs run and there is no maintenance",
-            )
-            .fix("bugle worker --config …"),
+            Finding::new("workers", level, message).fix("bugle worker --config …"),
         ]);
     }
     let mut found = Vec::new();
@@ -199,25 +205,108 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
         let (queue, command): (String, String) = (row.get(0), row.get(1));
         let paused: Option<Vec<i64>> = row.get(3);
         let what = format!("command {command:?} in queue {queue:?}");
-        let (problem, fix) = match paused.as_deref() {
+        let (level, problem, fix) = match paused.as_deref() {
             None | Some([]) => (
+                Level::Fail,
                 format!("no live worker serves {what}"),
                 "Start a worker with that command and queue.".into(),
             ),
             Some([worker]) => (
+                Level::Warn,
                 format!("the only live worker that serves {what} is paused"),
                 format!("select bugle.resume_worker({worker});"),
             ),
             Some([worker, ..]) => (
+                Level::Warn,
                 format!("all live workers that serve {what} are paused"),
                 format!("select bugle.resume_worker({worker});"),
             ),
         };
         let message = format!("{problem}; the oldest job has waited for {}", length(row.get(2)));
-        found.push(Finding::new("queues", Level::Warn, message).fix(fix));
+        found.push(Finding::new("queues", level, message).fix(fix));
     }
     if found.is_empty() {
         return Ok(Finding::ok("queues", "every ready job has a worker that serves it"));
     }
     Ok(found)
+}
+
+/// How many attempts of a command must have failed, with none that completed, to say that it always fails.
+const ALWAYS: i64 = 10;
+
+/// Commands that only failed in the last hour.
+pub async fn commands(client: &Client) -> Result<Vec<Finding>> {
+    let rows = client
+        .ask(
+            "select s.command, sum(s.failed)::bigint, \
+               (select g.fingerprint from bugle.error_groups g where g.command = s.command \
+                order by g.attempts desc limit 1) \
+             from bugle.command_stats s \
+             group by s.command \
+             having sum(s.completed) = 0 and sum(s.failed) >= $1 \
+             order by 2 desc limit 20",
+            &[&ALWAYS],
+        )
+        .await?;
+    if rows.is_empty() {
+        return Ok(Finding::ok(
+            "commands",
+            "none has failed in every attempt of the last hour",
+        ));
+    }
+    let finding = |row: &Row| {
+        let (command, failed, error): (String, i64, Option<String>) = (row.get(0), row.get(1), row.get(2));
+        let error = error.map(|error| format!("; mostly: {error}")).unwrap_or_default();
+        let message = format!("command {command:?} always fails: all {failed} attempts of the last hour{error}");
+        Finding::new("commands", Level::Fail, message).fix(
+            "bugle stats errors; if a service is down, bugle queues pause QUEUE saves the attempts until it is back",
+        )
+    };
+    Ok(rows.iter().map(finding).collect())
+}
+
+/// Jobs that failed for good: more in the last hour than in the hour before?
+pub async fn dead_letters(client: &impl GenericClient) -> Result<Vec<Finding>> {
+    let most = 100_000;
+    let row = client
+        .ask_one(
+            "select count(*) filter (where f.is_new), count(*) filter (where not f.is_new), \
+               mode() within group (order by f.command) filter (where f.is_new), \
+               mode() within group (order by f.reason) filter (where f.is_new) \
+             from ( \
+               select j.finished_at > now() - interval '1 hour' as is_new, j.command, j.reason \
+               from bugle.jobs j \
+               where j.state = 'failed' and j.finished_at > now() - interval '2 hours' \
+                 and j.day >= (now() at time zone 'utc')::date - 1 \
+               limit $1::bigint) f",
+            &[&most],
+        )
+        .await?;
+    let (new, before): (i64, i64) = (row.get(0), row.get(1));
+    if new == 0 {
+        return Ok(Finding::ok("dead letters", "no job failed for good in the last hour"));
+    }
+    let jobs = some(new, "job", most);
+    if new <= before {
+        return Ok(Finding::ok(
+            "dead letters",
+            format!("{jobs} failed for good in the last hour, not more than the {before} of the hour before"),
+        ));
+    }
+    let (command, reason): (Option<String>, Option<String>) = (row.get(2), row.get(3));
+    let message = format!(
+        "they grow: {jobs} failed for good in the last hour, {before} in the hour before; mostly command {:?}, {}",
+        command.unwrap_or_default(),
+        reason.unwrap_or_default()
+    );
+    Ok(vec![Finding::new("dead letters", Level::Warn, message).fix(
+        "bugle stats errors says why; bugle jobs restart --state failed --since 1h --dry-run, when the cause is fixed",
+    )])
+}
+
+/// "3 jobs", or "at least 10000 jobs" if no more were counted.
+fn some(count: i64, what: &str, most: i64) -> String {
+    let least = if count >= most { "at least " } else { "" };
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{least}{count} {what}{ending}")
 }

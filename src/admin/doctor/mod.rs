@@ -85,6 +85,8 @@ pub async fn doctor(client: &Client) -> Result<Vec<Finding>> {
         found.extend(or_skipped("history", fleet::history(client).await)?);
         found.extend(or_skipped("workers", fleet::workers(client).await)?);
         found.extend(or_skipped("queues", fleet::queues(client).await)?);
+        found.extend(or_skipped("commands", fleet::commands(client).await)?);
+        found.extend(or_skipped("dead letters", fleet::dead_letters(client).await)?);
     }
     Ok(found)
 }

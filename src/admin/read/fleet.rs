@@ -9,6 +9,7 @@ use tokio_postgres::GenericClient;
 use super::time::{as_text, as_text_if_any};
 use crate::db::connect::Unnamed;
 use crate::error::Result;
+use crate::job::JobId;
 use crate::state::WorkerState;
 
 /// Statistics of a queue: a row of `bugle.queue_stats`.
@@ -167,4 +168,58 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
             })
         })
         .collect()
+}
+
+/// A job that no live worker serves, and the names that are served.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct NotServed {
+    /// Its command, or the first of its steps that is not served.
+    pub command: String,
+    /// Its queue.
+    pub queue: String,
+    /// Whether a live worker serves the command, in another queue.
+    pub is_served_elsewhere: bool,
+    /// The number of live workers.
+    pub workers: i64,
+    /// The commands that live workers serve, and those that have a row in `bugle.commands`.
+    pub commands: Vec<String>,
+    /// The queues that live workers serve, and those that have a row in `bugle.queues`.
+    pub queues: Vec<String>,
+}
+
+/// Why a live job would wait for ever: `None` if a worker, paused or not, serves all that is left of it, or if it has
+/// ended.
+///
+/// # Errors
+/// If the query fails.
+pub async fn not_served(client: &impl GenericClient, id: JobId) -> Result<Option<NotServed>> {
+    let row = client
+        .ask_opt(
+            "with live as (select w.queues, w.commands from bugle.workers w where w.state in ('alive', 'paused')) \
+             select c.name as command, j.queue, exists (select from live w where c.name = any (w.commands)) as elsewhere, \
+             (select count(*) from live) as workers, \
+             array(select unnest(w.commands) from live w union select k.name from bugle.commands k order by 1) as \
+             commands, \
+             array(select unnest(w.queues) from live w union select q.name from bugle.queues q order by 1) as queues \
+             from bugle.job($1) j \
+             cross join unnest(coalesce(j.steps[coalesce(j.step, 0) + 1:], array[j.command])) \
+             with ordinality c (name, position) \
+             where j.state not in ('running', 'completed', 'failed', 'cancelled') \
+             and not exists (select from live w where j.queue = any (w.queues) and c.name = any (w.commands)) \
+             order by c.position limit 1",
+            &[&id],
+        )
+        .await?;
+    row.map(|row| {
+        Ok(NotServed {
+            command: row.try_get("command")?,
+            queue: row.try_get("queue")?,
+            is_served_elsewhere: row.try_get("elsewhere")?,
+            workers: row.try_get("workers")?,
+            commands: row.try_get("commands")?,
+            queues: row.try_get("queues")?,
+        })
+    })
+    .transpose()
 }

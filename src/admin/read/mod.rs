@@ -30,7 +30,7 @@ pub use families::{
     Relative, Relatives, Run, WORKFLOW_JOBS, WorkflowJob, WorkflowLine, relatives, runs, tolerant_edges, workflow,
     workflow_of, workflows,
 };
-pub use fleet::{Queue, WorkerLine, queues, workers};
+pub use fleet::{NotServed, Queue, WorkerLine, not_served, queues, workers};
 pub use held_back::{
     BlockedKey, LimitLeft, Rescue, Turn, Waits, blocked_keys, doorbell, limits_left, next_turns, rescues,
 };

@@ -58,7 +58,7 @@ pub async fn run(mut client: Client, file: &str, command: Option<&str>, json: bo
 
 /// Parse one line as a job. Validated here, so that the error can name the line.
 fn job(line: &str, command: Option<&str>) -> Result<Value> {
-    let mut job: Value = serde_json::from_str(line).map_err(|error| anyhow!("not JSON: {error}"))?;
+    let mut job: Value = output::read_json("it", line)?;
     let Some(columns) = job.as_object_mut() else {
         bail!("not an object\nhint: expected {{\"command\": \"send_mail\", \"payload\": {{…}}}}");
     };

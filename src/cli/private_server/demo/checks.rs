@@ -40,7 +40,7 @@ impl Narrator {
         self.show_sql(sql);
         let table = query(&self.viewer, sql).await?;
         self.say("");
-        for line in table.aligned(false).lines() {
+        for line in table.aligned(false, 120).lines() {
             self.say(&format!("      {line}"));
         }
         Ok(())
