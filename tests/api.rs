@@ -202,6 +202,7 @@ async fn the_api_is_complete_and_as_it_is_described() {
     let chain = "insert into bugle.jobs (command, steps, run_at) values \
         ('chain', '{a,b}', now() + interval '1 day') returning id";
     let chain = query_value::<i64>(&owner, chain).await;
+    execute(&owner, "insert into bugle.queues (name) values ('old')").await;
     let job = |id: i64, verb: &str| format!("/jobs/{id}/{verb}");
     let filter = json!({ "command": "nobody", "note": "all" });
     let with = |more: Value| {
@@ -288,6 +289,11 @@ async fn the_api_is_complete_and_as_it_is_described() {
         ),
         ("pause_queue", "/queues/default/pause".into(), json!({})),
         ("resume_queue", "/queues/default/resume".into(), json!({})),
+        (
+            "remove_queue",
+            "/queues/old/remove".into(),
+            json!({ "note": "not used" }),
+        ),
         (
             "set_limits",
             "/queues/a%2Fb/set_limits".into(),

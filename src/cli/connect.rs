@@ -73,6 +73,7 @@ pub fn explained(error: Error) -> Error {
 /// `invalid input syntax for type interval: "x"` in other words.
 fn misread(message: &str) -> Option<(String, String)> {
     let (about, value) = message.split_once(": ")?;
+    let value = value.split(" (SQLSTATE").next().unwrap_or(value);
     let (what, hint) = if about.contains("interval") {
         ("a duration", "For example 90s, 10m or '2 hours'.")
     } else if about.contains("time") || about.contains("date") {

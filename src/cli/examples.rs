@@ -164,7 +164,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("schedules remove", &["bugle schedules remove nightly"]),
     ("schedules run-now", &["bugle schedules run-now nightly"]),
     ("workers", &["bugle workers", "bugle workers drain 3"]),
-    ("workers list", &["bugle workers list --all"]),
+    ("workers list", &["bugle workers list --json"]),
     ("workers pause", &["bugle workers pause 3 --note 'its disk is full'"]),
     ("workers resume", &["bugle workers resume 3"]),
     ("workers drain", &["bugle workers drain 3"]),
