@@ -41,6 +41,7 @@ impl TestJob {
                 step: 0,
                 address: None,
             },
+            rehearsal: None,
             identity: Identity {
                 worker: 1,
                 nonce: uuid::Uuid::nil(),
