@@ -1,6 +1,7 @@
 -- Run once, when the database is created: the roles, and a login for each. Change the passwords for production.
 create role bugle_enqueuer nologin;
 create role bugle_worker nologin;
+create role bugle_observer nologin;
 create role bugle_viewer nologin;
 create role bugle_operator nologin;
 

@@ -206,6 +206,7 @@ create table bugle.settings (
   default_idempotency_ttl interval not null default '24 hours',
   unserved_limit interval,
   known_commands_only boolean not null default false,
+  redacted_paths text[] not null default '{}',
   constraint there_is_one_row check (only_row),
   constraint payload_limit_is_sane check (max_payload_bytes between 8192 and 134217728),
   constraint ended_days_are_sane check (ended_days between 0 and 3650),
@@ -219,7 +220,12 @@ create table bugle.settings (
   constraint default_deadline_is_positive check (default_deadline > '0' and default_deadline <= '10 years'),
   constraint default_idempotency_ttl_is_positive check (
     default_idempotency_ttl > '0' and default_idempotency_ttl <= '10 years'),
-  constraint unserved_limit_is_positive check (unserved_limit > '0' and unserved_limit <= '10 years')
+  constraint unserved_limit_is_positive check (unserved_limit > '0' and unserved_limit <= '10 years'),
+  constraint redacted_paths_are_paths check (
+    redacted_paths = '{}'
+    or array_position(redacted_paths, null) is null
+      and '.' || array_to_string(redacted_paths, '.') || '.' not like '%..%'
+      and array_to_string(redacted_paths, '|') || '|' not like '%**|%')
 );
 
 comment on table bugle.settings is 'Settings of the whole schema: one row. Change it with UPDATE.';
@@ -247,3 +253,6 @@ comment on column bugle.settings.unserved_limit is
   'A ready job that no worker has served for this long fails with no_executor. Null: it waits.';
 comment on column bugle.settings.known_commands_only is
   'True: a new job is rejected if it names a command, step or follow-up that has no row in bugle.commands.';
+comment on column bugle.settings.redacted_paths is
+  'Values of payloads, contexts, results, answers and headers that are never shown, and not kept in errors: '
+  'card.number, customers.*.phone, **.password.';

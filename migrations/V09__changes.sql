@@ -31,7 +31,7 @@ comment on column bugle.changes.worker is 'The worker, if it was one.';
 comment on column bugle.changes.schedule is 'The schedule, if it was one.';
 comment on column bugle.changes.from_state is 'The job''s state before; of limits, those before.';
 comment on column bugle.changes.to_state is 'The job''s state after, or removed; of limits, those after.';
-comment on column bugle.changes.who is 'The role that logged in.';
+comment on column bugle.changes.who is 'The login that did it: see bugle.acting_login().';
 comment on column bugle.changes.application is 'The application_name of its session.';
 comment on column bugle.changes.note is 'Why, as given by the operator.';
 comment on sequence bugle.changes_id_seq is 'Gives bugle.changes.id.';

@@ -125,7 +125,7 @@ as $$
     case when exists (
       select
       from pg_roles r
-      where r.rolname in ('bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator')
+      where r.rolname in ('bugle_enqueuer', 'bugle_worker', 'bugle_observer', 'bugle_viewer', 'bugle_operator')
         and not has_schema_privilege(r.oid, 'bugle', 'usage'))
       then v.checksum || ' without grants' else v.checksum end,
     bugle.protocol()

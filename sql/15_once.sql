@@ -201,8 +201,8 @@ begin
       and k.key = any (v_taken)
       and k.job <> all (v_added);
   end if;
-  insert into bugle.changes (verb, job, to_state)
-  select 'add_missing', l.id, l.state
+  insert into bugle.changes (verb, job, to_state, who)
+  select 'add_missing', l.id, l.state, bugle.acting_login()
   from bugle.jobs_live l
   where l.id = any (v_added);
   return cardinality(v_added);

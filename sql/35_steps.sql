@@ -96,7 +96,8 @@ begin
     error, code)
   values (
     p_job.id, p_position, p_job.steps[p_position], p_state, coalesce(p_try, 1), p_job.claim, p_job.worker,
-    p_job.started_at, p_job.started_at, clock_timestamp(), p_output, bugle.bounded(p_error), left(p_code, 100))
+    p_job.started_at, p_job.started_at, clock_timestamp(), p_output,
+    bugle.without_redacted(bugle.bounded(p_error), p_job.payload), left(p_code, 100))
   on conflict (job, position) do update
   set state = excluded.state,
     attempts = coalesce(r.attempts_before + p_try, r.attempts),
@@ -353,7 +354,7 @@ begin
   set state = case when p_error is null then 'done' else 'failed' end,
     last_ended_at = clock_timestamp(),
     output = case when p_error is null then p_output end,
-    error = coalesce(bugle.bounded(p_error), r.error),
+    error = coalesce(bugle.without_redacted(bugle.bounded(p_error), v_job.payload), r.error),
     code = case when p_error is null then r.code else left(p_code, 100) end,
     updated_at = now()
   where r.job = v_job.id

@@ -202,6 +202,7 @@ as $$
 declare
   v_reason text;
 begin
+  p_failed.error := bugle.without_redacted(p_failed.error, p_job.payload);
   perform bugle.record_attempt(p_job, case p_failed.code when 'timeout' then 'timed_out' else 'failed' end,
     p_failed.error, p_failed.code);
   if p_job.steps is not null then

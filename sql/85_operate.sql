@@ -4,14 +4,33 @@
 -- (returns a row for each) and, as …_where, for all jobs that match a filter. All of them call bugle.operate, which
 -- decides. Jobs are locked one after another in the order of their ids, as everywhere.
 
+-- A site behind a proxy logs in once, and acts for each person by SET ROLE. Only a role that may log in counts: a group
+-- is nobody, and a login that takes on one of its groups is still itself.
+create or replace function bugle.acting_login() returns text
+language sql stable
+as $$
+  select coalesce(
+    (
+      select r.rolname::text
+      from pg_catalog.pg_roles r
+      where r.rolname = current_setting('role')
+        and r.rolcanlogin),
+    session_user::text)
+$$;
+comment on function bugle.acting_login is
+  'Who acts: the login of this session, or another login whose role it was granted and has taken on.';
+
 create or replace function bugle.record_change(
   p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null,
   p_worker bigint default null, p_schedule text default null, p_command text default null, p_step integer default null)
 returns void
 language sql
 as $$
-  insert into bugle.changes (verb, job, step, queue, worker, schedule, command, from_state, to_state, note)
-  values (p_verb, p_job, p_step, p_queue, p_worker, p_schedule, p_command, p_from, p_to, left(p_note, 1000))
+  insert into bugle.changes (
+    verb, job, step, queue, worker, schedule, command, from_state, to_state, who, note)
+  values (
+    p_verb, p_job, p_step, p_queue, p_worker, p_schedule, p_command, p_from, p_to, bugle.acting_login(),
+    left(p_note, 1000))
 $$;
 comment on function bugle.record_change is 'Record what an operator did.';
 

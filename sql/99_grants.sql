@@ -5,7 +5,9 @@ do $$
 declare
   v_role text;
 begin
-  foreach v_role in array array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator'] loop
+  foreach v_role in array array[
+    'bugle_enqueuer', 'bugle_worker', 'bugle_observer', 'bugle_viewer', 'bugle_operator']
+  loop
     if to_regrole(v_role) is null then
       begin
         execute format('create role %I nologin', v_role);
@@ -27,6 +29,9 @@ $$;
 revoke all on all functions in schema bugle from public;
 
 do $$
+declare
+  v_role text;
+  v_granted record;
 begin
   if to_regrole('bugle_enqueuer') is not null then
     execute format('grant insert (%s) on bugle.jobs to bugle_enqueuer',
@@ -63,26 +68,54 @@ begin
       to bugle_worker;
   end if;
 
+  foreach v_role in array array['bugle_observer', 'bugle_viewer'] loop
+    continue when to_regrole(v_role) is null;
+    execute format($grant$
+      grant select on
+        bugle.attempts, bugle.changes, bugle.workflow_jobs,
+        bugle.schedule_runs, bugle.idempotency_keys,
+        bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings,
+        bugle.workers, bugle.running_jobs, bugle.unserved,
+        bugle.queue_stats, bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups
+        to %1$I;
+      grant execute on function
+        bugle.timeline, bugle.explain, bugle.workflow, bugle.backoff, bugle.attempts_allowed, bugle.retries_of,
+        bugle.next_slot, bugle.schedule_preview,
+        bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.foreign_locks, bugle.gauges,
+        bugle.redacted, bugle.is_redacted,
+        -- used by the views
+        bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,
+        bugle.restricted_queues, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.sum_counts, bugle.fingerprint,
+        bugle.error_line, bugle.group_errors, bugle.throughput, bugle.matches, bugle.count_matching,
+        bugle.jobs_matching,
+        -- one queue
+        bugle.limits_left, bugle.next_turns, bugle.blocked_keys, bugle.doorbell
+        to %1$I
+      $grant$, v_role);
+  end loop;
+
   if to_regrole('bugle_viewer') is not null then
     grant select on
-      bugle.jobs, bugle.jobs_live, bugle.attempts, bugle.changes, bugle.steps, bugle.dependencies, bugle.workflow_jobs,
-      bugle.schedules, bugle.schedule_runs, bugle.idempotency_keys,
-      bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings,
-      bugle.workers, bugle.running_jobs, bugle.dead_letters, bugle.unserved,
-      bugle.queue_stats, bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups
+      bugle.jobs, bugle.jobs_live, bugle.steps, bugle.dead_letters, bugle.schedules, bugle.dependencies
       to bugle_viewer;
     grant execute on function
-      bugle.job, bugle.timeline, bugle.explain, bugle.workflow, bugle.results_of, bugle.endings, bugle.backoff,
-      bugle.attempts_allowed, bugle.retries_of,
-      bugle.next_slot, bugle.schedule_preview, bugle.subscribe, bugle.unsubscribe, bugle.attend,
-      bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.foreign_locks, bugle.gauges,
-      -- used by the views
-      bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,
-      bugle.restricted_queues, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.sum_counts, bugle.fingerprint,
-      bugle.error_line, bugle.group_errors, bugle.throughput, bugle.matches, bugle.count_matching, bugle.jobs_matching,
-      -- one queue
-      bugle.limits_left, bugle.next_turns, bugle.blocked_keys, bugle.doorbell
+      bugle.job, bugle.results_of, bugle.endings, bugle.subscribe, bugle.unsubscribe, bugle.attend
       to bugle_viewer;
+  end if;
+
+  -- everything but documents
+  if to_regrole('bugle_observer') is not null then
+    for v_granted in
+      select c.oid::regclass as name, string_agg(quote_ident(a.attname), ', ' order by a.attnum) as columns
+      from pg_class c
+        join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+      where c.oid = any (array['bugle.jobs', 'bugle.jobs_live', 'bugle.steps', 'bugle.dead_letters',
+          'bugle.schedules', 'bugle.dependencies']::regclass[])
+        and a.attname <> all ('{payload,headers,context,answer,result,output}')
+      group by c.oid
+    loop
+      execute format('grant select (%s) on %s to bugle_observer', v_granted.columns, v_granted.name);
+    end loop;
   end if;
 
   if to_regrole('bugle_operator') is not null then
@@ -106,7 +139,7 @@ begin
       bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
       bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
       bugle.count_matching, bugle.jobs_matching,
-      bugle.job, bugle.explain, bugle.results_of, bugle.workflow
+      bugle.job, bugle.explain, bugle.results_of, bugle.workflow, bugle.redacted
       to bugle_operator;
   end if;
 end

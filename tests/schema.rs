@@ -379,7 +379,13 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
 
     assert_eq!(found, Status::Missing);
     assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Status::UpToDate);
-    for role in ["bugle_enqueuer", "bugle_worker", "bugle_viewer", "bugle_operator"] {
+    for role in [
+        "bugle_enqueuer",
+        "bugle_worker",
+        "bugle_observer",
+        "bugle_viewer",
+        "bugle_operator",
+    ] {
         let told = notices
             .iter()
             .any(|notice| notice.contains(role) && notice.contains("app"));
@@ -390,7 +396,8 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
     // what the notice says: create them, and migrate again
     execute(
         &owner,
-        "create role bugle_enqueuer; create role bugle_worker; create role bugle_viewer; create role bugle_operator",
+        "create role bugle_enqueuer; create role bugle_worker; create role bugle_observer; create role bugle_viewer; \
+         create role bugle_operator",
     )
     .await;
     schema::migrate(&as_app(&migrated)).await.expect("migrates again");

@@ -12,6 +12,7 @@ use super::log::{self, LogFlags};
 use super::output;
 #[cfg(feature = "dev")]
 use super::private_server::shop::Shop;
+use crate::web::access::Mode;
 use crate::web::server;
 use crate::web::site::{self, COLOURS, Options};
 use crate::worker::shutdown::Shutdown;
@@ -22,7 +23,7 @@ const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8420)
 /// Bind the address that was given, which has to be of this machine, or else the usual one, or else any free port.
 pub async fn bind(given: Option<SocketAddr>) -> Result<TcpListener> {
     if let Some(address) = given {
-        check(address)?;
+        let mode = mode(&arguments)?;
         return Ok(server::bind(address).await?);
     }
     match server::bind(USUAL).await {
@@ -37,7 +38,7 @@ pub struct Arguments {
     #[command(flatten)]
     connect: Connect,
 
-    /// Address to listen on; only this machine can reach it
+    /// Address to listen on; other machines can only be let in with --login or --trust-header
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -45,6 +46,18 @@ pub struct Arguments {
         default_value_t = USUAL
     )]
     listen: SocketAddr,
+
+    /// Everyone signs in with a Postgres login, and acts with its rights and under its name
+    #[arg(long, env = "BUGLE_WEB_LOGIN", conflicts_with = "trust_header")]
+    login: bool,
+
+    /// Header in which a proxy names the Postgres role of a person it has authenticated: X-Forwarded-User
+    #[arg(long, value_name = "HEADER", requires = "trust_from")]
+    trust_header: Option<String>,
+
+    /// Address of that proxy; may be given several times
+    #[arg(long, value_name = "IP", requires = "trust_header")]
+    trust_from: Vec<IpAddr>,
 
     /// Change nothing: no buttons, and every change is rejected
     #[arg(long)]
@@ -93,7 +106,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let is_demo = arguments.demo();
     let _logging = (!is_demo).then(|| log::start(&arguments.log)).transpose()?;
     let address = arguments.listen;
-    check(address)?;
+    let mode = mode(&arguments)?;
     if arguments.token.as_ref().is_some_and(|token| token.len() < 16) {
         bail!("the token has fewer than 16 characters\nhint: for example, openssl rand -hex 16");
     }
@@ -109,6 +122,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         read_only: arguments.read_only,
         hosts: arguments.allow_host,
         token: arguments.token,
+        mode,
     };
     let listener = server::bind(address).await?;
     let address = listener.local_addr()?;
@@ -148,14 +162,33 @@ async fn demo(listener: TcpListener, mut options: Options, open: &str, shutdown:
     Ok(ExitCode::SUCCESS)
 }
 
-/// There is no login: only this machine may reach the pages.
-fn check(address: SocketAddr) -> Result<()> {
-    if !address.ip().is_loopback() {
+/// Who may use the pages. Other machines cannot reach them unless somebody says who is there.
+fn mode(arguments: &Arguments) -> Result<Mode> {
+    let address = arguments.listen;
+    let mode = match (arguments.login, &arguments.trust_header) {
+        (true, _) => Mode::Login,
+        (_, Some(header)) => Mode::Proxy {
+            header: header_name(header)?,
+            from: arguments.trust_from.iter().map(IpAddr::to_canonical).collect(),
+        },
+        _ => Mode::Open,
+    };
+    if !address.ip().is_loopback() && mode == Mode::Open {
         bail!(
-            "listen address {address} is reachable from other machines, and these pages have no login\n\
-             hint: listen on 127.0.0.1, and reach it through an SSH tunnel (ssh -L 8420:127.0.0.1:8420 HOST) or a \
-             proxy on this machine that authenticates"
+            "listen address {address} is reachable from other machines, and nobody would have to log in\n\
+             hint: give --login, or --trust-header X-Forwarded-User --trust-from IP for a proxy that authenticates; or \
+             listen on 127.0.0.1 and use an SSH tunnel (ssh -L 8420:127.0.0.1:8420 HOST)"
         );
     }
-    Ok(())
+    Ok(mode)
+}
+
+/// Headers are compared in lower case; those that mean something else are refused.
+fn header_name(given: &str) -> Result<String> {
+    let name = given.to_ascii_lowercase();
+    let is_name = !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    if !is_name || ["host", "cookie", "origin", "content-length"].contains(&name.as_str()) {
+        bail!("--trust-header {given:?} cannot name a person\nhint: for example X-Forwarded-User");
+    }
+    Ok(name)
 }

@@ -58,8 +58,8 @@ pub async fn missing_roles(target: impl Into<Target>) -> Result<Vec<String>> {
     let client = target.into().client(NAME).await?;
     let rows = client
         .ask(
-            "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', 'bugle_operator']) \
-             n (name) \
+            "select n.name from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_observer', 'bugle_viewer', \
+             'bugle_operator']) n (name) \
              where not exists (select from pg_roles r where r.rolname = n.name)",
             &[],
         )

@@ -3,29 +3,39 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
+use tokio::sync::watch;
+use tokio_postgres::Client;
 
 use super::site::{Problem, Shared, Site, reading};
 use crate::read::{self, Bucket, CommandStats, ErrorGroup, Finding, Queue, Unserved, WorkerLine};
 
-/// How old an answer may be.
+/// How old an answer may be, if it was cheap.
 const FRESH: Duration = Duration::from_millis(1500);
+/// One that took long is kept for a hundred times as long: asking takes a hundredth of a core at most.
+const SPARING: u32 = 100;
+/// But not for longer than this.
+const OLDEST: Duration = Duration::from_secs(60);
 /// The same of what the doctor says.
 const CHECKED: Duration = Duration::from_secs(30);
-/// How often a browser is told.
+/// How often browsers are told.
 const TICK: Duration = Duration::from_secs(2);
+/// How much time pages may take that only refresh themselves: of each second, and at once.
+const SHARE: f64 = 0.005;
+const MOST: Duration = Duration::from_secs(1);
 
 /// The state of everything at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
+    read_at: Instant,
     pub now: SystemTime,
     pub queues: Vec<Queue>,
     pub workers: Vec<WorkerLine>,
@@ -38,11 +48,35 @@ pub struct Snapshot {
 type Measured = Arc<(Bucket, Vec<Bucket>)>;
 
 /// Answers that are kept for a moment.
-#[derive(Default)]
 pub struct Live {
-    snapshot: tokio::sync::Mutex<Option<(Instant, Arc<Snapshot>)>>,
+    snapshot: tokio::sync::Mutex<Option<Kept>>,
     findings: tokio::sync::Mutex<Option<(Instant, Arc<Vec<Finding>>)>>,
     charts: tokio::sync::Mutex<BTreeMap<&'static str, (Instant, Measured)>>,
+    watchers: Mutex<Watchers>,
+    news: watch::Sender<String>,
+    /// What refreshing may still take.
+    left: Mutex<(Instant, f64)>,
+}
+
+struct Kept {
+    at: Instant,
+    /// How long it took.
+    cost: Duration,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Kept {
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < (self.cost * SPARING).clamp(FRESH, OLDEST)
+    }
+}
+
+/// The sites that somebody watches. One task asks for all of them.
+#[derive(Default)]
+struct Watchers {
+    next: u64,
+    sites: BTreeMap<u64, Shared>,
+    is_asking: bool,
 }
 
 /// A period that charts can show.
@@ -92,34 +126,130 @@ pub const RANGES: [Range; 4] = [
     },
 ];
 
+impl Default for Live {
+    fn default() -> Live {
+        Live {
+            snapshot: tokio::sync::Mutex::default(),
+            findings: tokio::sync::Mutex::default(),
+            charts: tokio::sync::Mutex::default(),
+            watchers: Mutex::default(),
+            news: watch::Sender::new(String::new()),
+            left: Mutex::new((Instant::now(), MOST.as_secs_f64())),
+        }
+    }
+}
+
 impl Live {
     /// After a change: the next page shows it.
     pub async fn forget(&self) {
         *self.snapshot.lock().await = None;
         *self.findings.lock().await = None;
     }
+
+    /// Whether a page may be refreshed now.
+    pub fn has_time(&self) -> bool {
+        self.spend(Duration::ZERO);
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).1 > 0.0
+    }
+
+    /// A page was refreshed.
+    pub fn spend(&self, time: Duration) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let gained = left.0.elapsed().as_secs_f64() * SHARE;
+        *left = (
+            Instant::now(),
+            (left.1 + gained).min(MOST.as_secs_f64()) - time.as_secs_f64(),
+        );
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ask for all who watch, and tell them, until nobody does.
+    async fn ask(self: Arc<Live>) {
+        loop {
+            let site = {
+                let mut watchers = self.watchers();
+                watchers.sites.retain(|_, site| !site.is_over());
+                match watchers.sites.values().next() {
+                    Some(site) => site.clone(),
+                    None => {
+                        watchers.is_asking = false;
+                        // those whose session has ended find out
+                        self.news.send_replace(String::new());
+                        return;
+                    }
+                }
+            };
+            self.news.send_replace(site.news().await);
+            drop(site);
+            tokio::time::sleep(TICK).await;
+        }
+    }
+}
+
+/// A browser that watches. It stops when dropped.
+struct Watcher {
+    number: u64,
+    site: Shared,
+}
+
+impl Watcher {
+    fn new(site: Shared) -> Watcher {
+        let mut watchers = site.live.watchers();
+        watchers.next += 1;
+        let number = watchers.next;
+        watchers.sites.insert(number, site.clone());
+        if !std::mem::replace(&mut watchers.is_asking, true) {
+            tokio::spawn(site.live.clone().ask());
+        }
+        drop(watchers);
+        Watcher { number, site }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.site.live.watchers().sites.remove(&self.number);
+    }
 }
 
 impl Site {
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
+        // what others have asked for is only for those who may read it
+        if !self.rights().await?.can_read {
+            let mut client = self.pool.get_or_explain().await?;
+            return Ok(Arc::new(Snapshot::read(&mut client).await?));
+        }
         // requests that arrive during the query wait for the same result
         let mut known = self.live.snapshot.lock().await;
-        if let Some((_, snapshot)) = known.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            return Ok(snapshot.clone());
+        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh()) {
+            return Ok(kept.snapshot.clone());
         }
         let mut client = self.pool.get_or_explain().await?;
-        let transaction = reading(&mut client).await?;
-        let client = &transaction;
-        let snapshot = Arc::new(Snapshot {
-            now: read::now(client).await?,
-            queues: read::queues(client).await?,
-            workers: read::workers(client, false).await?,
-            unserved: read::unserved(client, 20).await?,
-            stats: read::command_stats(client).await?,
-            errors: read::error_groups(client, "1 hour").await?,
+        let began = Instant::now();
+        let snapshot = Arc::new(Snapshot::read(&mut client).await?);
+        *known = Some(Kept {
+            at: Instant::now(),
+            cost: began.elapsed(),
+            snapshot: snapshot.clone(),
         });
-        *known = Some((Instant::now(), snapshot.clone()));
         Ok(snapshot)
+    }
+
+    /// What browsers are told.
+    async fn news(&self) -> String {
+        match self.snapshot().await {
+            Ok(snapshot) => {
+                let sum = |of: fn(&Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
+                let age = snapshot.read_at.elapsed().as_secs();
+                let news =
+                    json!({ "ready": sum(|queue| queue.ready), "running": sum(|queue| queue.running), "age": age });
+                format!("event: tick\ndata: {news}\n\n")
+            }
+            Err(problem) => format!("event: stale\ndata: {}\n\n", json!({ "message": problem.message })),
+        }
     }
 
     /// What the doctor says. A pool has old sessions, so it cannot tell whether a pooler is in between.
@@ -150,21 +280,38 @@ impl Site {
     }
 }
 
+impl Snapshot {
+    async fn read(client: &mut Client) -> Result<Snapshot, Problem> {
+        let transaction = reading(client).await?;
+        let client = &transaction;
+        Ok(Snapshot {
+            read_at: Instant::now(),
+            now: read::now(client).await?,
+            queues: read::queues(client).await?,
+            workers: read::workers(client, false).await?,
+            unserved: read::unserved(client, 20).await?,
+            stats: read::command_stats(client).await?,
+            errors: read::error_groups(client, "1 hour").await?,
+        })
+    }
+}
+
 /// One stream for each browser: it says when there is something new to look at.
 pub async fn stream(State(site): State<Shared>) -> Response {
-    let ticks = stream::unfold((site, true), async |(site, is_first)| {
-        if !is_first {
-            tokio::time::sleep(TICK).await;
-        }
-        let event = match site.snapshot().await {
-            Ok(snapshot) => {
-                let sum = |of: fn(&Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
-                let counts = json!({ "ready": sum(|queue| queue.ready), "running": sum(|queue| queue.running) });
-                format!("event: tick\ndata: {counts}\n\n")
+    let news = site.live.news.subscribe();
+    let told = stream::unfold((Watcher::new(site), news), async |(watcher, mut news)| {
+        loop {
+            news.changed().await.ok()?;
+            if watcher.site.is_over() {
+                return None;
             }
-            Err(problem) => format!("event: stale\ndata: {}\n\n", json!({ "message": problem.message })),
-        };
-        Some((Ok::<_, Infallible>(event), (site, false)))
+            let text = news.borrow_and_update().clone();
+            if !text.is_empty() {
+                return Some((Ok::<_, Infallible>(text), (watcher, news)));
+            }
+        }
     });
-    ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(ticks)).into_response()
+    // a first line at once: the browser knows that it is connected
+    let told = stream::once(async { Ok(": watching\n\n".to_owned()) }).chain(told);
+    ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(told)).into_response()
 }

@@ -1,6 +1,8 @@
 //! HTTP: the one server in this code, the JSON API on it, and the pages of `bugle web`.
 
 #[cfg(feature = "cli")]
+pub mod access;
+#[cfg(feature = "cli")]
 mod actions;
 pub mod api;
 #[cfg(feature = "cli")]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::http::header::{CACHE_CONTROL, HOST, HeaderName};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue};
+use axum::{Extension, Router};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -35,6 +35,10 @@ pub struct Limits {
     /// Whether a connection carries several requests.
     pub keep_alive: bool,
 }
+
+/// Which address a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
 
 /// Bind the address.
 ///
@@ -65,7 +69,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits) {
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => connections.open(stream, &router),
+                Ok((stream, from)) => connections.open(stream, from.ip(), &router),
                 // most likely out of file descriptors
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
@@ -89,7 +93,7 @@ struct Connection {
 
 impl Connections {
     /// Serve one more. If there are too many, the oldest idle one is closed; if all are being answered, the new one.
-    fn open(&mut self, stream: TcpStream, router: &Router) {
+    fn open(&mut self, stream: TcpStream, from: IpAddr, router: &Router) {
         if self.open.len() >= self.limits.connections {
             let is_idle = |connection: &Connection| !connection.is_busy.load(Ordering::Acquire);
             match self.open.iter().position(is_idle) {
@@ -98,9 +102,8 @@ impl Connections {
             }
         }
         let is_busy = Arc::new(AtomicBool::new(false));
-        let task = self
-            .tasks
-            .spawn(converse(stream, router.clone(), is_busy.clone(), self.limits));
+        let router = router.clone().layer(Extension(Peer(from)));
+        let task = self.tasks.spawn(converse(stream, router, is_busy.clone(), self.limits));
         self.open.push_back(Connection { task, is_busy });
     }
 

@@ -1,11 +1,13 @@
 //! `bugle web`: the site, who may reach it, and what every page has.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use askama::Template;
-use axum::extract::{Path, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HeaderName, LOCATION, ORIGIN, REFERRER_POLICY,
     SET_COOKIE,
@@ -22,8 +24,10 @@ use tokio_postgres::Transaction;
 use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
+use super::access::{Door, Mode};
 use super::actions::Action;
-use super::api::{self, Access, Query};
+pub use super::api::Query;
+use super::api::{self, Access};
 use super::live::Live;
 use super::server::{self, Limits};
 use super::{bulk, pages};
@@ -47,6 +51,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// The token with which the JSON API accepts changes.
     pub token: Option<String>,
+    /// Who may use it.
+    pub mode: Mode,
 }
 
 /// The colours an instance can have.
@@ -58,10 +64,11 @@ const LIMITS: Limits = Limits {
     connection: Duration::from_secs(3600),
     keep_alive: true,
 };
-/// How many connections pages share.
-const CONNECTIONS: usize = 4;
+/// The largest form, and how long a browser may take to send it.
+const LARGEST_FORM: usize = 4 * 1024 * 1024;
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the login may do is asked for at most this often.
-const RIGHTS_EVERY: Duration = Duration::from_secs(30);
+const RIGHTS_EVERY: Duration = Duration::from_secs(5);
 /// No code or style but our own files, no frames, no forms to elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -99,13 +106,18 @@ pub static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")));
 
 /// The site.
+///
+/// Of one login: with `--login`, each session has one of its own.
 pub struct Site {
-    pub options: Options,
+    pub options: Arc<Options>,
     pub pool: Pool,
-    pub live: Live,
+    pub live: Arc<Live>,
     /// In every form: a page of another site cannot read it. It changes when the process is started again.
     csrf: String,
     rights: tokio::sync::Mutex<Option<(Instant, Rights)>>,
+    /// Whether somebody has signed in.
+    can_sign_out: bool,
+    is_over: AtomicBool,
 }
 
 pub type Shared = Arc<Site>;
@@ -125,24 +137,35 @@ pub fn asked(headers: HeaderMap) -> Asked {
 /// # Errors
 /// If the database cannot be reached, or has no schema.
 pub async fn serve(listener: TcpListener, target: &Target, options: Options) -> Result<()> {
-    let pool = Pool::for_client(target, "web", CONNECTIONS)?;
-    let site = Arc::new(Site {
-        live: Live::default(),
-        csrf: uuid::Uuid::new_v4().simple().to_string(),
-        rights: tokio::sync::Mutex::default(),
-        pool,
-        options,
-    });
-    site.rights().await?;
-    server::serve(listener, router(site), LIMITS).await;
+    let guarded = Arc::new((options.hosts.clone(), format!("{}{}/", options.base_path, api::BASE)));
+    let door = Door::new(options.mode.clone(), target, options).await?;
+    let router = door
+        .clone()
+        .router()
+        .layer(middleware::from_fn_with_state(guarded, guard))
+        .layer(CompressionLayer::new());
+    let header =
+        |name: HeaderName, value| SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value));
+    let router = router
+        .layer(header(CONTENT_SECURITY_POLICY, POLICY))
+        .layer(header(REFERRER_POLICY, "same-origin"))
+        .layer(header(
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ));
+    tokio::select! {
+        () = server::serve(listener, server::with_common_headers(router), LIMITS) => {}
+        () = door.tidy() => {}
+    }
     Ok(())
 }
 
-fn router(site: Shared) -> Router {
+/// What one login sees. A token opens the API to changes.
+pub fn router(site: Shared, token: Option<String>, options: &Options) -> Router {
     let access = Access {
-        token: site.options.token.clone(),
+        token,
         is_local: true,
-        hosts: site.options.hosts.clone(),
+        hosts: options.hosts.clone(),
     };
     let api = api::router(site.pool.clone()).layer(middleware::from_fn_with_state(Arc::new(access), api::guard_api));
     let pages = pages::router()
@@ -150,35 +173,62 @@ fn router(site: Shared) -> Router {
         .route("/jobs/bulk", post(bulk::preview))
         .route("/jobs/bulk/apply", post(bulk::apply))
         .route("/live", get(super::live::stream))
-        .route("/assets/{name}", get(asset))
         .fallback(async |State(site): State<Shared>, request: Asked| {
             let frame = site.frame(&request, "").await;
             Problem::new(StatusCode::NOT_FOUND, "There is no such page.").page(frame)
         })
-        .layer(middleware::from_fn_with_state(site.clone(), guard))
-        .layer(CompressionLayer::new())
-        .with_state(site.clone());
-    let header =
-        |name: HeaderName, value| SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value));
-    let pages = pages
-        .layer(header(CONTENT_SECURITY_POLICY, POLICY))
-        .layer(header(REFERRER_POLICY, "same-origin"))
-        .layer(header(
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ));
+        .layer(middleware::from_fn_with_state(site.clone(), sparing))
+        .layer(middleware::from_fn_with_state(site.clone(), whole))
+        .layer(DefaultBodyLimit::max(LARGEST_FORM))
+        .with_state(site);
     let router = Router::new().nest(api::BASE, api).merge(pages);
-    let router = match site.options.base_path.as_str() {
+    match options.base_path.as_str() {
         "" => router,
         base => Router::new().nest(base, router),
+    }
+}
+
+/// A form is read as a whole before anything is done, and within a time limit.
+async fn whole(State(site): State<Shared>, request: Request, next: Next) -> Response {
+    if request.method() == Method::GET || request.method() == Method::HEAD {
+        return next.run(request).await;
+    }
+    let (head, body) = request.into_parts();
+    let problem = match tokio::time::timeout(FORM_TIMEOUT, to_bytes(body, LARGEST_FORM)).await {
+        Ok(Ok(body)) => return next.run(Request::from_parts(head, Body::from(body))).await,
+        Ok(Err(_)) => {
+            let message = format!("The form is larger than {LARGEST_FORM} bytes, or was cut off.");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        }
+        Err(_) => Problem::new(StatusCode::REQUEST_TIMEOUT, "The form came too slowly."),
     };
-    server::with_common_headers(router)
+    let frame = site.frame(&head, "").await;
+    problem.hint("Nothing was changed.").page(frame)
+}
+
+/// Pages that only refresh themselves are answered while there is time for it: watching is to cost next to nothing.
+async fn sparing(State(site): State<Shared>, request: Request, next: Next) -> Response {
+    if !request.headers().contains_key(REFRESH) {
+        return next.run(request).await;
+    }
+    if !site.live.has_time() {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let began = Instant::now();
+    let response = next.run(request).await;
+    site.live.spend(began.elapsed());
+    response
 }
 
 /// Requests to another name, and changes that do not come from a page of this site.
-async fn guard(State(site): State<Shared>, request: Request, next: Next) -> Response {
+async fn guard(State(guarded): State<Arc<(Vec<String>, String)>>, request: Request, next: Next) -> Response {
+    let (hosts, api) = &*guarded;
+    if request.uri().path().starts_with(api) {
+        // it has its own guard: what it changes needs a token that no browser sends by itself
+        return next.run(request).await;
+    }
     let headers = request.headers();
-    if !server::is_addressed_to(headers, &site.options.hosts) {
+    if !server::is_addressed_to(headers, hosts) {
         let text = "unknown host name\nhint: Use localhost or 127.0.0.1, or name it with --allow-host.\n";
         return (StatusCode::FORBIDDEN, text).into_response();
     }
@@ -207,7 +257,8 @@ fn is_from_here(headers: &HeaderMap) -> bool {
         .is_some_and(|(_, name)| !host.is_empty() && name == host)
 }
 
-async fn asset(Path(name): Path<String>) -> Response {
+/// A file of the program, by the name in its URL.
+pub fn asset_named(name: &str) -> Response {
     let assets = [&*STYLE, &*SCRIPT, &*ICON];
     match assets.iter().find(|asset| asset.url.ends_with(&format!("/{name}"))) {
         Some(asset) => (
@@ -233,6 +284,8 @@ pub struct Frame {
     /// Whether this login may change something here.
     pub can_change: bool,
     pub can_enqueue: bool,
+    /// Whether somebody has signed in.
+    pub can_sign_out: bool,
     pub csrf: String,
     pub style: String,
     pub script: String,
@@ -266,6 +319,47 @@ impl Frame {
 }
 
 impl Site {
+    pub fn new(pool: Pool, options: Arc<Options>, live: Arc<Live>, can_sign_out: bool) -> Site {
+        Site {
+            options,
+            pool,
+            live,
+            csrf: uuid::Uuid::new_v4().simple().to_string(),
+            rights: tokio::sync::Mutex::default(),
+            can_sign_out,
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Nobody may use it any more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Whether a form of this site has sent this.
+    pub fn is_token(&self, given: Option<&str>) -> bool {
+        given == Some(&self.csrf)
+    }
+
+    /// The name of the login, if it is known.
+    pub async fn login(&self) -> Option<String> {
+        self.rights
+            .lock()
+            .await
+            .as_ref()
+            .map(|(_, rights)| rights.login.clone())
+    }
+
+    /// What went wrong before a page could be made.
+    pub async fn explain(&self, request: Request, problem: Problem) -> Response {
+        let (request, _) = request.into_parts();
+        problem.page(self.frame(&request, "").await)
+    }
+
     /// What the login may do. If the database cannot be asked, nothing.
     pub async fn rights(&self) -> Result<Rights> {
         let mut known = self.rights.lock().await;
@@ -292,6 +386,7 @@ impl Site {
             can_change: can_write && rights.can_operate,
             can_enqueue: can_write && rights.can_enqueue,
             rights,
+            can_sign_out: self.can_sign_out,
             csrf: self.csrf.clone(),
             notice: cookie(&request.headers, NOTICE).filter(|notice| !notice.is_empty()),
             here: request
@@ -303,29 +398,14 @@ impl Site {
         }
     }
 
-    /// The path before ours: of the options, or what a proxy says it removed.
-    fn base(&self, headers: &HeaderMap) -> String {
-        if !self.options.base_path.is_empty() {
-            return self.options.base_path.clone();
-        }
-        let prefix = headers
-            .get("x-forwarded-prefix")
-            .and_then(|prefix| prefix.to_str().ok());
-        let is_path = |path: &&str| {
-            path.starts_with('/')
-                && !path.starts_with("//")
-                && path.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c))
-        };
-        prefix
-            .filter(is_path)
-            .unwrap_or_default()
-            .trim_end_matches('/')
-            .to_owned()
+    /// The path before ours.
+    pub fn base(&self, headers: &HeaderMap) -> String {
+        base_of(&self.options, headers)
     }
 
     /// Whether a form may be applied.
     pub async fn check(&self, form: &BTreeMap<String, String>) -> Result<(), Problem> {
-        if form.get("csrf") != Some(&self.csrf) {
+        if !self.is_token(form.get("csrf").map(String::as_str)) {
             return Err(Problem::new(StatusCode::FORBIDDEN, "This form is from an older page.")
                 .hint("bugle web was started again since, or the form is not one of its own. Reload the page."));
         }
@@ -336,6 +416,26 @@ impl Site {
         }
         Ok(())
     }
+}
+
+/// The path before ours: of the options, or what a proxy says it removed.
+pub fn base_of(options: &Options, headers: &HeaderMap) -> String {
+    if !options.base_path.is_empty() {
+        return options.base_path.clone();
+    }
+    let prefix = headers
+        .get("x-forwarded-prefix")
+        .and_then(|prefix| prefix.to_str().ok());
+    let is_path = |path: &&str| {
+        path.starts_with('/')
+            && !path.starts_with("//")
+            && path.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~".contains(c))
+    };
+    prefix
+        .filter(is_path)
+        .unwrap_or_default()
+        .trim_end_matches('/')
+        .to_owned()
 }
 
 /// Something went wrong, for a person.
@@ -400,7 +500,7 @@ pub fn html(page: &impl Template) -> Response {
             let mut response = ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response();
             // a notice is shown once
             let gone = HeaderValue::from_static("bugle_notice=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
-            response.headers_mut().insert(SET_COOKIE, gone);
+            response.headers_mut().append(SET_COOKIE, gone);
             response
         }
         Err(error) => {
@@ -412,7 +512,10 @@ pub fn html(page: &impl Template) -> Response {
 
 const NOTICE: &str = "bugle_notice";
 
-fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+/// The header of a page that refreshes itself.
+const REFRESH: HeaderName = HeaderName::from_static("bugle-refresh");
+
+pub fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let cookies = headers
         .get_all(COOKIE)
         .iter()
@@ -427,19 +530,19 @@ fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
 /// Go to a page of this site, which shows the notice.
 pub fn redirect(to: &str, notice: &str) -> Response {
     // only paths of our own
-    let to = if to.starts_with('/') && !to.starts_with("//") {
+    let to = if to.starts_with('/') && !to.starts_with("//") && !to.contains('\\') {
         to
     } else {
         "/"
     };
     let notice: String = notice.chars().take(500).collect();
-    let notice = utf8_percent_encode(&notice, NON_ALPHANUMERIC);
+    let notice = utf8_percent_encode(&notice, NON_ALPHANUMERIC).to_string();
     let cookie = format!("{NOTICE}={notice}; Path=/; Max-Age=30; HttpOnly; SameSite=Strict");
     let mut response = StatusCode::SEE_OTHER.into_response();
     let headers = response.headers_mut();
     let place = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
     headers.insert(LOCATION, place);
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+    if let Some(cookie) = HeaderValue::from_str(&cookie).ok().filter(|_| !notice.is_empty()) {
         headers.insert(SET_COOKIE, cookie);
     }
     response
@@ -473,6 +576,12 @@ async fn act(
 /// What was done, in words, and the job it enqueued.
 async fn act_once(site: &Site, name: &str, form: &Fields) -> Result<(String, Option<i64>), Problem> {
     site.check(form).await?;
+    if form.values().any(|value| value.contains("\"[redacted]\"")) {
+        return Err(
+            Problem::new(StatusCode::BAD_REQUEST, "There is a [redacted] value in it.")
+                .hint("The page does not show such values. Go back, and write each of them, or leave its key out."),
+        );
+    }
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("There is no operation {name:?}."));
     let operation = Operation::named(name).ok_or_else(unknown)?;
     let mut values = Values::new();

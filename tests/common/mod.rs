@@ -5,6 +5,7 @@ pub mod cli;
 pub mod http;
 pub mod poll;
 mod process;
+pub mod web;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 pub const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
 
 /// A stranger can connect to the database, and has none of Bugle's roles.
-const LOGINS: [&str; 5] = ["worker", "enqueuer", "viewer", "operator", "stranger"];
+const LOGINS: [&str; 6] = ["worker", "enqueuer", "observer", "viewer", "operator", "stranger"];
 
 /// One database with the schema, dropped at the end, and a login for each role.
 pub struct Database {

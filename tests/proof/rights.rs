@@ -7,9 +7,10 @@ use tokio_postgres::Client;
 
 use crate::common::Database;
 
-const ROLES: [&str; 5] = [
+const ROLES: [&str; 6] = [
     "public",
     "bugle_enqueuer",
+    "bugle_observer",
     "bugle_viewer",
     "bugle_worker",
     "bugle_operator",

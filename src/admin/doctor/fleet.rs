@@ -13,8 +13,8 @@ use crate::state::WorkerState;
 pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
-            "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', 'bugle_viewer', \
-             'bugle_operator']) n (name) \
+            "select n.name, r.rolname is not null from unnest(array['bugle_enqueuer', 'bugle_worker', \
+             'bugle_observer', 'bugle_viewer', 'bugle_operator']) n (name) \
              left join pg_roles r on r.rolname = n.name",
             &[],
         )
@@ -25,7 +25,7 @@ pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
         .map(|row| row.get(0))
         .collect();
     if missing.is_empty() {
-        return Ok(Finding::ok("roles", "all four exist"));
+        return Ok(Finding::ok("roles", "all five exist"));
     }
     let create: Vec<String> = missing
         .iter()

@@ -307,26 +307,39 @@ pub struct Event {
 /// # Errors
 /// If the query fails.
 pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> {
-    let row = client
-        .ask_opt(
-            "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
-             bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at, \
-             j.payload, j.headers, j.result, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
-             r.attempt as attempt_in_words, r.policy as policy_in_force, \
-             extract(epoch from j.retry_delay)::float8 as retry_delay_seconds, \
-             extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
-             j.context, j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
-             j.first_started_at, \
-             j.parent, j.outstanding, j.on_success, j.on_failure, j.unique_key, j.idempotency_key, j.answer, \
-             j.state = 'ready' and not exists ( \
-               select from bugle.workers s \
-               where s.state in ('alive', 'paused') and j.queue = any (s.queues) \
-               and coalesce(j.steps[coalesce(j.step, 0) + 1:], array[j.command]) <@ s.commands) as unserved \
-             from bugle.job($1) j cross join bugle.retries_of(j.id) r \
-             left join bugle.workers w on w.id = j.worker",
-            &[&id],
-        )
-        .await?;
+    // a login that may not call it sees everything but documents
+    let right = "select has_function_privilege('bugle.job(bigint)', 'execute')";
+    let sees_documents: bool = client.ask_one(right, &[]).await?.try_get(0)?;
+    let (source, documents) = match sees_documents {
+        true => (
+            "bugle.job($1) j",
+            "bugle.redacted(j.payload) as payload, bugle.redacted(j.headers) as headers, bugle.redacted(j.result) as \
+             result, bugle.redacted(j.context) as context, bugle.redacted(j.answer) as answer",
+        ),
+        false => (
+            "(select $1::bigint as id) i join bugle.jobs j on j.id = i.id",
+            "'\"[withheld]\"'::jsonb as payload, null::jsonb as headers, null::jsonb as result, \
+             null::jsonb as context, null::jsonb as answer",
+        ),
+    };
+    let sql = format!(
+        "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
+         bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at, \
+         {documents}, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
+         r.attempt as attempt_in_words, r.policy as policy_in_force, \
+         extract(epoch from j.retry_delay)::float8 as retry_delay_seconds, \
+         extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
+         j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
+         j.first_started_at, \
+         j.parent, j.outstanding, j.on_success, j.on_failure, j.unique_key, j.idempotency_key, \
+         j.state = 'ready' and not exists ( \
+           select from bugle.workers s \
+           where s.state in ('alive', 'paused') and j.queue = any (s.queues) \
+           and coalesce(j.steps[coalesce(j.step, 0) + 1:], array[j.command]) <@ s.commands) as unserved \
+         from {source} cross join bugle.retries_of(j.id) r \
+         left join bugle.workers w on w.id = j.worker"
+    );
+    let row = client.ask_opt(&sql, &[&id]).await?;
     let Some(row) = row else { return Ok(None) };
     let json = |value: Json<Box<RawValue>>| value.0;
     Ok(Some(Job {
@@ -373,8 +386,9 @@ pub async fn documents(client: &impl GenericClient, id: JobId) -> Result<Vec<(&'
     const HEADINGS: [&str; 5] = ["Payload", "Headers", "Context", "Answer", "Result"];
     let row = client
         .ask_opt(
-            "select jsonb_pretty(j.payload), jsonb_pretty(j.headers), jsonb_pretty(j.context), jsonb_pretty(j.answer), \
-             jsonb_pretty(j.result) \
+            "select jsonb_pretty(bugle.redacted(j.payload)), jsonb_pretty(bugle.redacted(j.headers)), \
+             jsonb_pretty(bugle.redacted(j.context)), jsonb_pretty(bugle.redacted(j.answer)), \
+             jsonb_pretty(bugle.redacted(j.result)) \
              from bugle.job($1) j",
             &[&id],
         )

@@ -33,12 +33,19 @@ pub const KEYS: [(&str, &str); 16] = [
     ("payload", "payload.user.id:42"),
 ];
 
+/// The columns that are shown or searched, besides the payload.
+const SEARCHABLE: &str = "j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error, \
+    j.last_error_code, j.created_at, j.run_at, j.started_at, j.finished_at, j.worker, j.parent, j.unique_key, \
+    j.idempotency_key, j.order_key, j.limit_key, j.fair_key";
+
 /// A query that was read.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     /// The states it can match; none for all.
     states: Vec<State>,
     conditions: Vec<Condition>,
+    /// The paths of the payload it asks about.
+    paths: Vec<Vec<String>>,
 }
 
 /// A condition on the row `j`. `{}` in its SQL stands for the parameter.
@@ -102,6 +109,9 @@ impl Search {
             return self.add_states(value, negated);
         }
         let condition = condition(key, value)?;
+        if let Some(path) = key.strip_prefix("payload.") {
+            self.paths.push(path.split('.').map(str::to_owned).collect());
+        }
         self.push(condition, negated);
         Ok(())
     }
@@ -156,8 +166,13 @@ impl Search {
             false => format!(" where {}", filters.join(" and ")),
         };
         let newest = self.newest(before);
+        // an observer may not read the others
+        let columns = match self.paths.is_empty() {
+            true => SEARCHABLE.to_owned(),
+            false => format!("{SEARCHABLE}, j.payload"),
+        };
         let sql = format!(
-            "select {LINE} from (select j.* from {newest} order by j.id desc limit {SEARCHED}) j{filters} \
+            "select {LINE} from (select {columns} from {newest} order by j.id desc limit {SEARCHED}) j{filters} \
              order by j.id desc limit {limit}"
         );
         (sql, values)
@@ -205,6 +220,16 @@ impl Search {
 /// # Errors
 /// If the query fails.
 pub async fn search(client: &impl GenericClient, search: &Search, before: Option<JobId>, limit: i64) -> Result<Found> {
+    for path in &search.paths {
+        if client
+            .ask_one("select bugle.is_redacted($1)", &[path])
+            .await?
+            .try_get(0)?
+        {
+            return Err(Error::new(format!("payload.{} is redacted", path.join(".")))
+                .hint("bugle.settings.redacted_paths lists what is never shown, and cannot be searched for either."));
+        }
+    }
     let (sql, values) = search.statement(before, limit + 1);
     let parameters: Vec<&dyn Parameter> = values.iter().map(|value| value as &dyn Parameter).collect();
     let rows = client.ask(&sql, &parameters).await?;
@@ -300,7 +325,10 @@ fn condition(key: &str, value: &str) -> Result<(String, String)> {
                 let path = format!("{{{}}}", quoted.join(","))
                     .replace('\'', "''")
                     .replace("{}", "{ }");
-                own(format!("j.payload #>> '{path}' = {{}}"))
+                // of a document, not even whether it is this one: there may be something redacted in it
+                own(format!(
+                    "(j.payload #>> '{path}' = {{}} and jsonb_typeof(j.payload #> '{path}') not in ('object', 'array'))"
+                ))
             }
             _ => Err(Error::new(format!("{key:?} is not a name of the query")).hint(hint())),
         },

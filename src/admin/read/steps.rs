@@ -53,16 +53,19 @@ pub struct Step {
 /// # Errors
 /// If the query fails.
 pub async fn steps(client: &impl GenericClient, id: JobId) -> Result<Vec<Step>> {
-    let rows = client
-        .ask(
-            "select s.position, s.name, s.state, s.attempts, s.first_started_at, s.last_started_at, s.last_ended_at, \
-             s.code, s.error, s.output, s.worker, s.worker_name, s.within \
-             from bugle.steps s \
-             where s.job = $1 \
-             order by s.position",
-            &[&id],
-        )
-        .await?;
+    let right = "select has_column_privilege('bugle.steps', 'output', 'select')";
+    let output = match client.ask_one(right, &[]).await?.try_get(0)? {
+        true => "bugle.redacted(s.output)",
+        false => "null::jsonb",
+    };
+    let sql = format!(
+        "select s.position, s.name, s.state, s.attempts, s.first_started_at, s.last_started_at, s.last_ended_at, \
+         s.code, s.error, {output} as output, s.worker, s.worker_name, s.within \
+         from bugle.steps s \
+         where s.job = $1 \
+         order by s.position"
+    );
+    let rows = client.ask(&sql, &[&id]).await?;
     rows.iter()
         .map(|row| {
             Ok(Step {

@@ -111,8 +111,12 @@ pub struct Rights {
     pub can_operate: bool,
     /// Whether it may enqueue.
     pub can_enqueue: bool,
+    /// Whether it may read what viewers read.
+    pub can_read: bool,
     /// Whether nothing can be changed here: a standby, or a session that is read-only.
     pub is_read_only: bool,
+    /// Whether it could log in now: it was not locked, and its password has not expired.
+    pub can_log_in: bool,
 }
 
 /// What this login may do here.
@@ -122,9 +126,12 @@ pub struct Rights {
 pub async fn rights(client: &impl GenericClient) -> Result<Rights> {
     let row = client
         .ask_one(
-            "select session_user::text, has_function_privilege('bugle.cancel(bigint, text)', 'execute'), \
+            "select current_user::text, has_function_privilege('bugle.cancel(bigint, text)', 'execute'), \
              has_function_privilege('bugle.enqueue_job(jsonb)', 'execute'), \
-             pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on'",
+             has_table_privilege('bugle.queue_stats', 'select'), \
+             pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on', \
+             r.rolcanlogin and coalesce(r.rolvaliduntil > now(), true) \
+             from pg_catalog.pg_roles r where r.rolname = current_user",
             &[],
         )
         .await?;
@@ -132,6 +139,8 @@ pub async fn rights(client: &impl GenericClient) -> Result<Rights> {
         login: row.try_get(0)?,
         can_operate: row.try_get(1)?,
         can_enqueue: row.try_get(2)?,
-        is_read_only: row.try_get(3)?,
+        can_read: row.try_get(3)?,
+        is_read_only: row.try_get(4)?,
+        can_log_in: row.try_get(5)?,
     })
 }

@@ -1,13 +1,17 @@
 //! Pools: connections that are opened when they are needed, and kept for the next use.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
+#[cfg(feature = "web")]
+use std::time::Duration;
 
 use tokio::sync::OnceCell;
 use tokio_postgres::{CancelToken, Client, Statement};
 
+use super::refusal::refusal;
 use super::{Target, is_lent, pinned};
 use crate::error::{Error, Result};
 
@@ -60,7 +64,16 @@ impl Pool {
     /// # Errors
     /// If the pool cannot be built.
     pub fn for_client(target: &Target, name: &str, size: usize) -> Result<Pool> {
-        Pool::new(target, name, size, OnceCell::new())
+        Pool::new(target, name, size, OnceCell::new(), None)
+    }
+
+    /// A pool for a client whose statements run as another role (`SET ROLE`).
+    ///
+    /// # Errors
+    /// If the pool cannot be built.
+    #[cfg(feature = "web")]
+    pub fn for_role(target: &Target, name: &str, size: usize, role: &str) -> Result<Pool> {
+        Pool::new(target, name, size, OnceCell::new(), Some(role.to_owned()))
     }
 
     /// A pool for a worker, whose sessions are its own.
@@ -68,14 +81,15 @@ impl Pool {
     /// # Errors
     /// If the pool cannot be built.
     pub fn for_worker(target: &Target, name: &str, size: usize) -> Result<Pool> {
-        Pool::new(target, name, size, OnceCell::new_with(Some(false)))
+        Pool::new(target, name, size, OnceCell::new_with(Some(false)), None)
     }
 
-    fn new(target: &Target, name: &str, size: usize, is_lent: OnceCell<bool>) -> Result<Pool> {
+    fn new(target: &Target, name: &str, size: usize, is_lent: OnceCell<bool>, role: Option<String>) -> Result<Pool> {
         let connect = Dialer {
             target: target.clone(),
             application_name: format!("bugle {name} (pool)"),
             is_lent,
+            role,
         };
         let manager = deadpool_postgres::Manager::from_connect(
             tokio_postgres::Config::new(),
@@ -119,6 +133,14 @@ impl Pool {
         }
     }
 
+    /// Close the connections that nobody has used for so long, and those that are so old: what was changed about a
+    /// login takes effect when it logs in again.
+    #[cfg(feature = "web")]
+    pub fn close_unused(&self, idle: Duration, oldest: Duration) {
+        self.connections
+            .retain(|_, metrics| metrics.last_used() < idle && metrics.age() < oldest);
+    }
+
     /// Ask the server to cancel the statement that a connection of this pool is running.
     ///
     /// # Errors
@@ -133,6 +155,8 @@ struct Dialer {
     application_name: String,
     /// Whether a pooler lends the sessions; looked for once.
     is_lent: OnceCell<bool>,
+    /// Another role that statements run as.
+    role: Option<String>,
 }
 
 type Opened = std::result::Result<(Client, tokio::task::JoinHandle<()>), tokio_postgres::Error>;
@@ -149,9 +173,18 @@ impl deadpool_postgres::Connect for Dialer {
             });
             // if it cannot be told, they are left as they are
             let look = || async { is_lent(&self.target).await.unwrap_or(true) };
-            if !*self.is_lent.get_or_init(look).await {
+            let is_lent = *self.is_lent.get_or_init(look).await;
+            if !is_lent {
                 let server = pinned::pin_shared_session(&self.target, &client).await?;
                 self.target.opened.add(server, driven.abort_handle());
+            }
+            if let Some(role) = &self.role {
+                if is_lent {
+                    let why = "a session of a connection pooler in transaction mode has no role of its own";
+                    return Err(refusal(io::ErrorKind::Unsupported, why).await);
+                }
+                let role = role.replace('"', "\"\"");
+                client.batch_execute(&format!("set role \"{role}\"")).await?;
             }
             Ok((client, driven))
         })

@@ -138,6 +138,15 @@ impl Target {
         self.with(&[("user", user), ("password", password)])
     }
 
+    /// The same servers and another user, without the password of any.
+    #[cfg(feature = "web")]
+    pub fn with_login_and_no_password(&self, user: &str) -> Target {
+        let mut target = self.with(&[("user", user)]);
+        target.parameters.remove("password");
+        target.servers.iter_mut().for_each(|server| server.password = None);
+        target
+    }
+
     fn with(&self, changes: &[(&str, &str)]) -> Target {
         let mut parameters = self.parameters.clone();
         parameters.extend(

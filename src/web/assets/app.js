@@ -130,14 +130,17 @@ if (upload) {
 // live: the server says when to look; nothing moves while something is selected, open, focused or hidden
 const live = $("#live");
 const isBusy = () => document.hidden || $("details.act[open]") || $("[data-live] input:checked") ||
+  $("dialog[open]") || getSelection()?.type === "Range" ||
   document.activeElement?.closest("[data-live] form, form[data-live], [data-live] table");
 let loading = false;
 const refresh = async () => {
   if (loading || isBusy() || !$("[data-live]")) return;
   loading = true;
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok) return;
+    const answer = await fetch(location.href, { headers: { accept: "text/html", "bugle-refresh": "1" } });
+    if (answer.redirected || answer.status === 401) { location.reload(); return; }
+    // 204: not now, others are being answered
+    if (answer.status !== 200) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (isBusy()) return;
     for (const old of $$("[data-live]")) {
@@ -157,7 +160,13 @@ if ($("[data-live]")) {
   let last = Date.now();
   const listen = () => {
     source = new EventSource(`${document.body.dataset.base}/live`);
-    source.addEventListener("tick", () => { last = Date.now(); live.textContent = "live"; live.className = "live"; refresh(); });
+    source.addEventListener("tick", (event) => {
+      const { age } = JSON.parse(event.data);
+      last = Date.now();
+      live.textContent = age > 5 ? `live, counted ${age} s ago` : "live";
+      live.className = "live";
+      refresh();
+    });
     source.addEventListener("stale", () => { live.className = "live stale"; });
     source.addEventListener("error", () => { live.className = "live stale"; });
   };
