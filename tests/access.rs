@@ -401,6 +401,7 @@ async fn redacted_values_are_shown_nowhere() {
     for path in [
         "/",
         "/jobs",
+        "/api/v1/jobs?queue=default",
         "/queues",
         "/schedules",
         "/errors",

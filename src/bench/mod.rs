@@ -19,6 +19,8 @@ mod report;
 mod server;
 mod statistics;
 pub mod steady;
+#[cfg(feature = "web")]
+pub mod web;
 pub mod worker;
 mod workers;
 

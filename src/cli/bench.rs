@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 
+#[cfg(feature = "web")]
+use crate::bench::web;
 use crate::bench::{
     Bench, backlog, drain, enqueue, floor, idle, limits, payload, peer, pickup, pinned, steady, worker,
 };
@@ -48,6 +50,8 @@ enum What {
     Idle(idle::Options),
     Payload(payload::Options),
     Floor(floor::Options),
+    #[cfg(feature = "web")]
+    Web(web::Options),
     /// Run all benchmarks with their defaults
     All,
 
@@ -100,6 +104,8 @@ async fn measure(bench: &mut Bench, what: What) -> Result<()> {
         What::Idle(options) => idle::run(bench, options).await.map(|()| "idle"),
         What::Payload(options) => payload::run(bench, options).await.map(|()| "payload"),
         What::Floor(options) => floor::run(bench, options).await.map(|()| "floor"),
+        #[cfg(feature = "web")]
+        What::Web(options) => web::run(bench, options).await.map(|()| "web"),
         What::All => {
             for what in everything() {
                 Box::pin(measure(bench, what)).await?;

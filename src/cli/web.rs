@@ -23,7 +23,7 @@ const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8420)
 /// Bind the address that was given, which has to be of this machine, or else the usual one, or else any free port.
 pub async fn bind(given: Option<SocketAddr>) -> Result<TcpListener> {
     if let Some(address) = given {
-        let mode = mode(&arguments)?;
+        check(address, &Mode::Open)?;
         return Ok(server::bind(address).await?);
     }
     match server::bind(USUAL).await {
@@ -164,7 +164,6 @@ async fn demo(listener: TcpListener, mut options: Options, open: &str, shutdown:
 
 /// Who may use the pages. Other machines cannot reach them unless somebody says who is there.
 fn mode(arguments: &Arguments) -> Result<Mode> {
-    let address = arguments.listen;
     let mode = match (arguments.login, &arguments.trust_header) {
         (true, _) => Mode::Login,
         (_, Some(header)) => Mode::Proxy {
@@ -173,14 +172,19 @@ fn mode(arguments: &Arguments) -> Result<Mode> {
         },
         _ => Mode::Open,
     };
-    if !address.ip().is_loopback() && mode == Mode::Open {
+    check(arguments.listen, &mode)?;
+    Ok(mode)
+}
+
+fn check(address: SocketAddr, mode: &Mode) -> Result<()> {
+    if !address.ip().is_loopback() && *mode == Mode::Open {
         bail!(
             "listen address {address} is reachable from other machines, and nobody would have to log in\n\
              hint: give --login, or --trust-header X-Forwarded-User --trust-from IP for a proxy that authenticates; or \
              listen on 127.0.0.1 and use an SSH tunnel (ssh -L 8420:127.0.0.1:8420 HOST)"
         );
     }
-    Ok(mode)
+    Ok(())
 }
 
 /// Headers are compared in lower case; those that mean something else are refused.

@@ -20,17 +20,19 @@ use crate::read::{self, Bucket, CommandStats, ErrorGroup, Finding, Queue, Unserv
 
 /// How old an answer may be, if it was cheap.
 const FRESH: Duration = Duration::from_millis(1500);
-/// One that took long is kept for a hundred times as long: asking takes a hundredth of a core at most.
-const SPARING: u32 = 100;
-/// But not for longer than this.
-const OLDEST: Duration = Duration::from_secs(60);
+/// For people who open a page, one that took long is kept for ten times as long, and never longer than this.
+const OPENED: (u32, Duration) = (10, Duration::from_secs(5));
+/// The same for those who only watch: asking takes half a hundredth of a core.
+const WATCHED: (u32, Duration) = (200, Duration::from_secs(60));
 /// The same of what the doctor says.
 const CHECKED: Duration = Duration::from_secs(30);
 /// How often browsers are told.
 const TICK: Duration = Duration::from_secs(2);
 /// How much time pages may take that only refresh themselves: of each second, and at once.
 const SHARE: f64 = 0.005;
-const MOST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_millis(500);
+/// One page is refreshed in this time, whatever it takes.
+const ANYWAY: Duration = Duration::from_secs(3);
 
 /// The state of everything at one moment.
 #[derive(Debug)]
@@ -54,21 +56,29 @@ pub struct Live {
     charts: tokio::sync::Mutex<BTreeMap<&'static str, (Instant, Measured)>>,
     watchers: Mutex<Watchers>,
     news: watch::Sender<String>,
-    /// What refreshing may still take.
-    left: Mutex<(Instant, f64)>,
+    refreshing: Mutex<Refreshing>,
 }
 
 struct Kept {
     at: Instant,
-    /// How long it took.
+    /// How long it took. The least of the last ones: on a busy machine others take longer, and cost no more.
     cost: Duration,
     snapshot: Arc<Snapshot>,
 }
 
 impl Kept {
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < (self.cost * SPARING).clamp(FRESH, OLDEST)
+    fn is_fresh(&self, (times, oldest): (u32, Duration)) -> bool {
+        self.at.elapsed() < (self.cost * times).clamp(FRESH, oldest)
     }
+}
+
+/// What refreshing pages may still take.
+struct Refreshing {
+    left: f64,
+    since: Instant,
+    last: Instant,
+    /// How long each page takes: the least of the last ones.
+    costs: BTreeMap<String, f64>,
 }
 
 /// The sites that somebody watches. One task asks for all of them.
@@ -134,7 +144,12 @@ impl Default for Live {
             charts: tokio::sync::Mutex::default(),
             watchers: Mutex::default(),
             news: watch::Sender::new(String::new()),
-            left: Mutex::new((Instant::now(), MOST.as_secs_f64())),
+            refreshing: Mutex::new(Refreshing {
+                left: MOST.as_secs_f64(),
+                since: Instant::now(),
+                last: Instant::now(),
+                costs: BTreeMap::new(),
+            }),
         }
     }
 }
@@ -148,18 +163,28 @@ impl Live {
 
     /// Whether a page may be refreshed now.
     pub fn has_time(&self) -> bool {
-        self.spend(Duration::ZERO);
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).1 > 0.0
+        let mut refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+        let gained = refreshing.since.elapsed().as_secs_f64() * SHARE;
+        refreshing.left = (refreshing.left + gained).min(MOST.as_secs_f64());
+        refreshing.since = Instant::now();
+        let has_time = refreshing.left > 0.0 || refreshing.last.elapsed() > ANYWAY;
+        if has_time {
+            refreshing.last = Instant::now();
+        }
+        has_time
     }
 
-    /// A page was refreshed.
-    pub fn spend(&self, time: Duration) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let gained = left.0.elapsed().as_secs_f64() * SHARE;
-        *left = (
-            Instant::now(),
-            (left.1 + gained).min(MOST.as_secs_f64()) - time.as_secs_f64(),
-        );
+    /// A page was refreshed, in this time.
+    pub fn spend(&self, page: &str, time: Duration) {
+        let mut refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+        if refreshing.costs.len() > 1000 {
+            refreshing.costs.clear();
+        }
+        let time = time.as_secs_f64();
+        let cost = refreshing.costs.entry(page.to_owned()).or_insert(time);
+        *cost = time.min(*cost * 1.2);
+        let cost = *cost;
+        refreshing.left -= cost;
     }
 
     fn watchers(&self) -> MutexGuard<'_, Watchers> {
@@ -217,6 +242,10 @@ impl Drop for Watcher {
 
 impl Site {
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
+        self.snapshot_for(OPENED).await
+    }
+
+    async fn snapshot_for(&self, freshness: (u32, Duration)) -> Result<Arc<Snapshot>, Problem> {
         // what others have asked for is only for those who may read it
         if !self.rights().await?.can_read {
             let mut client = self.pool.get_or_explain().await?;
@@ -224,15 +253,16 @@ impl Site {
         }
         // requests that arrive during the query wait for the same result
         let mut known = self.live.snapshot.lock().await;
-        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh()) {
+        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh(freshness)) {
             return Ok(kept.snapshot.clone());
         }
         let mut client = self.pool.get_or_explain().await?;
         let began = Instant::now();
         let snapshot = Arc::new(Snapshot::read(&mut client).await?);
+        let before = known.as_ref().map_or(Duration::MAX, |kept| kept.cost.mul_f64(1.2));
         *known = Some(Kept {
             at: Instant::now(),
-            cost: began.elapsed(),
+            cost: began.elapsed().min(before),
             snapshot: snapshot.clone(),
         });
         Ok(snapshot)
@@ -240,7 +270,7 @@ impl Site {
 
     /// What browsers are told.
     async fn news(&self) -> String {
-        match self.snapshot().await {
+        match self.snapshot_for(WATCHED).await {
             Ok(snapshot) => {
                 let sum = |of: fn(&Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
                 let age = snapshot.read_at.elapsed().as_secs();

@@ -214,9 +214,10 @@ async fn sparing(State(site): State<Shared>, request: Request, next: Next) -> Re
     if !site.live.has_time() {
         return StatusCode::NO_CONTENT.into_response();
     }
+    let page = request.uri().path().to_owned();
     let began = Instant::now();
     let response = next.run(request).await;
-    site.live.spend(began.elapsed());
+    site.live.spend(&page, began.elapsed());
     response
 }
 

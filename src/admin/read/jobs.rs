@@ -150,16 +150,27 @@ pub(super) const LINE: &str = "j.id, j.state, j.command, j.queue, j.priority, j.
 /// # Errors
 /// If the query fails.
 pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> Result<Vec<JobLine>> {
+    // an observer may not read whole rows
+    let right = "select has_table_privilege('bugle.jobs', 'select')";
+    let row = match client.ask_one(right, &[]).await?.try_get(0)? {
+        true => "j",
+        false => {
+            "jsonb_populate_record(null::bugle.jobs, jsonb_build_object('queue', j.queue, 'command', j.command, \
+             'state', j.state, 'created_at', j.created_at, 'updated_at', j.updated_at, 'last_error', j.last_error, \
+             'worker', j.worker))"
+        }
+    };
     let rows = client
         .ask(
-            "select j.id, j.state, j.command, j.queue, j.priority, j.attempt, j.reason, j.last_error_code, \
-             bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at \
+            &format!(
+                "select {LINE} \
              from bugle.jobs j \
-             where bugle.matches(j, $1::text, $2::text, $3::text, $4::text::interval, $5::text::interval, $6::text, \
+             where bugle.matches({row}, $1::text, $2::text, $3::text, $4::text::interval, $5::text::interval, $6::text, \
              $7::bigint) \
              and ($8::bigint is null or j.id < $8) \
              order by j.id desc \
-             limit $9::bigint",
+             limit $9::bigint"
+            ),
             &[
                 &filter.queue,
                 &filter.command,

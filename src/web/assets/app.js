@@ -153,6 +153,7 @@ const refresh = async () => {
       }
     }
     dress();
+  } catch { /* the server is away, or this page is being left: the next tick tries again */
   } finally { loading = false; }
 };
 if ($("[data-live]")) {
