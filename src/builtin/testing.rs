@@ -41,7 +41,6 @@ impl TestJob {
                 step: 0,
                 address: None,
             },
-            rehearsal: None,
             identity: Identity {
                 worker: 1,
                 nonce: uuid::Uuid::nil(),
