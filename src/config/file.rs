@@ -51,6 +51,11 @@ pub struct Config {
     /// The queues to serve, each with its number of slots (jobs that run at once).
     #[serde(default)]
     pub queues: BTreeMap<String, u32>,
+    /// Several databases, instead of `database_url` and `queues`.
+    #[serde(default)]
+    pub databases: BTreeMap<String, DatabaseConfig>,
+    /// How many jobs of all these databases run at once.
+    pub slots: Option<usize>,
     /// The commands that need no code.
     #[serde(default)]
     pub commands: BTreeMap<String, CommandConfig>,
@@ -75,6 +80,18 @@ pub struct Config {
     pub token: Option<Secret>,
     /// A file that contains the token.
     pub token_file: Option<PathBuf>,
+}
+
+/// The table `[databases.NAME]` of the file.
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DatabaseConfig {
+    /// How to connect.
+    pub url: Secret,
+    /// The queues to serve there, each with its number of slots.
+    #[serde(default)]
+    pub queues: BTreeMap<String, u32>,
 }
 
 impl Config {

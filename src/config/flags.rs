@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 
+use super::file::DatabaseConfig;
 use super::settings::{check_queue, default_queues};
-use super::{Action, CommandConfig, Config, Environment, HostConfig, Secret, Settings, environment};
+use super::{Action, CommandConfig, Config, Database, Environment, HostConfig, Secret, Settings, environment};
 use crate::db::connect::is_named_by;
 use crate::error::{Error, Result};
 
@@ -76,15 +77,33 @@ impl Settings {
         let withheld: Vec<String> = secrets
             .into_iter()
             .flatten()
+            .chain(file.databases.values().map(|database| &database.url))
             .filter_map(|secret| secret.variable().map(str::to_owned))
             .collect();
         let token = Token::one_of(flags.token, flags.token_file)?.or(Token::one_of(file.token, file.token_file)?);
-        let (database_url, database_url_from) = database_url(environment, flags.database_url, file.database_url)?;
+        let databases = databases(environment, file.databases)?;
+        let queues = queues(flags.queues, file.queues)?;
+        let (database_url, database_url_from) = match databases.is_empty() {
+            true => database_url(environment, flags.database_url, file.database_url)?,
+            // checked below: DATABASE_URL is not meant, but a flag or a key of the file is
+            false => {
+                let url = flags.database_url.or(file.database_url);
+                (
+                    url.map(|url| url.expose().to_owned()).unwrap_or_default(),
+                    String::new(),
+                )
+            }
+        };
         let settings = Settings {
             database_url,
             database_url_from,
             name: flags.name.or(file.name).unwrap_or(default.name),
-            queues: queues(flags.queues, file.queues)?.unwrap_or_else(default_queues),
+            queues: match databases.is_empty() {
+                true => queues.unwrap_or_else(default_queues),
+                false => queues.unwrap_or_default(),
+            },
+            databases,
+            slots: file.slots,
             commands: without_secrets(file.commands, &withheld),
             hosts: hosts_without_secrets(file.hosts, &withheld),
             drain: flags.drain.or(file.drain).unwrap_or(default.drain),
@@ -99,6 +118,22 @@ impl Settings {
         settings.check()?;
         Ok(settings)
     }
+}
+
+fn databases(environment: Environment, file: BTreeMap<String, DatabaseConfig>) -> Result<Vec<Database>> {
+    let read = |(name, database): (String, DatabaseConfig)| {
+        let url = database.url.resolve(environment);
+        Ok(Database {
+            url: url.map_err(|error| error.in_context(&format!("databases.{name}.url")))?,
+            url_from: match database.url.variable() {
+                Some(variable) => format!("{variable}, which is named by databases.{name}"),
+                None => format!("databases.{name} of the worker's file"),
+            },
+            queues: database.queues.into_iter().collect(),
+            name,
+        })
+    };
+    file.into_iter().map(read).collect()
 }
 
 /// `DATABASE_URL` has the lowest precedence, because it is often set for something else.

@@ -17,7 +17,7 @@ pub use flags::Flags;
 #[cfg(feature = "cli")]
 pub(crate) use flags::flag_or_variable;
 pub use host::HostConfig;
-pub use settings::Settings;
+pub use settings::{Database, Settings};
 pub(crate) use value::environment;
 pub use value::{Environment, Secret};
 

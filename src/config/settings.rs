@@ -35,6 +35,10 @@ pub struct Settings {
     pub name: String,
     /// The queues to serve, each with its number of slots (jobs that run at once). If empty: `default` with 4.
     pub queues: Vec<(String, u32)>,
+    /// Several databases, instead of the one at `database_url` and `queues`.
+    pub databases: Vec<Database>,
+    /// How many jobs of all these databases run at once. If not set: as many as their queues have slots.
+    pub slots: Option<usize>,
     /// The commands that need no code.
     pub commands: BTreeMap<String, CommandConfig>,
     /// The hosts: long-lived processes that run jobs.
@@ -57,6 +61,30 @@ pub struct Settings {
     pub token: Option<String>,
 }
 
+/// One of several databases that a worker serves.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Database {
+    /// Its name in logs, metrics and probes.
+    pub name: String,
+    /// How to connect.
+    pub url: String,
+    /// Where that URL comes from, for errors.
+    pub url_from: String,
+    /// The queues to serve there, each with its number of slots. If empty: `default` with 4.
+    pub queues: Vec<(String, u32)>,
+}
+
+/// Without its URL, which may contain a password.
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("name", &self.name)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -64,6 +92,8 @@ impl Default for Settings {
             database_url_from: "the connection string".into(),
             name: "worker".into(),
             queues: Vec::new(),
+            databases: Vec::new(),
+            slots: None,
             commands: BTreeMap::new(),
             hosts: BTreeMap::new(),
             drain: Duration::from_secs(30),
@@ -89,6 +119,34 @@ impl Settings {
                 return Err(Error::new(format!("queue {queue:?} is named twice"))
                     .hint("Name each queue once, with all of its slots."));
             }
+        }
+        for (place, database) in self.databases.iter().enumerate() {
+            check_database_name(&database.name)?;
+            if self.databases[..place].iter().any(|other| other.name == database.name) {
+                return Err(Error::new(format!("database {:?} is named twice", database.name)));
+            }
+        }
+        for worker in self.for_each_database() {
+            worker.check()?;
+        }
+        if !self.databases.is_empty() && (!self.database_url.is_empty() || !self.queues.is_empty()) {
+            return Err(Error::new(
+                "there are databases by name, and also a database URL or queues that belong to none of them",
+            )
+            .hint("Give each database its URL and its queues."));
+        }
+        match self.slots {
+            Some(_) if self.databases.is_empty() => {
+                return Err(Error::new("slots is set, and there are no databases to share them")
+                    .hint("Each queue has its number of slots; slots is for a worker of several databases."));
+            }
+            Some(slots) if slots < self.databases.len() => {
+                return Err(Error::new(format!(
+                    "slots is {slots}, and there are {} databases; each needs at least one",
+                    self.databases.len()
+                )));
+            }
+            _ => {}
         }
         if let Some(address) = self.listen {
             check_address(address, self.token.is_some())?;
@@ -127,6 +185,42 @@ impl Settings {
     /// Serve this queue, and run at most this many of its jobs at once. Without any, the queue `default` is served.
     pub fn queue(mut self, queue: &str, slots: u32) -> Self {
         self.queues.push((queue.to_string(), slots));
+        self
+    }
+
+    /// Serve this database too, with these queues: `("mail", 8)`. A worker serves either databases by name, or the one of
+    /// [`Settings::new`]. [`Context::database_name`](crate::Context::database_name) says which one a job came from.
+    ///
+    /// ```
+    /// use bugle::Settings;
+    ///
+    /// let settings = Settings::default()
+    ///     .database("shop", "postgres://localhost/shop", [("default", 32), ("mail", 8)])
+    ///     .database("billing", "postgres://localhost/billing", [("default", 16)])
+    ///     .slots(48);
+    /// assert_eq!(settings.databases.len(), 2);
+    /// ```
+    pub fn database<'a>(
+        mut self,
+        name: &str,
+        url: impl Into<String>,
+        queues: impl IntoIterator<Item = (&'a str, u32)>,
+    ) -> Self {
+        self.databases.push(Database {
+            name: name.to_string(),
+            url: url.into(),
+            url_from: "the connection string".into(),
+            queues: queues
+                .into_iter()
+                .map(|(queue, slots)| (queue.to_string(), slots))
+                .collect(),
+        });
+        self
+    }
+
+    /// How many jobs of all databases run at once. They are shared fairly between those that have work.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.slots = Some(slots);
         self
     }
 
@@ -191,6 +285,26 @@ impl Settings {
         self
     }
 
+    /// The settings of the worker of each database.
+    pub(crate) fn for_each_database(&self) -> Vec<Settings> {
+        let worker = |database: &Database| Settings {
+            database_url: database.url.clone(),
+            database_url_from: database.url_from.clone(),
+            queues: database.queues.clone(),
+            databases: Vec::new(),
+            slots: None,
+            listen: None,
+            token: None,
+            ..self.clone()
+        };
+        self.databases.iter().map(worker).collect()
+    }
+
+    /// The slots of all its queues.
+    pub(crate) fn all_slots(&self) -> usize {
+        self.served_queues().iter().map(|(_, slots)| *slots as usize).sum()
+    }
+
     /// Queues and their slots, by name.
     pub(crate) fn served_queues(&self) -> Vec<(String, u32)> {
         let mut queues = match self.queues.is_empty() {
@@ -230,6 +344,8 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("name", &self.name)
             .field("queues", &self.queues)
+            .field("databases", &self.databases)
+            .field("slots", &self.slots)
             .field("commands", &self.commands)
             .field("hosts", &self.hosts)
             .field("drain", &self.drain)
@@ -251,6 +367,16 @@ pub(super) fn check_queue(queue: &str, slots: u32) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// It is part of paths of the endpoints.
+fn check_database_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match (1..=63).contains(&name.len()) && name.chars().all(is_plain) {
+        true => Ok(()),
+        false => Err(Error::new(format!("the database name {name:?} is not valid"))
+            .hint("Use 1 to 63 letters, digits, underscores and hyphens. The name need not be that on the server.")),
+    }
 }
 
 pub(super) fn check_name(kind: &str, name: &str, most: usize) -> Result<()> {

@@ -326,3 +326,41 @@ fn a_token_and_a_file_with_a_token_are_not_given_both() {
         assert!(error.to_string().contains("both a token and a token file"), "{error}");
     }
 }
+
+#[test]
+fn a_file_may_have_several_databases_instead_of_one() {
+    let file = r#"
+        slots = 12
+        [databases.shop]
+        url = "env:APP_DATABASE"
+        queues = { default = 8, mail = 2 }
+        [databases.billing]
+        url = "postgres://billing"
+        "#;
+    let settings = resolve(&[], file).unwrap();
+
+    let names: Vec<_> = settings
+        .databases
+        .iter()
+        .map(|database| database.name.as_str())
+        .collect();
+    assert_eq!((names, settings.slots), (vec!["billing", "shop"], Some(12)));
+    assert_eq!((settings.database_url.as_str(), settings.queues.len()), ("", 0));
+    let workers = settings.for_each_database();
+    assert_eq!(workers[0].served_queues(), [queue("default", 4)]);
+    assert_eq!(workers[1].database_url, "postgres://app");
+    assert_eq!(workers[1].served_queues(), [queue("default", 8), queue("mail", 2)]);
+
+    let error = resolve(&["--database-url", "postgres://x"], file).unwrap_err();
+    assert!(
+        error.to_string().contains("hint: Give each database its URL"),
+        "{error}"
+    );
+    let error = resolve(&[], "[databases.shop]\nurl = \"env:NOT_SET\"").unwrap_err();
+    assert!(error.to_string().starts_with("databases.shop.url: "), "{error}");
+    let error = resolve(&[], "[databases.shop]\nqueues = {}").unwrap_err();
+    assert!(
+        error.to_string().contains("databases.shop: missing field `url`"),
+        "{error}"
+    );
+}

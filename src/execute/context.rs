@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) attempt: Arc<Attempt>,
     /// Where in a chain this is, if it is one of its steps.
     pub(crate) place: Option<Place>,
+    /// The name of the database, if the worker serves several.
+    pub(crate) database: Option<Arc<str>>,
     /// In a test without a database, what stands in for it.
     pub(crate) rehearsal: Option<Arc<Rehearsal>>,
     /// In a chain, the outputs of the steps before this one.
@@ -315,6 +317,12 @@ impl<S> Context<S> {
         let shortage = connection.as_ref().err().and_then(Shortage::of_connection);
         self.note_shortage(shortage.or(before));
         connection
+    }
+
+    /// The name of the database the job came from, if the worker serves several: see
+    /// [`Settings::database`](crate::Settings::database). [`database`](Context::database) is that one.
+    pub fn database_name(&self) -> Option<&str> {
+        self.inner.database.as_deref()
     }
 
     /// If this attempt fails, the job is not to blame for it.

@@ -1,7 +1,7 @@
 //! The health of a worker, for `/livez`, `/readyz` and the watchdog.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::execute::shortage::Throttle;
@@ -26,7 +26,7 @@ pub struct Health {
     /// The resource the worker is short of, and its reduced number of slots.
     pub throttle: Throttle,
     /// Its hosts, if it has some.
-    hosts: OnceLock<Hosts>,
+    hosts: Mutex<Option<Hosts>>,
 }
 
 impl Default for Health {
@@ -40,7 +40,7 @@ impl Default for Health {
             role: Mutex::default(),
             trouble: Mutex::default(),
             throttle: Throttle::default(),
-            hosts: OnceLock::new(),
+            hosts: Mutex::default(),
         }
     }
 }
@@ -60,12 +60,17 @@ impl Health {
 
     /// It has these hosts.
     pub fn watch_hosts(&self, hosts: Hosts) {
-        let _ = self.hosts.set(hosts);
+        *self.hosts.lock().unwrap() = Some(hosts);
     }
 
     /// How its hosts are.
     pub fn hosts(&self) -> Vec<HostStatus> {
-        self.hosts.get().map(Hosts::status).unwrap_or_default()
+        self.hosts
+            .lock()
+            .unwrap()
+            .as_ref()
+            .map(Hosts::status)
+            .unwrap_or_default()
     }
 
     /// The worker was asked to stop.

@@ -33,6 +33,8 @@ const LIMITS: Limits = Limits {
 
 /// The worker that the endpoints report on.
 pub struct EndpointState {
+    /// The name of the database, if the worker serves several.
+    pub database: Option<String>,
     pub name: String,
     pub host: String,
     pub queues: Vec<(String, u32)>,
@@ -57,6 +59,7 @@ impl EndpointState {
         token: Option<String>,
     ) -> EndpointState {
         EndpointState {
+            database: None,
             name: name.to_owned(),
             host: host.to_owned(),
             queues: queues.to_vec(),
@@ -66,6 +69,12 @@ impl EndpointState {
             token,
             gauges: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// One of several databases.
+    pub fn of_database(mut self, name: &str) -> EndpointState {
+        self.database = Some(name.to_owned());
+        self
     }
 
     /// Only the keeper reports metrics of the whole database. If every worker did, sums over workers would be wrong.
@@ -114,42 +123,54 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
     server::bind(address).await
 }
 
-/// Start serving the endpoints.
-pub fn listen(listener: TcpListener, worker: EndpointState) -> Endpoints {
+/// Start serving the endpoints. Each worker is that of one database.
+pub fn listen(listener: TcpListener, workers: Vec<EndpointState>) -> Endpoints {
     let mut is_local = true;
     if let Ok(address) = listener.local_addr() {
         is_local = address.ip().is_loopback();
         tracing::info!(event = "listen", %address);
     }
-    let task = tokio::spawn(server::serve(listener, router(worker, is_local), LIMITS));
+    let task = tokio::spawn(server::serve(listener, router(workers, is_local), LIMITS));
     Endpoints { task }
 }
 
-fn router(worker: EndpointState, is_local: bool) -> Router {
+fn router(workers: Vec<EndpointState>, is_local: bool) -> Router {
     let access = Access {
-        token: worker.token.clone(),
+        token: workers.iter().find_map(|worker| worker.token.clone()),
         is_local,
         hosts: Vec::new(),
     };
-    let api = api::router(worker.pool.clone());
-    let router = Router::new()
+    let mut router = Router::new();
+    for worker in &workers {
+        let base = match &worker.database {
+            None => api::BASE.to_owned(),
+            Some(name) => format!("/databases/{name}{}", api::BASE),
+        };
+        router = router.nest(&base, api::router(worker.pool.clone()));
+    }
+    let own = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .with_state(Arc::new(worker))
-        .nest(api::BASE, api)
+        .with_state(Arc::new(workers));
+    let router = router
+        .merge(own)
         .fallback(async || api::nothing_here().hint("See /metrics, /livez, /readyz or /api/v1/openapi.json."))
         .method_not_allowed_fallback(async || api::only_get_and_post());
     let router = router.layer(middleware::from_fn_with_state(Arc::new(access), api::guard));
     server::with_common_headers(router)
 }
 
-async fn metrics(State(worker): State<Arc<EndpointState>>) -> Response {
-    text(StatusCode::OK, render::page(&worker, &worker.gauges().await))
+type Workers = State<Arc<Vec<EndpointState>>>;
+
+async fn metrics(State(workers): Workers) -> Response {
+    let gauges = workers.iter().map(EndpointState::gauges);
+    let gauges = futures_util::future::join_all(gauges).await;
+    text(StatusCode::OK, render::page(workers.iter().zip(&gauges)))
 }
 
-async fn livez(State(worker): State<Arc<EndpointState>>) -> Response {
-    match worker.observed.health.is_alive() {
+async fn livez(State(workers): Workers) -> Response {
+    match workers.iter().all(|worker| worker.observed.health.is_alive()) {
         true => text(StatusCode::OK, "alive\n".into()),
         false => text(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -158,11 +179,30 @@ async fn livez(State(worker): State<Arc<EndpointState>>) -> Response {
     }
 }
 
-async fn readyz(State(worker): State<Arc<EndpointState>>) -> Response {
-    let failing = worker.observed.health.failing();
-    match failing.is_empty() {
-        true => text(StatusCode::OK, "ready\n".into()),
-        false => text(StatusCode::SERVICE_UNAVAILABLE, failing.join("\n") + "\n"),
+/// A worker of several databases is ready if it can claim jobs from one of them: the others are named.
+async fn readyz(State(workers): Workers) -> Response {
+    let mut lines = Vec::new();
+    let mut ready = 0;
+    for worker in workers.iter() {
+        let failing = worker.observed.health.failing();
+        ready += usize::from(failing.is_empty());
+        let named = |line: String| match &worker.database {
+            None => line,
+            Some(name) => format!("database {name}: {line}"),
+        };
+        lines.extend(failing.into_iter().map(named));
+    }
+    match ready > 0 {
+        true => text(
+            StatusCode::OK,
+            ["ready".to_owned()]
+                .into_iter()
+                .chain(lines)
+                .collect::<Vec<_>>()
+                .join("\n")
+                + "\n",
+        ),
+        false => text(StatusCode::SERVICE_UNAVAILABLE, lines.join("\n") + "\n"),
     }
 }
 
@@ -201,7 +241,7 @@ mod tests {
                 connection: in_all,
                 ..LIMITS
             };
-            let served = server::converse(server, router(worker(), true), Arc::default(), limits);
+            let served = server::converse(server, router(vec![worker()], true), Arc::default(), limits);
 
             let served = tokio::time::timeout(Duration::from_secs(60), served).await;
             assert!(served.is_ok(), "{request:?}");

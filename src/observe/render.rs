@@ -7,9 +7,17 @@ use super::metrics::{METRICS, Metric, of_gauge};
 use super::tally::{BOUNDS, Ending, Histogram};
 use crate::db::calls::Gauge;
 
-/// The page with all metrics of this worker and, with `gauges`, those of the database.
-pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
+/// The page with all metrics of a worker, for each of its databases; with the gauges of a database, those too.
+pub fn page<'a>(workers: impl Iterator<Item = (&'a EndpointState, &'a Vec<Gauge>)>) -> String {
     let mut page = Page::default();
+    for (worker, gauges) in workers {
+        page.database.clone_from(&worker.database);
+        of_worker(&mut page, worker, gauges);
+    }
+    page.text()
+}
+
+fn of_worker(page: &mut Page, worker: &EndpointState, gauges: &[Gauge]) {
     let health = &worker.observed.health;
     let tallies = &worker.observed.tallies;
     let info = [
@@ -61,13 +69,14 @@ pub fn page(worker: &EndpointState, gauges: &[Gauge]) -> String {
             page.sample(name, &labels, gauge.value);
         }
     }
-    page.text()
 }
 
 /// Samples by metric, in the order of the table, because the format requires samples of a metric to be adjacent.
 #[derive(Default)]
 struct Page {
     samples: Vec<(usize, String)>,
+    /// The name of the database, if the worker serves several. It is a label of all of its samples.
+    database: Option<String>,
 }
 
 impl Page {
@@ -77,7 +86,7 @@ impl Page {
             labels.iter().all(|(label, _)| METRICS[place].labels.contains(label)),
             "{name}"
         );
-        self.samples.push((place, line(name, labels, value)));
+        self.add(place, name, labels, value);
     }
 
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
@@ -87,13 +96,16 @@ impl Page {
         for (bound, count) in bounds.zip(histogram.counts) {
             sum += count;
             let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
-            self.samples
-                .push((place, line(&format!("{name}_bucket"), &labels, sum as f64)));
+            self.add(place, &format!("{name}_bucket"), &labels, sum as f64);
         }
-        self.samples
-            .push((place, line(&format!("{name}_sum"), labels, histogram.seconds)));
-        self.samples
-            .push((place, line(&format!("{name}_count"), labels, sum as f64)));
+        self.add(place, &format!("{name}_sum"), labels, histogram.seconds);
+        self.add(place, &format!("{name}_count"), labels, sum as f64);
+    }
+
+    fn add(&mut self, place: usize, name: &str, labels: &[(&str, &str)], value: f64) {
+        let database = self.database.as_deref().map(|name| ("database", name));
+        let labels: Vec<_> = database.into_iter().chain(labels.iter().copied()).collect();
+        self.samples.push((place, line(name, &labels, value)));
     }
 
     fn text(mut self) -> String {

@@ -227,6 +227,7 @@ impl Run {
             attempt: attempt.clone(),
             place: None,
             outputs: None,
+            database: None,
             rehearsal: Some(rehearsal.clone()),
         });
         let mut way = std::pin::pin!(limited(way.run(context.clone()), limit, &context));

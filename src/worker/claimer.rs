@@ -22,6 +22,7 @@ use crate::worker::crew::Crew;
 use crate::worker::lane::{Lane, Mode};
 use crate::worker::orders::Orders;
 use crate::worker::reconcile::{ClaimCounter, ClaimUnderWay};
+use crate::worker::slots::{Share, Taken};
 
 /// The channel on which the keeper learns of jobs that are due before its next heartbeat: see `bugle.expect`.
 const KEEPER_CHANNEL: &str = "bugle_keeper";
@@ -77,11 +78,15 @@ struct ClaimedBatch {
     asked_at: Instant,
     answered_at: Instant,
     under_way: ClaimUnderWay,
+    taken: Option<Taken>,
 }
+
+/// What to claim, and the slots for it if they are shared with other databases.
+type Requests = (Vec<QueueRequest>, Option<Taken>);
 
 impl ClaimedBatch {
     async fn claim(
-        requests: Vec<QueueRequest>,
+        (requests, taken): Requests,
         session: &Session,
         me: Identity,
         under_way: ClaimUnderWay,
@@ -94,6 +99,7 @@ impl ClaimedBatch {
             asked_at,
             answered_at: Instant::now(),
             under_way,
+            taken,
         })
     }
 }
@@ -202,7 +208,8 @@ impl Claimer {
     fn next_event(&self) -> Option<Instant> {
         let now = Instant::now();
         // without room there is nothing to poll for
-        let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
+        let has_room =
+            self.crew.room() > 0 && self.limited_room(now) != Some(0) && self.crew.share().is_none_or(Share::has_room);
         let polls = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_poll);
         let scans = self
             .lanes
@@ -258,14 +265,14 @@ impl Claimer {
     /// While jobs are started, the next claim is in flight if there is room for more. Otherwise the database and the
     /// worker would wait for each other in turn.
     async fn poll(&mut self, session: &Session, me: Identity) -> Result<bool> {
-        let batch = match self.ahead.take() {
+        let mut batch = match self.ahead.take() {
             Some(batch) => batch,
             None => match self.requests() {
                 None => return Ok(false),
                 Some(requests) => ClaimedBatch::claim(requests, session, me, self.claims.ask()).await?,
             },
         };
-        self.note(&batch)?;
+        self.note(&mut batch)?;
         let Some(requests) = self.requests() else {
             self.start(session, me, batch).await?;
             return Ok(true);
@@ -284,14 +291,30 @@ impl Claimer {
         started.map(|()| true)
     }
 
-    fn requests(&mut self) -> Option<Vec<QueueRequest>> {
+    fn requests(&mut self) -> Option<Requests> {
         let now = Instant::now();
-        let requests: Vec<_> = match self.limited_room(now) {
-            _ if self.crew.room() == 0 => Vec::new(),
-            None => self.lanes.iter_mut().filter_map(|lane| lane.request(now)).collect(),
-            Some(room) => self.limited_requests(room, now),
+        if self.crew.room() == 0 {
+            return None;
+        }
+        let mut taken = None;
+        let requests: Vec<_> = match (self.crew.share(), self.limited_room(now)) {
+            (None, None) => self.lanes.iter_mut().filter_map(|lane| lane.request(now)).collect(),
+            (None, Some(room)) => self.limited_requests(room, now),
+            (Some(share), limit) => {
+                let due: usize = self.lanes.iter().map(|lane| lane.due(now)).sum();
+                let due = due.min(limit.unwrap_or(usize::MAX));
+                if due == 0 {
+                    share.wants(false);
+                    return None;
+                }
+                let mut slots = share.take(due);
+                let requests = self.limited_requests(slots.count(), now);
+                slots.keep(requests.iter().map(|request| request.slots as usize).sum());
+                taken = Some(slots);
+                requests
+            }
         };
-        (!requests.is_empty()).then_some(requests)
+        (!requests.is_empty()).then_some((requests, taken))
     }
 
     /// How many more jobs may run while the worker is short of a resource; `None` if it is not.
@@ -327,14 +350,19 @@ impl Claimer {
     }
 
     /// Report to the lanes what was claimed for them.
-    fn note(&mut self, batch: &ClaimedBatch) -> Result<()> {
+    fn note(&mut self, batch: &mut ClaimedBatch) -> Result<()> {
         let took = batch.answered_at - batch.asked_at;
         observe::time(&self.crew.observed.tallies.claims, took);
+        let mut count = 0;
         for request in &batch.requests {
             let share = batch.rows.of(&request.queue)?;
+            count += share.count;
             let lane = self.lane_mut(&request.queue);
             lane.claimed(request, share, batch.asked_at, batch.answered_at);
             lane.running().fetch_add(share.count, Ordering::AcqRel);
+        }
+        if let Some(taken) = batch.taken.take() {
+            taken.used(count);
         }
         Ok(())
     }
@@ -398,8 +426,8 @@ impl Claimer {
 
     /// Give back jobs that were claimed ahead and will not be started.
     fn hand_back_ahead(&mut self) -> Result<()> {
-        if let Some(batch) = self.ahead.take() {
-            self.note(&batch)?;
+        if let Some(mut batch) = self.ahead.take() {
+            self.note(&mut batch)?;
             let claimed = self.take(batch)?;
             self.hand_back(claimed);
         }

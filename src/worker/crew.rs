@@ -28,6 +28,8 @@ use crate::observe::trace::{self, Ids};
 use crate::observe::{Ending, Observed};
 use crate::worker::Identity;
 use crate::worker::completer::{self, End, How};
+use crate::worker::fleet::Part;
+use crate::worker::slots::Share;
 
 /// With more undelivered outcomes than this, no more jobs are claimed, because the database is slower than the
 /// executors. Enough for the flush in flight and the next two; more would only mean more work to repeat after a crash.
@@ -62,6 +64,8 @@ pub struct Crew {
     freed: Notify,
     /// Metrics and health.
     pub observed: Arc<Observed>,
+    /// If this is one of several databases.
+    part: Option<Part>,
 }
 
 #[derive(Default)]
@@ -108,6 +112,38 @@ impl Crew {
             let_go: Notify::new(),
             freed: Notify::new(),
             observed: Arc::default(),
+            part: None,
+        }
+    }
+
+    /// For one of several databases.
+    pub fn as_part(mut self, part: Part) -> Self {
+        self.observed = part.observed.clone();
+        self.part = Some(part);
+        self
+    }
+
+    /// Let what reports on this database find its crew.
+    pub fn is_ready(self: &Arc<Self>) {
+        if let Some(part) = &self.part {
+            *part.crew.lock().unwrap() = Arc::downgrade(self);
+        }
+    }
+
+    /// Its share of the slots, if there are several databases.
+    pub fn share(&self) -> Option<&Share> {
+        self.part.as_ref().map(|part| &part.share)
+    }
+
+    fn database(&self) -> Option<&Arc<str>> {
+        self.part.as_ref().map(|part| &part.database)
+    }
+
+    /// A slot is free.
+    fn end_one(&self, running: &AtomicUsize) {
+        running.fetch_sub(1, Ordering::AcqRel);
+        if let Some(share) = self.share() {
+            share.put_back(1);
         }
     }
 
@@ -135,7 +171,13 @@ impl Crew {
 
     /// Wait until there may be more room than before.
     pub async fn freed(&self) {
-        self.freed.notified().await;
+        match self.share() {
+            None => self.freed.notified().await,
+            Some(share) => tokio::select! {
+                () = self.freed.notified() => {}
+                () = share.freed() => {}
+            },
+        }
     }
 
     /// Outcomes that are not delivered yet.
@@ -213,6 +255,7 @@ impl Crew {
                 command = job.command,
                 queue = job.queue,
                 worker = crew.identity().worker,
+                database = crew.database().map(|name| &**name),
                 traceparent = job.traceparent(),
                 trace_id = field::Empty,
                 span_id = field::Empty
@@ -293,6 +336,7 @@ impl Crew {
             place: None,
             rehearsal: None,
             outputs: None,
+            database: self.database().cloned(),
         })
     }
 
@@ -348,13 +392,13 @@ impl Crew {
 
     /// Give back a job that was claimed and never started.
     pub fn hand_back(&self, held: HeldJob, running: &AtomicUsize) {
-        running.fetch_sub(1, Ordering::AcqRel);
+        self.end_one(running);
         self.deliver(End::given_back(held));
     }
 
     /// Fail a claimed job that cannot be decoded and can therefore never run.
     pub fn refuse(&self, job: Undecodable, running: &AtomicUsize) {
-        running.fetch_sub(1, Ordering::AcqRel);
+        self.end_one(running);
         let run = self.observed.tallies.start(&job.queue, &job.command, SystemTime::now());
         run.end(Ending::Failed);
         let failure = Failure::new(format!(
@@ -465,7 +509,7 @@ struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.crew.end_one(&self.running);
         self.crew.freed.notify_one();
     }
 }

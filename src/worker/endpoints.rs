@@ -9,6 +9,7 @@ use crate::db::connect::Pool;
 use crate::error::Result;
 use crate::observe::{self, EndpointState, Endpoints};
 use crate::worker::crew::Crew;
+use crate::worker::fleet::Part;
 use crate::worker::register::WorkerProfile;
 
 /// How many connections to the database they may use.
@@ -48,6 +49,34 @@ impl Bound {
             self.pool,
             settings.token.clone(),
         );
-        observe::listen(self.listener, state)
+        observe::listen(self.listener, vec![state])
     }
+}
+
+/// The same for a worker of several databases.
+///
+/// # Errors
+/// If the address cannot be had.
+pub async fn open_for_all(parts: &[(WorkerProfile, Settings, Part)], settings: &Settings) -> Result<Option<Endpoints>> {
+    let Some(address) = settings.listen else {
+        return Ok(None);
+    };
+    let listener = observe::bind(address).await?;
+    let mut states = Vec::new();
+    for (profile, _, part) in parts {
+        let name = format!("{} (endpoints)", profile.name);
+        let pool = Pool::for_worker(&profile.database, &name, CONNECTIONS)?;
+        let undelivered = part.clone();
+        let state = EndpointState::new(
+            &profile.name,
+            &profile.host,
+            &profile.queues,
+            part.observed.clone(),
+            move || undelivered.undelivered(),
+            pool,
+            settings.token.clone(),
+        );
+        states.push(state.of_database(&part.database));
+    }
+    Ok(Some(observe::listen(listener, states)))
 }

@@ -179,6 +179,14 @@ impl Lane {
         })
     }
 
+    /// The maximum number of jobs that [`request`](Lane::request) would ask for.
+    pub fn due(&self, now: Instant) -> usize {
+        match self.next_poll > now {
+            true => 0,
+            false => self.room().unwrap_or_default(),
+        }
+    }
+
     /// The maximum number of jobs it could claim now, if any.
     fn room(&self) -> Option<usize> {
         let free = self.slots.free();

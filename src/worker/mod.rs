@@ -8,6 +8,7 @@ pub mod completer;
 pub mod crew;
 #[cfg_attr(not(feature = "web"), path = "no_endpoints.rs")]
 mod endpoints;
+pub mod fleet;
 pub mod keeper;
 pub mod lane;
 mod orders;
@@ -17,6 +18,7 @@ mod run;
 pub mod scan;
 mod service;
 pub mod shutdown;
+pub mod slots;
 mod systemd;
 
 use uuid::Uuid;

@@ -5,12 +5,20 @@ use std::sync::Arc;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::worker::crew::Crew;
+use crate::worker::fleet::Part;
 use crate::worker::register::WorkerProfile;
 
 /// There is none.
 pub enum Bound {}
 
 pub async fn bind(_: &WorkerProfile, settings: &Settings) -> Result<Option<Bound>> {
+    match settings.listen {
+        None => Ok(None),
+        Some(_) => Err(Error::without_feature("the setting listen", "web")),
+    }
+}
+
+pub async fn open_for_all(_: &[(WorkerProfile, Settings, Part)], settings: &Settings) -> Result<Option<Bound>> {
     match settings.listen {
         None => Ok(None),
         Some(_) => Err(Error::without_feature("the setting listen", "web")),

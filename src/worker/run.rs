@@ -20,6 +20,7 @@ use crate::worker::claimer::{Claimer, Hint};
 use crate::worker::completer;
 use crate::worker::crew::Crew;
 use crate::worker::endpoints;
+use crate::worker::fleet::{self, Part};
 use crate::worker::keeper::Keeper;
 use crate::worker::reconcile::ClaimCounter;
 use crate::worker::register::WorkerProfile;
@@ -68,13 +69,29 @@ impl Worker {
     /// is not migrated, or rejects this worker. Once it runs, a worker survives an outage of its database: it keeps its
     /// executors running and reconnects.
     pub async fn run(self, shutdown: Shutdown) -> Result<Drained> {
-        let Worker { settings, registry } = self;
-        settings.check()?;
-        registry.check()?;
-        if registry.is_empty() && settings.hosts.is_empty() {
+        self.settings.check()?;
+        self.registry.check()?;
+        if self.registry.is_empty() && self.settings.hosts.is_empty() {
             return Err(Error::new("this worker has no commands to run")
                 .hint("Register an executor, or set up a command or a host in the worker's file."));
         }
+        if self.settings.databases.is_empty() {
+            return self.run_as(None, shutdown).await;
+        }
+        systemd::tell(&environment, "READY=1");
+        let stopping = shutdown.clone();
+        let told = tokio::spawn(async move {
+            stopping.requested().await;
+            systemd::tell(&environment, "STOPPING=1");
+        });
+        let drained = fleet::run(self.settings, self.registry, shutdown).await;
+        told.abort();
+        drained
+    }
+
+    /// Serve one database: the only one, or one of several.
+    pub(super) async fn run_as(self, part: Option<Part>, shutdown: Shutdown) -> Result<Drained> {
+        let Worker { settings, registry } = self;
         let mut profile = WorkerProfile::new(&settings, &registry)?;
         let workspaces = open_workspaces(&settings)?;
         let hosts = hosts(&settings, &registry, &workspaces)?;
@@ -96,7 +113,12 @@ impl Worker {
         let folders = workspaces.path().to_path_buf();
         let for_hosts = pools.executors.clone();
         let crew = Crew::new(registry, pools.executors, pools.steps, folders, identity, outcomes);
-        let crew = Arc::new(crew);
+        let is_part = part.is_some();
+        let crew = Arc::new(match part {
+            Some(part) => crew.as_part(part),
+            None => crew,
+        });
+        crew.is_ready();
         crew.observed.health.connected(false);
         if let Some(hosts) = &hosts {
             crew.observed.health.watch_hosts(hosts.clone());
@@ -116,10 +138,14 @@ impl Worker {
         tracing::info!(event = "serve", worker = identity.worker, ?queues, ?commands);
 
         let mut service = Service::new(profile, crew.clone(), session, notifications);
-        systemd::tell(&environment, "READY=1");
-        tasks.spawn(systemd::feed_watchdog(crew.observed.clone()));
+        if !is_part {
+            systemd::tell(&environment, "READY=1");
+            tasks.spawn(systemd::feed_watchdog(vec![crew.observed.clone()]));
+        }
         let served = service.serve(claimer, &shutdown.drain).await;
-        systemd::tell(&environment, "STOPPING=1");
+        if !is_part {
+            systemd::tell(&environment, "STOPPING=1");
+        }
         let drained = service.drain(settings.drain, &shutdown).await;
         if let Some(hosts) = &hosts {
             hosts.stop().await;

@@ -43,13 +43,14 @@ fn watchdog(environment: Environment) -> Option<Duration> {
     (mine && micros > 0).then(|| Duration::from_micros(micros / 2))
 }
 
-/// Notify the watchdog as long as the worker makes progress, so that a stuck worker is restarted.
-pub async fn feed_watchdog(observed: Arc<Observed>) {
+/// Notify the watchdog as long as the worker makes progress with all of its databases, so that a stuck worker is
+/// restarted.
+pub async fn feed_watchdog(observed: Vec<Arc<Observed>>) {
     let Some(every) = watchdog(&environment) else {
         return;
     };
     loop {
-        if observed.health.is_alive() {
+        if observed.iter().all(|observed| observed.health.is_alive()) {
             tell(&environment, "WATCHDOG=1");
         }
         tokio::time::sleep(every).await;
