@@ -42,7 +42,7 @@ async fn running(client: &Client, count: usize) {
 fn held(registry: Registry, command: &str) -> (Registry, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let pass = gate.clone();
-    let registry = registry.on(command, move |_: Context, (): ()| {
+    let registry = registry.on(command, move |_: Context, _: serde_json::Value| {
         let pass = pass.clone();
         async move {
             pass.acquire().await.unwrap().forget();
@@ -55,7 +55,7 @@ fn held(registry: Registry, command: &str) -> (Registry, Arc<Semaphore>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_worker_runs_the_jobs_of_several_databases_and_knows_whose_they_are() {
     let (shop, billing) = (Database::new().await, Database::new().await);
-    let registry = Registry::new().on("where", async |context: Context, (): ()| {
+    let registry = Registry::new().on("where", async |context: Context, _: serde_json::Value| {
         let row = context
             .database()
             .await?

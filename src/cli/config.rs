@@ -51,8 +51,22 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 fn in_effect(settings: &Settings) -> Result<Map<String, Value>> {
     let duration = |length| json!(humantime::format_duration(length).to_string());
     let mut all = Map::new();
-    for (name, value) in parse_given_by(&settings.database_url_from, &settings.database_url)?.shown() {
-        all.insert(format!("database.{name}"), json!(value));
+    if settings.databases.is_empty() {
+        for (name, value) in parse_given_by(&settings.database_url_from, &settings.database_url)?.shown() {
+            all.insert(format!("database.{name}"), json!(value));
+        }
+    }
+    for database in &settings.databases {
+        let key = format!("databases.{}", database.name);
+        for (name, value) in parse_given_by(&database.url_from, &database.url)?.shown() {
+            all.insert(format!("{key}.{name}"), json!(value));
+        }
+        for (queue, slots) in &database.queues {
+            all.insert(format!("{key}.queues.{queue}"), json!(slots));
+        }
+    }
+    if let Some(slots) = settings.slots {
+        all.insert("slots".into(), json!(slots));
     }
     all.insert("name".into(), json!(settings.name));
     for (queue, slots) in &settings.queues {

@@ -188,8 +188,8 @@ impl Settings {
         self
     }
 
-    /// Serve this database too, with these queues: `("mail", 8)`. A worker serves either databases by name, or the one of
-    /// [`Settings::new`]. [`Context::database_name`](crate::Context::database_name) says which one a job came from.
+    /// Serve this database too, with these queues: `("mail", 8)`. A worker serves either databases by name, or the one
+    /// of [`Settings::new`]. [`Context::database_name`](crate::Context::database_name) says which one a job came from.
     ///
     /// ```
     /// use bugle::Settings;
