@@ -17,7 +17,9 @@ const SQL_TEXT: [&str; 8] = [
     "src/schema/",
 ];
 /// The demo and the benchmark play an application, which writes its own SQL.
-const APPLICATIONS: [&str; 6] = [
+const APPLICATIONS: [&str; 7] = [
+    // for the tests of applications, which ask about jobs and move time
+    "src/testing/",
     // show statements for people to copy
     "src/web/pages/",
     "src/cli/private_server/shop.rs",

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 
-use super::file::DatabaseConfig;
 use super::settings::{check_queue, default_queues};
-use super::{Action, CommandConfig, Config, Database, Environment, HostConfig, Secret, Settings, environment};
+use super::{
+    Action, CommandConfig, Config, Database, DatabaseConfig, Environment, HostConfig, Secret, Settings, environment,
+};
 use crate::db::connect::is_named_by;
 use crate::error::{Error, Result};
 

@@ -11,7 +11,7 @@ mod value;
 
 pub use command::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv};
 #[cfg(feature = "cli")]
-pub use file::Config;
+pub use file::{Config, DatabaseConfig};
 #[cfg(feature = "cli")]
 pub use flags::Flags;
 #[cfg(feature = "cli")]
