@@ -103,7 +103,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         }
         let line = Line::new("web", format!("first byte of {path}, {what}"), TIMES as u64);
         bench.add(
-            line.times(Percentiles::of_nanoseconds(firsts.into_iter()))
+            line.times(Percentiles::of_nanoseconds(firsts))
                 .note("kilobytes", size as f64 / 1000.0),
         );
     }
