@@ -18,6 +18,7 @@ def place_order(connection, item, mail):
 if __name__ == "__main__":
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
         connection.execute(
-            "create table if not exists shop_orders (id bigint generated always as identity, item text, booked_at timestamptz)"
+            "create table if not exists shop_orders ("
+            "id bigint generated always as identity, item text, booked_at timestamptz)"
         )
         print(f"order {place_order(connection, 'tea', 'ada@example.org')} is placed")

@@ -66,7 +66,9 @@ host.on("files", async (job) => {
   return readFile(file, "utf8");
 });
 
-host.on("forever", (job) => new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason))));
+host.on("forever", async (job) => {
+  await new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));
+});
 
 host.on("book", async (job) => {
   const client = await pool.connect();

@@ -44,7 +44,8 @@ async function check(driver: string, transaction: (work: (client: Client) => Pro
       if (!(error instanceof Undo)) throw error;
     }
   }
-  const { rows } = await owner.query("select payload->>'order' as order, queue, unique_key from bugle.jobs order by id");
+  const stored = "select payload->>'order' as order, queue, unique_key from bugle.jobs order by id";
+  const { rows } = await owner.query(stored);
   assert.deepEqual(
     rows.map((row) => Object.values(row)),
     [

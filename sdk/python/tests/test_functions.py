@@ -7,7 +7,20 @@ from enum import Enum
 from typing import Any, Dict, List, Optional, Union
 from uuid import UUID
 
-from bugle_jobs import AsyncJob, BadPayload, Ended, Fail, Host, Job, NewJob, Snooze, Wait, enqueue, enqueue_many, testing
+from bugle_jobs import (
+    AsyncJob,
+    BadPayload,
+    Ended,
+    Fail,
+    Host,
+    Job,
+    NewJob,
+    Snooze,
+    Wait,
+    enqueue,
+    enqueue_many,
+    testing,
+)
 from bugle_jobs._decode import decoder
 
 try:

@@ -234,7 +234,7 @@ class HostTest(unittest.TestCase):
         self.assertEqual([answers[id]["why"] for id in ("0", "1")], ["timeout", "shutdown"])
 
     def test_lines_may_come_in_pieces_and_many_at_once(self) -> None:
-        line = b'{"type":"job","id":"1","claim":"1","command":"add","attempt":1,"payload":{"a":1,"more":"\xc3\xa9"}}\r\n'
+        line = '{"type":"job","id":"1","claim":"1","command":"add","attempt":1,"payload":{"a":1,"é":2}}\r\n'.encode()
         for byte in range(len(line)):
             self.worker.send_raw(line[byte : byte + 1])
         self.worker.send_raw(b"\n" + line.replace(b'"1"', b'"2"', 1) + line.replace(b'"1"', b'"3"', 1))

@@ -84,7 +84,9 @@ export class Host<Commands extends Record<keyof Commands, unknown> = Record<stri
           `[hosts.app]\nprogram = [${program}]\n`,
       );
     }
-    if (this.functions.size === 0) throw new Error('this host has no functions: register one with host.on("command", …)');
+    if (this.functions.size === 0) {
+      throw new Error('this host has no functions: register one with host.on("command", …)');
+    }
     const connection = new Connection(this);
     await connection.serve(path);
     setTimeout(() => process.exit(), 2000).unref();

@@ -201,7 +201,8 @@ export class Job<P = any> {
       // a step that snoozes, for example, has not failed
       if (error instanceof Fail || !(error instanceof Outcome)) {
         const code = error instanceof Fail ? error.code : (error as Error)?.name;
-        await this.#call({ type: "step.put", id: this.id, name, error: String((error as Error)?.message ?? error), code });
+        const told = String((error as Error)?.message ?? error);
+        await this.#call({ type: "step.put", id: this.id, name, error: told, code });
       }
       throw error;
     }
@@ -277,7 +278,7 @@ export class Job<P = any> {
 
   async #call(message: Record<string, unknown>): Promise<any> {
     const reply = await this.#channel.call(message);
-    if (reply.error !== undefined && reply.error !== null) throw new CallFailed(reply.error, reply.code ?? "call_failed");
-    return reply.value;
+    if (reply.error === undefined || reply.error === null) return reply.value;
+    throw new CallFailed(reply.error, reply.code ?? "call_failed");
   }
 }

@@ -29,7 +29,10 @@ export class Fail extends Outcome {
   readonly retryable: boolean;
   readonly retryAfter: number | undefined;
 
-  constructor(error: string, options: { code?: string; retryable?: boolean; retryAfter?: number; cause?: unknown } = {}) {
+  constructor(
+    error: string,
+    options: { code?: string; retryable?: boolean; retryAfter?: number; cause?: unknown } = {},
+  ) {
     super(error, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = options.code;
     this.retryable = options.retryable ?? true;

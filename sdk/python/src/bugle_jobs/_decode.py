@@ -18,7 +18,14 @@ from ._outcomes import BadPayload
 
 Decoder = Callable[[Any, str], Any]
 
-_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+_NAMES = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 _KINDS = {str: "a string", int: "a number", float: "a number", bool: "a boolean", list: "a list", dict: "an object"}
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 
@@ -262,8 +269,10 @@ def decoder(annotation: Any) -> Decoder:
             return _model(annotation)
         if _is_typed_dict(annotation):
             hints = typing.get_type_hints(annotation)
-            required = {name: decoder(hints[name]) for name in sorted(getattr(annotation, "__required_keys__"))}
-            return _fields(dict, required, {name: decoder(hint) for name, hint in hints.items() if name not in required})
+            keys = getattr(annotation, "__required_keys__")
+            required = {name: decoder(hint) for name, hint in hints.items() if name in keys}
+            optional = {name: decoder(hint) for name, hint in hints.items() if name not in keys}
+            return _fields(dict, required, optional)
     raise TypeError(
         f"JSON cannot be turned into {_spelled(annotation)}; use JSON types, datetime, date, timedelta, UUID, Decimal, "
         "enums, dataclasses, TypedDict or pydantic models"

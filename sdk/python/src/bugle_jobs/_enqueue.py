@@ -112,9 +112,14 @@ def _statements(jobs: List[NewJob]) -> Iterable[Tuple[str, str]]:
 
 
 def _insert(columns: Dict[str, None]) -> str:
-    values = ", ".join(f"coalesce(j.{name}, {_DEFAULTS[name]})" if name in _DEFAULTS else f"j.{name}" for name in columns)
+    values = ", ".join(_value(name) for name in columns)
     types = ", ".join(f"{name} {_COLUMNS[name]}" for name in columns)
     return (
         f"insert into bugle.jobs ({', '.join(columns)}) select {values} "
         f"from jsonb_to_recordset({_JSON}) as j ({types}) returning id"
     )
+
+
+def _value(column: str) -> str:
+    # a statement for many jobs has all columns that one of them sets
+    return f"coalesce(j.{column}, {_DEFAULTS[column]})" if column in _DEFAULTS else f"j.{column}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import os
 import platform
@@ -83,6 +84,10 @@ class Host:
             )
         if not self.functions:
             sys.exit('this host has no functions: register one with @host.on("command") before host.run()')
+        for stream in (sys.stdout, sys.stderr):
+            # to a pipe, which the worker reads, lines would otherwise be written when there are 8 KiB of them
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True)
         try:
             error = asyncio.run(self._serve(path))
         except KeyboardInterrupt:
@@ -175,7 +180,8 @@ class Connection(asyncio.Protocol):
                     self._say_error("bad_line", "this is not a line of JSON with a type")
                 continue
             if handler is None:
-                self._say_error("unknown_type", f"this host does not know messages of the type {message['type']!r:.200}")
+                error = f"this host does not know messages of the type {message['type']!r:.200}"
+                self._say_error("unknown_type", error)
                 continue
             handler(message)
 

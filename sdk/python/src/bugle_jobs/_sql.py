@@ -11,14 +11,13 @@ from typing import Any, List, Optional, Sequence
 
 def query(connection: Any, statement: str, parameters: Sequence[Optional[str]]) -> List[Any]:
     """Run a statement on a connection of psycopg or psycopg2, of Django, or of SQLAlchemy. Returns the first column."""
-    module = type(connection).__module__
-    if module.startswith("asyncpg") or module.startswith("sqlalchemy.ext.asyncio") or _is_async(connection):
+    if _is_of(connection, "asyncpg", "sqlalchemy.ext.asyncio") or _is_async(connection):
         raise TypeError(f"{type(connection).__name__} is asynchronous: use aenqueue, or an AsyncJob")
-    if module.startswith("sqlalchemy"):
+    if _is_of(connection, "sqlalchemy"):
         return _firsts(_sqlalchemy(connection.execute, statement, parameters).all())
     numbered = statement.format(*["%s"] * len(parameters))
     if hasattr(connection, "cursor"):
-        with connection.cursor(**_plain_rows(module)) as cursor:
+        with connection.cursor(**_plain_rows(connection)) as cursor:
             cursor.execute(numbered, list(parameters))
             return _firsts(cursor.fetchall())
     if hasattr(connection, "fetchall"):  # a cursor
@@ -29,17 +28,16 @@ def query(connection: Any, statement: str, parameters: Sequence[Optional[str]]) 
 
 async def aquery(connection: Any, statement: str, parameters: Sequence[Optional[str]]) -> List[Any]:
     """The same on a connection of asyncpg, an AsyncConnection of psycopg, or of SQLAlchemy's asyncio extension."""
-    module = type(connection).__module__
-    if module.startswith("asyncpg"):
+    if _is_of(connection, "asyncpg"):
         numbered = statement.format(*(f"${number + 1}" for number in range(len(parameters))))
         return _firsts(await connection.fetch(numbered, *parameters))
-    if module.startswith("sqlalchemy.ext.asyncio"):
+    if _is_of(connection, "sqlalchemy.ext.asyncio"):
         return _firsts((await _sqlalchemy(connection.execute, statement, parameters)).all())
     if not _is_async(connection):
         raise TypeError(f"{type(connection).__name__} is not asynchronous: use enqueue, or a Job")
     numbered = statement.format(*["%s"] * len(parameters))
     if hasattr(connection, "cursor"):
-        async with connection.cursor(**_plain_rows(module)) as cursor:
+        async with connection.cursor(**_plain_rows(connection)) as cursor:
             await cursor.execute(numbered, list(parameters))
             return _firsts(await cursor.fetchall())
     await connection.execute(numbered, list(parameters))
@@ -47,11 +45,17 @@ async def aquery(connection: Any, statement: str, parameters: Sequence[Optional[
 
 
 def _is_async(connection: Any) -> bool:
-    return type(connection).__module__.startswith("psycopg") and hasattr(connection, "__aenter__")
+    return _is_of(connection, "psycopg") and hasattr(connection, "__aenter__")
 
 
-def _plain_rows(module: str) -> Any:
-    if not module.startswith("psycopg."):
+def _is_of(connection: Any, *packages: str) -> bool:
+    """Whether its class, or one that it extends, is of a package: Flask and SQLModel have sessions of their own."""
+    modules = [one.__module__ + "." for one in type(connection).__mro__]
+    return any(module.startswith(package + ".") for module in modules for package in packages)
+
+
+def _plain_rows(connection: Any) -> Any:
+    if not _is_of(connection, "psycopg"):
         return {}
     from psycopg.rows import tuple_row
 
