@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Dict, List, Optional, Type
 
 DEADLINE = 30.0
+OUTCOMES = ("done", "fail", "snooze", "wait", "skip", "cancelled", "settled")
 
 
 class ScriptedWorker:
@@ -77,6 +78,8 @@ class ScriptedWorker:
         assert line.endswith(b"\n"), "the host has closed the connection"
         message = json.loads(line)
         assert isinstance(message, dict)
+        # every outcome names the claim, and nothing else does
+        assert (message.pop("claim", None) == "1") == (message["type"] in OUTCOMES), message
         return message
 
     def receive_all(self, count: int) -> Dict[str, Dict[str, Any]]:

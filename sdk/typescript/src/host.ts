@@ -178,7 +178,7 @@ class Connection implements Channel {
   settle(job: Job, result: unknown, error: unknown, isError: boolean): void {
     if (job.isAnswered) return;
     job.isAnswered = true;
-    this.#jobs.delete(job.id);
+    this.#jobs.delete(key(job.message));
     this.#write(answer(job, result, error, isError));
     if (this.#whenIdle && this.#jobs.size === 0) this.#whenIdle();
   }
@@ -256,9 +256,7 @@ class Connection implements Channel {
         return answered?.(message);
       }
       case "cancel": {
-        const job = this.#jobs.get(message.id);
-        const isThis = job && (message.claim ?? job.message.claim) === job.message.claim;
-        return isThis ? job.stop(message.why ?? "cancelled") : undefined;
+        return this.#jobs.get(key(message))?.stop(message.why ?? "cancelled");
       }
       case "ping":
         return this.#write('{"type":"pong"}\n');
@@ -287,7 +285,7 @@ class Connection implements Channel {
     if (registered === undefined) return this.#unknown(message);
     if (registered.most !== undefined) return this.#onJobs({ command: message.command, jobs: [message] });
     const job = new Job(message, this);
-    this.#jobs.set(job.id, job);
+    this.#jobs.set(key(message), job);
     runOne(registered, job);
   }
 
@@ -298,14 +296,19 @@ class Connection implements Channel {
       for (const job of jobs) this.#unknown(job.message);
       return;
     }
-    for (const job of jobs) this.#jobs.set(job.id, job);
+    for (const job of jobs) this.#jobs.set(key(job.message), job);
     void runBatch(registered, jobs);
   }
 
   #unknown(message: JobMessage): void {
     const error = `this host has no function for the command '${message.command}'`;
-    this.send({ type: "fail", id: message.id, error, code: "unknown_command" });
+    this.send({ type: "fail", id: message.id, claim: message.claim, error, code: "unknown_command" });
   }
+}
+
+/** With the claim: a job that was given up may come again while its function still runs. */
+function key(message: { id: string; claim: string }): string {
+  return `${message.id} ${message.claim}`;
 }
 
 const CLOSED: Reply = { error: "the connection to the worker is closed", code: "unavailable" };

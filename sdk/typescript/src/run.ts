@@ -73,15 +73,17 @@ function isPromise(value: unknown): value is PromiseLike<unknown> {
 
 /** The outcome of a job, as a line. */
 export function answer(job: Job, result: unknown, error: unknown, isError: boolean): string {
-  const id = JSON.stringify(job.id);
+  // without the claim, a late outcome could be taken for that of the job's next attempt
+  const { id, claim } = job.message;
+  const start = `"id":${JSON.stringify(id)},"claim":${JSON.stringify(claim)}`;
   if (!isError) {
-    if (job.isSettled) return `{"type":"settled","id":${id}}\n`;
-    if (result === undefined || result === null) return `{"type":"done","id":${id}}\n`;
+    if (job.isSettled) return `{"type":"settled",${start}}\n`;
+    if (result === undefined || result === null) return `{"type":"done",${start}}\n`;
     if (result instanceof Error) {
       error = result;
     } else {
       try {
-        return `{"type":"done","id":${id},"result":${toJson(result)}}\n`;
+        return `{"type":"done",${start},"result":${toJson(result)}}\n`;
       } catch (cause) {
         const told = cause instanceof Error ? cause.message : String(cause);
         error = new Fail(`the result cannot be stored: ${told}`, { code: "bad_result", retryable: false });
@@ -89,7 +91,7 @@ export function answer(job: Job, result: unknown, error: unknown, isError: boole
     }
   }
   const outcome = outcomeOf(job, error);
-  return `${toJson({ type: outcome.type, id: job.id, ...outcome.fields() })}\n`;
+  return `${toJson({ type: outcome.type, id, claim, ...outcome.fields() })}\n`;
 }
 
 function outcomeOf(job: Job, error: unknown): Outcome {

@@ -114,7 +114,7 @@ class Recorder implements Channel {
   settle(job: Job, result: unknown, error: unknown, isError: boolean): void {
     if (job.isAnswered) return;
     job.isAnswered = true;
-    const { type, id: _, ...fields } = JSON.parse(answer(job, result, error, isError));
+    const { type, id: _, claim: __, ...fields } = JSON.parse(answer(job, result, error, isError));
     Object.assign(this.ran, fields, { outcome: type });
     this.#end();
   }

@@ -10,6 +10,8 @@ import { fileURLToPath } from "node:url";
 
 export const PROGRAM = fileURLToPath(new URL("program.mjs", import.meta.url));
 
+const OUTCOMES = ["done", "fail", "snooze", "wait", "skip", "cancelled", "settled"];
+
 export class ScriptedWorker {
   hello: any;
   output = "";
@@ -52,7 +54,10 @@ export class ScriptedWorker {
   async receive(): Promise<any> {
     const { value, done } = await this.#lines.next();
     if (done) throw new Error(`the host has closed the connection:\n${this.output}`);
-    return JSON.parse(value);
+    const { claim, ...message } = JSON.parse(value);
+    // every outcome names the claim, and nothing else does
+    if ((claim === "1") !== OUTCOMES.includes(message.type)) throw new Error(`claim ${claim} in ${value}`);
+    return message;
   }
 
   /** So many outcomes, by the ids of their jobs. */

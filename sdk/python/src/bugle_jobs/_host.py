@@ -13,7 +13,7 @@ from typing import Any, AsyncContextManager, Callable, Dict, List, Optional, Tup
 from . import _json
 from ._function import AnyFunction, Registered, registered
 from ._job import AsyncJob, BaseJob, Job
-from ._run import answer, run_async, run_batch_async, run_work
+from ._run import answer, identity, run_async, run_batch_async, run_work
 from ._threads import Threads
 from ._version import __version__
 
@@ -125,7 +125,8 @@ class Connection(asyncio.Protocol):
         self._out: List[bytes] = []
         self._progress: Dict[str, bytes] = {}
         self._is_flushing = False
-        self._jobs: Dict[str, BaseJob] = {}
+        # with the claim: a job that was given up may come again while its function still runs
+        self._jobs: Dict[Tuple[str, str], BaseJob] = {}
         self._threads: Optional[Threads[Tuple[Registered, Any]]] = None
         self._calls: Dict[str, Callable[[Dict[str, Any]], None]] = {}
         self._call_numbers = itertools.count(1)
@@ -273,8 +274,8 @@ class Connection(asyncio.Protocol):
             answered(message)
 
     def _on_cancel(self, message: Dict[str, Any]) -> None:
-        job = self._jobs.get(message["id"])
-        if job is not None and message.get("claim") in (None, job._message.get("claim")):
+        job = self._jobs.get((message["id"], message["claim"]))
+        if job is not None:
             self._stop(job, message.get("why") or "cancelled")
 
     def _stop(self, job: BaseJob, why: str) -> None:
@@ -291,11 +292,11 @@ class Connection(asyncio.Protocol):
             self._on_jobs({"command": message["command"], "jobs": [message]})
         elif function.is_async:
             job: BaseJob = AsyncJob(message, self)
-            self._jobs[job._key] = job
+            self._jobs[job._key, job._claim] = job
             self._start(run_async(function, job), [job])
         else:
             job = Job(message, self)
-            self._jobs[job._key] = job
+            self._jobs[job._key, job._claim] = job
             self._in_a_thread(function, job)
 
     def _on_jobs(self, message: Dict[str, Any]) -> None:
@@ -307,7 +308,7 @@ class Connection(asyncio.Protocol):
                 self._unknown(job._message)
             return
         for job in jobs:
-            self._jobs[job._key] = job
+            self._jobs[job._key, job._claim] = job
         if function.is_async:
             self._start(run_batch_async(function, jobs), jobs)
         else:
@@ -315,7 +316,7 @@ class Connection(asyncio.Protocol):
 
     def _unknown(self, message: Dict[str, Any]) -> None:
         error = f"this host has no function for the command {message['command']!r:.200}"
-        self.send({"type": "fail", "id": message["id"], "error": error, "code": "unknown_command"})
+        self.send({"type": "fail", **identity(message), "error": error, "code": "unknown_command"})
 
     # --- running functions
 
@@ -349,5 +350,5 @@ class Connection(asyncio.Protocol):
         if job._is_answered:
             return
         job._is_answered = True
-        self._jobs.pop(job._key, None)
+        self._jobs.pop((job._key, job._claim), None)
         self._write(answer(job, result, error))

@@ -99,12 +99,23 @@ _FINISH_STEP = (
 class BaseJob:
     """What ``Job`` and ``AsyncJob`` have in common."""
 
-    __slots__ = ("_message", "_channel", "_key", "_cancelled", "_wake", "_is_settled", "_is_answered", "_task")
+    __slots__ = (
+        "_message",
+        "_channel",
+        "_key",
+        "_claim",
+        "_cancelled",
+        "_wake",
+        "_is_settled",
+        "_is_answered",
+        "_task",
+    )
 
     def __init__(self, message: Dict[str, Any], channel: Channel) -> None:
         self._message = message
         self._channel = channel
         self._key: str = message["id"]
+        self._claim: str = message["claim"]
         self._cancelled: Optional[str] = None
         self._wake: Optional[threading.Event] = None
         self._is_settled = False

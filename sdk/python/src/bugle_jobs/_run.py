@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _json
 from ._function import Registered
@@ -76,17 +76,23 @@ def answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
     """The outcome of a job, as a line."""
     if error is None:
         if job._is_settled:
-            return _json.line({"type": "settled", "id": job._key})
+            return _json.line({"type": "settled", **identity(job._message)})
         if isinstance(result, BaseException):
             error = result
         elif result is None:
-            return b'{"type":"done","id":%s}\n' % _json.text(job._key).encode()
+            return _json.line({"type": "done", **identity(job._message)})
         else:
             try:
-                return _json.line({"type": "done", "id": job._key, "result": result})
+                return _json.line({"type": "done", **identity(job._message), "result": result})
             except (TypeError, ValueError, RecursionError) as cause:
                 error = Fail(f"the result cannot be stored: {cause}", code="bad_result", retryable=False)
-    return _json.line({"type": outcome(job, error).type, "id": job._key, **outcome(job, error).fields()})
+    found = outcome(job, error)
+    return _json.line({"type": found.type, **identity(job._message), **found.fields()})
+
+
+def identity(message: Dict[str, Any]) -> Dict[str, str]:
+    """Which job an outcome is of. Without the claim, a late one could be taken for that of the job's next attempt."""
+    return {"id": message["id"], "claim": message["claim"]}
 
 
 def outcome(job: BaseJob, error: BaseException) -> Outcome:

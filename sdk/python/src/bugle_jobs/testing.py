@@ -100,7 +100,7 @@ class _Recorder:
         job._is_answered = True
         message = json.loads(answer(job, result, error))
         self.ran.outcome = message.pop("type")
-        del message["id"]
+        del message["id"], message["claim"]
         for name, value in message.items():
             setattr(self.ran, name, value)
 
