@@ -216,6 +216,36 @@ async fn typescript_enqueues_with_every_driver_in_its_own_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn prisma_enqueues_in_its_own_transaction() {
+    let (Some(built), Some(modules)) = (packages::typescript().await, packages::prisma()) else {
+        return;
+    };
+    let folder = Folder::new();
+    for file in ["schema.prisma", "prisma.mjs"] {
+        std::fs::copy(source(file), folder.join(file)).expect("a copy");
+    }
+    std::os::unix::fs::symlink(modules.join("node_modules"), folder.join("node_modules")).expect("a link");
+    let mut generate = Command::new("node");
+    generate
+        .args("node_modules/prisma/build/index.js generate --schema schema.prisma".split(' '))
+        // it would fetch one, and does not need it for this
+        .env("PRISMA_SCHEMA_ENGINE_BINARY", "/bin/true")
+        .env("CHECKPOINT_DISABLE", "1")
+        .current_dir(folder.path());
+    run(&mut generate).await;
+    let database = database().await;
+    let mut story = Command::new("node");
+    story
+        .arg("prisma.mjs")
+        .arg(built.join("package/dist/index.mjs"))
+        .env("DATABASE_URL", url(&database, "enqueuer"))
+        .current_dir(folder.path());
+    assert_eq!(run(&mut story).await, "Prisma\n");
+    let jobs = "select count(*) from bugle.jobs where command = 'ship'";
+    assert_eq!(query_value::<i64>(&database.owner().await, jobs).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_runs_jobs_in_a_host_in_python() {
     let Some(path) = packages::python().await else { return };
     let program = format!("\"python3\", \"{}\"", source("app.py").display());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-use crate::runtime::{BUILD, can_run, fetched, fetched_within, missing};
+use crate::runtime::{BUILD, cache, can_run, fetched, fetched_within, missing};
 
 pub fn sdk(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk").join(path)
@@ -109,6 +109,19 @@ pub async fn typescript() -> Option<PathBuf> {
         Some(built.expect("sdk/typescript is not built: see tsc there"))
     });
     built.await.clone()
+}
+
+/// Prisma, where tests/orm.rs has fetched it: 300 MB.
+pub fn prisma() -> Option<PathBuf> {
+    let place = cache("orm-prisma");
+    let is_there = place.join("node_modules/prisma/package.json").exists();
+    let place = Some(place).filter(|_| is_there);
+    place.or_else(|| {
+        missing(
+            "Prisma",
+            "BUGLE_TEST_ORMS=all cargo test --test orm prisma, and then this test",
+        )
+    })
 }
 
 fn is_pinned(folder: &Path, file: &str) -> bool {
