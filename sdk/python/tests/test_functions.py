@@ -26,7 +26,7 @@ from bugle_jobs._decode import decoder
 try:
     import pydantic
 except ImportError:
-    pydantic = None  # type: ignore[assignment]
+    pydantic = None
 
 
 class Size(Enum):
