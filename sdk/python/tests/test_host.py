@@ -139,7 +139,7 @@ class HostTest(unittest.TestCase):
             "snooze": {"type": "snooze", "delay": 90.0},
             "wait": {"type": "wait", "token": "token-1", "at_most": 3600.0},
             "skip": {"type": "skip", "why": "nothing to do"},
-            "none": {"type": "done"},
+            "none": {"type": "done", "result": None},
         }
         for id, (kind, answer) in enumerate(expected.items()):
             self.worker.job(id, "outcome", {"kind": kind})

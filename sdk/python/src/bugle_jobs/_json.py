@@ -35,6 +35,8 @@ text: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_default
 ).encode
 
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
+
 # without the look for blanks around the value, which the worker does not send
 _decode = json.JSONDecoder().raw_decode
 
@@ -42,6 +44,11 @@ _decode = json.JSONDecoder().raw_decode
 def line(message: Dict[str, Any]) -> bytes:
     """A message as it is sent."""
     return (text(message) + "\n").encode()
+
+
+def done(id: str, claim: str, result: str) -> bytes:
+    """The outcome that most jobs have, without building a message first."""
+    return f'{{"type":"done","id":{_quoted(id)},"claim":{_quoted(claim)},"result":{result}}}\n'.encode()
 
 
 def message(line: bytes) -> Dict[str, Any]:

@@ -80,10 +80,10 @@ def answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
         if isinstance(result, BaseException):
             error = result
         elif result is None:
-            return _json.line({"type": "done", **identity(job._message)})
+            return _json.done(job._key, job._claim, "null")
         else:
             try:
-                return _json.line({"type": "done", **identity(job._message), "result": result})
+                return _json.done(job._key, job._claim, _json.text(result))
             except (TypeError, ValueError, RecursionError) as cause:
                 error = Fail(f"the result cannot be stored: {cause}", code="bad_result", retryable=False)
     found = outcome(job, error)
