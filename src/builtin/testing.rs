@@ -53,6 +53,7 @@ impl TestJob {
             place: None,
             outputs: None,
             rehearsal: None,
+            database: None,
         };
         TestJob {
             context: Context::new(inner),
