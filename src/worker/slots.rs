@@ -166,7 +166,9 @@ impl Taken {
 
     /// Jobs run in this many of them, and will put them back.
     pub fn used(mut self, count: usize) {
-        self.share.wants(count >= self.count && count > 0);
+        if self.count > 0 {
+            self.share.wants(count >= self.count);
+        }
         self.count -= self.count.min(count);
     }
 }
