@@ -56,6 +56,8 @@ create table bugle.jobs (
   outstanding integer,
   -- read by every outcome: is there anything else to do?
   awaited boolean,
+  enqueued_by text default session_user,
+  enqueued_from text default current_setting('application_name', true),
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   first_started_at timestamptz,
@@ -130,6 +132,8 @@ comment on column bugle.jobs.parent is 'The job whose executor spawned this one.
 comment on column bugle.jobs.outstanding is 'How many other jobs it still waits for.';
 comment on column bugle.jobs.awaited is
   'Whether its outcome matters to others: other jobs wait for it, or a command follows it.';
+comment on column bugle.jobs.enqueued_by is 'The login that enqueued it.';
+comment on column bugle.jobs.enqueued_from is 'The application_name of the session that enqueued it.';
 comment on column bugle.jobs.created_at is 'When it was enqueued.';
 comment on column bugle.jobs.updated_at is 'When its state last changed, or progress was reported.';
 comment on column bugle.jobs.first_started_at is 'When its first attempt began.';

@@ -47,6 +47,7 @@ create table bugle.commands (
   priority integer,
   delay interval,
   unique_payload boolean not null default false,
+  unique_for interval,
   unique_mode text,
   required_keys text[],
   on_success text,
@@ -67,12 +68,15 @@ create table bugle.commands (
   max_running integer,
   -- whether there is anything to do when a job is inserted; the other columns are read when it is claimed, or fails
   is_template boolean not null generated always as (
-    queue is not null or priority is not null or delay is not null or unique_payload or required_keys is not null
+    queue is not null or priority is not null or delay is not null or unique_payload or unique_for is not null
+    or required_keys is not null
     or on_success is not null or on_failure is not null or deadline is not null or headers is not null
     or order_key is not null or limit_key is not null or fair_key is not null) stored,
   constraint name_is_short check (length(name) between 1 and 200),
   constraint queue_is_short check (length(queue) between 1 and 100 and btrim(queue, e' \t\n\r') <> ''),
   constraint delay_is_not_negative check (delay between '0' and '10 years'),
+  constraint unique_for_is_of_a_unique_payload check (
+    unique_for is null or (unique_for > '0' and unique_for <= '10 years' and unique_payload)),
   constraint unique_mode_is_known check (unique_mode in ('keep', 'replace', 'move')),
   constraint required_keys_are_named check (
     cardinality(required_keys) > 0 and array_position(required_keys, null) is null),
@@ -98,6 +102,8 @@ comment on column bugle.commands.priority is 'For jobs that leave it out, or giv
 comment on column bugle.commands.delay is 'Jobs that give no run_at are due this long after they were enqueued.';
 comment on column bugle.commands.unique_payload is
   'True: at most one live job has the same payload. Its hash is the unique_key of jobs that have none.';
+comment on column bugle.commands.unique_for is
+  'With unique_payload: for this long after a job was enqueued, none with the same payload is, even if it has ended.';
 comment on column bugle.commands.unique_mode is
   'What bugle.enqueue does to a live job with the same unique_key: keep, replace (its payload) or move (its '
   'run_at). Null: keep.';
@@ -207,6 +213,8 @@ create table bugle.settings (
   unserved_limit interval,
   known_commands_only boolean not null default false,
   redacted_paths text[] not null default '{}',
+  shared_unique_keys boolean not null default false,
+  default_timeout interval,
   constraint there_is_one_row check (only_row),
   constraint payload_limit_is_sane check (max_payload_bytes between 8192 and 134217728),
   constraint ended_days_are_sane check (ended_days between 0 and 3650),
@@ -220,6 +228,7 @@ create table bugle.settings (
   constraint default_deadline_is_positive check (default_deadline > '0' and default_deadline <= '10 years'),
   constraint default_idempotency_ttl_is_positive check (
     default_idempotency_ttl > '0' and default_idempotency_ttl <= '10 years'),
+  constraint default_timeout_is_positive check (default_timeout > '0' and default_timeout <= '10 years'),
   constraint unserved_limit_is_positive check (unserved_limit > '0' and unserved_limit <= '10 years'),
   constraint redacted_paths_are_paths check (
     redacted_paths = '{}'
@@ -251,6 +260,10 @@ comment on column bugle.settings.default_idempotency_ttl is
   'How long an idempotency_key is remembered, if neither the job nor its command sets a time.';
 comment on column bugle.settings.unserved_limit is
   'A ready job that no worker has served for this long fails with no_executor. Null: it waits.';
+comment on column bugle.settings.shared_unique_keys is
+  'True: an enqueue by unique_key may replace or move a job that another login enqueued.';
+comment on column bugle.settings.default_timeout is
+  'How long one attempt may take, if neither the job, its command nor its executor sets a time. Null: any time.';
 comment on column bugle.settings.known_commands_only is
   'True: a new job is rejected if it names a command, step or follow-up that has no row in bugle.commands.';
 comment on column bugle.settings.redacted_paths is

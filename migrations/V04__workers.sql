@@ -19,6 +19,8 @@ create table bugle.registrations (
   started_at timestamptz not null default now(),
   seen_at timestamptz not null default now(),
   running integer not null default 0,
+  completed bigint not null default 0,
+  failed bigint not null default 0,
   paused_at timestamptz,
   drained_at timestamptz,
   lost_at timestamptz,
@@ -48,6 +50,9 @@ comment on column bugle.registrations.backend_pid is 'The session it claims from
 comment on column bugle.registrations.started_at is 'When it registered.';
 comment on column bugle.registrations.seen_at is 'When it last gave a sign of life.';
 comment on column bugle.registrations.running is 'How many jobs it ran then.';
+comment on column bugle.registrations.completed is 'How many attempts completed since it started, by its reports.';
+comment on column bugle.registrations.failed is
+  'How many attempts failed since it started, whether they are retried or not.';
 comment on column bugle.registrations.paused_at is 'Since when this worker claims nothing; null if it is not paused.';
 comment on column bugle.registrations.drained_at is 'When an operator told it to drain; null if none did.';
 comment on column bugle.registrations.lost_at is 'Since when it is missing. Null: it is not.';

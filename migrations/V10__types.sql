@@ -46,7 +46,8 @@ create type bugle.claimed_job as (
   context jsonb,
   answer jsonb,
   address tid,
-  turn integer
+  turn integer,
+  default_timeout_seconds double precision
 );
 
 comment on type bugle.claimed_job is 'A job as its worker receives it.';
@@ -59,6 +60,8 @@ comment on column bugle.claimed_job.attempt is '1 for the first attempt.';
 comment on column bugle.claimed_job.max_attempts is 'The job''s own number of attempts, if it has one.';
 comment on column bugle.claimed_job.timeout_seconds is
   'How long this attempt may take: the job''s own limit, or its command''s.';
+comment on column bugle.claimed_job.default_timeout_seconds is
+  'How long it may take if timeout_seconds is null and its executor has no limit either.';
 comment on column bugle.claimed_job.created_at is 'When it was enqueued.';
 comment on column bugle.claimed_job.run_at is 'When it was due.';
 comment on column bugle.claimed_job.headers is 'Names and values that are passed along with it.';

@@ -82,7 +82,7 @@ begin
   return bugle.refuse('JB002', format('column %s cannot be set', (
       select string_agg(format('"%s" (%s)', c.key, bugle.quoted(c.value)), ', ')
       from jsonb_each_text(jsonb_strip_nulls(to_jsonb(p_job))) c
-      where c.key <> all (bugle.settable_columns() || '{id,state,created_at,updated_at}'::text[])
+      where c.key <> all (bugle.settable_columns() || '{id,state,enqueued_by,enqueued_from,created_at,updated_at}'::text[])
         and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
     format('The engine sets these columns. Set only %s.', array_to_string(bugle.settable_columns(), ', ')));
 end
@@ -225,6 +225,10 @@ begin
     v_new.created_at := coalesce(v_new.created_at, now());
     v_new.updated_at := coalesce(v_new.updated_at, now());
   end if;
+  if v_new.enqueued_by is null then
+    v_new.enqueued_by := session_user;
+    v_new.enqueued_from := current_setting('application_name', true);
+  end if;
   v_new := bugle.apply_template(v_new);
   v_is_valid := bugle.check_job(v_new); -- not PERFORM, which would be a query of its own
   if num_nonnulls(v_new.on_success, v_new.on_failure) > 0 then
@@ -281,7 +285,7 @@ begin
     and new.attempt operator(pg_catalog.=) 0
     and new.crashes operator(pg_catalog.=) 0
     and new.claim operator(pg_catalog.=) 0
-    and new.priority is not null and new.created_at is not null and new.updated_at is not null
+    and new.priority is not null and new.enqueued_by is not null and new.created_at is not null and new.updated_at is not null
     -- there are no templates (12_template.sql); checked for each row, because a setting could be forged
     and pg_catalog.pg_sequence_last_value('bugle.templates') is null;
   -- a separate expression: most jobs have none of these
@@ -382,6 +386,8 @@ as $$
 declare
   v_payload constant jsonb := coalesce(p_payload, '{}');
   v_id bigint := nextval('bugle.job_ids');
+  v_key text := p_idempotency_key;
+  v_ttl interval := p_idempotency_ttl;
 begin
   if p_on_conflict not in ('keep', 'replace', 'move') then
     perform bugle.refuse('JB001',
@@ -391,11 +397,20 @@ begin
   -- this runs with the owner's rights: the caller must not be able to switch the checks off
   perform set_config('bugle.skip_checks', '', true);
 
+  if p_idempotency_key is null and p_unique_key is null and pg_sequence_last_value('bugle.templates') is not null then
+    select md5(v_payload::text), c.unique_for into v_key, v_ttl
+    from bugle.commands c
+    where c.name = p_command
+      and c.unique_for is not null;
+  end if;
   -- a key that is too long is refused below, with the job
-  if length(p_idempotency_key) between 1 and 300 and length(p_command) <= 200 then
-    while not bugle.take_idempotency_key(p_command, p_idempotency_key, v_id, p_idempotency_ttl) loop
-      id := bugle.idempotency_key_holder(p_command, p_idempotency_key);
+  if length(v_key) between 1 and 300 and length(p_command) <= 200 then
+    while not bugle.take_idempotency_key(p_command, v_key, v_id, v_ttl) loop
+      id := bugle.idempotency_key_holder(p_command, v_key);
       if id is not null then
+        if p_idempotency_key is null then
+          id := coalesce(bugle.on_duplicate(p_command, null, v_payload, p_run_at, p_deadline, p_on_conflict), id);
+        end if;
         created := false;
         return;
       end if;
@@ -411,7 +426,7 @@ begin
     values (
       v_id, p_command, v_payload, coalesce(p_queue, 'default'), coalesce(p_priority, 0), coalesce(p_run_at, now()),
       p_deadline, p_timeout, p_max_attempts, p_retry_policy, p_headers,
-      p_unique_key, p_idempotency_key, p_idempotency_ttl, p_order_key, p_limit_key, p_fair_key, p_steps,
+      p_unique_key, v_key, v_ttl, p_order_key, p_limit_key, p_fair_key, p_steps,
       p_on_success, p_on_failure, p_retry_delay)
     on conflict do nothing;
     if found then
@@ -421,11 +436,11 @@ begin
     end if;
     id := bugle.on_duplicate(p_command, p_unique_key, v_payload, p_run_at, p_deadline, p_on_conflict);
     if id is not null then
-      if p_idempotency_key is not null then
+      if v_key is not null then
         update bugle.idempotency_keys k
         set job = enqueue_once.id
         where k.command = p_command
-          and k.key = p_idempotency_key;
+          and k.key = v_key;
       end if;
       created := false;
       return;

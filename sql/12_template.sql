@@ -44,6 +44,10 @@ begin
   v_new.steps := coalesce(v_new.steps, v_template.steps);
   if v_template.unique_payload and v_new.unique_key is null then
     v_new.unique_key := md5(v_new.payload::text);
+    if v_template.unique_for is not null and v_new.idempotency_key is null then
+      v_new.idempotency_key := v_new.unique_key;
+      v_new.idempotency_ttl := v_template.unique_for;
+    end if;
   end if;
   if v_template.required_keys is not null
     and not (jsonb_typeof(v_new.payload) = 'object' and v_new.payload ?& v_template.required_keys)

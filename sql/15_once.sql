@@ -97,6 +97,10 @@ begin
   select j.* into v_job from bugle.jobs_live j where j.command = p_command and j.unique_key = v_key for update;
   if v_job.state = 'running' or (v_job.state = 'waiting' and v_job.attempt > 0) then
     return v_job.id; -- it has been started: its payload and time stay
+  elsif v_job.enqueued_by <> session_user and not (select s.shared_unique_keys from bugle.settings s) then
+    perform bugle.refuse('JB007', format('job %s with the unique_key %s was enqueued by %s: %s cannot %s it', v_job.id,
+        bugle.quoted(v_key), bugle.quoted(v_job.enqueued_by), bugle.quoted(session_user), v_mode),
+      'Only the same login may; with bugle.settings.shared_unique_keys, every login that enqueues.');
   end if;
   if v_mode = 'replace' then
     update bugle.jobs_live j
@@ -168,7 +172,8 @@ begin
     from (
       select e.spec ->> 'key' as key, e.place, jsonb_populate_record(null::bugle.jobs_live,
         e.spec || jsonb_build_object('id', nextval('bugle.job_ids'), 'state', 'ready', 'command', p_command,
-          'unique_key', e.spec ->> 'key', 'idempotency_key', e.spec ->> 'key')) as job
+          'unique_key', e.spec ->> 'key', 'idempotency_key', e.spec ->> 'key', 'enqueued_by', session_user,
+          'enqueued_from', current_setting('application_name', true))) as job
       from jsonb_array_elements(p_jobs) with ordinality e (spec, place)) s
     where not exists (
       select from bugle.jobs_live l where l.command = p_command and l.unique_key = s.key)

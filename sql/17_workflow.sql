@@ -86,6 +86,33 @@ $$;
 comment on function bugle.workflow is
   'All jobs of the workflow that a job belongs to: their names, states, and what each comes after.';
 
+create or replace function bugle.family(p_id bigint) returns bigint[]
+language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
+set enable_seqscan = off set jit = off
+as $$
+begin
+  return array(
+    with recursive family (job) as (
+      select f.job
+      from (
+        select p_id as job
+        union
+        select w.job
+        from bugle.workflow_jobs m
+          join bugle.workflow_jobs w on w.workflow = m.workflow
+        where m.job = p_id) f
+      union
+      select c.needs
+      from family f
+        cross join lateral (
+          select d.needs from bugle.dependencies d where d.job = f.job and d.child offset 0) c
+    )
+    select f.job from family f order by f.job);
+end
+$$;
+comment on function bugle.family is
+  'A job, all jobs of the workflow it belongs to, and their children, and theirs: bugle.cancel(bugle.family(17)).';
+
 create or replace function bugle.refuse_workflow(p_name text, p_message text, p_hint text) returns boolean
 language plpgsql
 as $$

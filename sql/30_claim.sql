@@ -14,6 +14,7 @@ as $$
 declare
   v_queues constant text[] := array(select r.queue from unnest(p_requests) r);
   v_has_timeouts boolean;
+  v_default_timeout double precision;
   v_commands text[];
   v_routes bigint[];
   v_synchronous boolean;
@@ -68,7 +69,9 @@ begin
       perform bugle.pass_on(v_request.queue);
       continue;
     end if;
-    v_has_timeouts := exists (select from bugle.commands c where c.timeout is not null);
+    select exists (select from bugle.commands c where c.timeout is not null), extract(epoch from s.default_timeout)
+    into v_has_timeouts, v_default_timeout
+    from bugle.settings s;
     -- not now(): a job can be enqueued and seen after this transaction began, and would start before it was created
     v_now := clock_timestamp();
     -- Beyond about 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them
@@ -99,7 +102,8 @@ begin
       j.steps, j.step,
       case when pg_column_size(j.context) <= v_largest then j.context end, j.answer,
       case when j.awaited is null and j.steps is null then j.ctid end,
-      case when v_picked.limit_keys is not null then coalesce(array_position(v_picked.turns, j.id), 0) end;
+      case when v_picked.limit_keys is not null then coalesce(array_position(v_picked.turns, j.id), 0) end,
+      v_default_timeout;
     get diagnostics v_count = row_count;
     if v_picked.limit_keys is not null then
       perform bugle.note_starts(v_request.queue, v_picked.limit_keys);

@@ -230,13 +230,21 @@ comment on function bugle.operate is
 
 create or replace function bugle.operate_one(
   p_verb text, p_id bigint, p_note text, p_run_at timestamptz default null, p_priority integer default null,
-  p_to text default null, p_from_failed_step boolean default false)
+  p_to text default null, p_from_failed_step boolean default false, p_family boolean default false)
 returns text
 language plpgsql
 as $$
 declare
   v_answer bugle.operated;
 begin
+  if p_family then
+    perform o.id
+    from bugle.operate(p_verb, bugle.family(p_id), p_note, p_run_at, p_priority, p_to, p_from_failed_step) o
+    where o.done;
+    if found then
+      return (select j.state from bugle.job(p_id) j);
+    end if;
+  end if;
   v_answer := bugle.operate(p_verb, array[p_id], p_note, p_run_at, p_priority, p_to, p_from_failed_step);
   if v_answer.done then
     return v_answer.state;
@@ -248,7 +256,8 @@ begin
     format('%s is allowed from: %s.', p_verb, array_to_string(bugle.allowed_from(p_verb), ', ')));
 end
 $$;
-comment on function bugle.operate_one is 'Apply an operator''s verb to one job, or raise an error that says why not.';
+comment on function bugle.operate_one is
+  'Apply an operator''s verb to one job, or to those of its family that allow it; or raise an error that says why not.';
 
 -- The filter of lists and of verbs, under the same names in SQL, in the shell and in the API. Null matches all jobs. An
 -- expression, so that the planner sees the columns.

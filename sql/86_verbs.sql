@@ -1,6 +1,6 @@
 -- verbs: what operators call. At the end: setting a step.
 --
--- Each verb exists for one id (bugle.cancel(17)), for an array of ids (bugle.cancel(array[17, 18])) and for a filter
+-- Each verb exists for one id (bugle.cancel(17)), and with p_family for its workflow and its children as one; for an array of ids (bugle.cancel(array[17, 18])) and for a filter
 -- (bugle.cancel_where(p_queue => 'mail')), and hands over to 85_operate.sql with the owner's rights. They differ in
 -- nothing but the verb and its own argument, so they are created from a table: cancel, pause, resume, restart, remove,
 -- reschedule, set_priority, set_state.
@@ -26,9 +26,11 @@ begin
         'Recorded as such.')) v (name, argument, option, comment)
   loop
     execute format($create$
-create or replace function bugle.%1$s(p_id bigint, %2$s p_note text default null %3$s) returns text
+create or replace function bugle.%1$s(
+  p_id bigint, %2$s p_note text default null %3$s, p_family boolean default false)
+returns text
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
-as $$ begin return bugle.operate_one('%1$s', p_id, p_note %4$s); end $$;
+as $$ begin return bugle.operate_one('%1$s', p_id, p_note %4$s, p_family => p_family); end $$;
 
 create or replace function bugle.%1$s(p_ids bigint[], %2$s p_note text default null %3$s) returns setof bugle.operated
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp

@@ -67,8 +67,8 @@ select
     when r.paused_at is not null then 'paused'
     else 'alive'
   end as state,
-  r.queues, r.slots, r.commands, r.running, r.id = k.keeper and r.stopped_at is null as is_keeper,
-  r.started_at, r.seen_at, r.lost_at, r.stopped_at, r.hosts
+  r.queues, r.slots, r.commands, r.running, r.completed, r.failed,
+  r.id = k.keeper and r.stopped_at is null as is_keeper, r.started_at, r.seen_at, r.lost_at, r.stopped_at, r.hosts
 from bugle.registrations r
   cross join bugle.keeping k;
 comment on view bugle.workers is 'Worker processes: alive ones, and those that left in the last days.';

@@ -105,6 +105,12 @@ begin
   perform bugle.add_minute((date_trunc('minute', clock_timestamp()), r.queue, r.command, p_worker, r.completed,
     r.failed, r.others, r.run_seconds, r.wait_seconds, r.run, r.wait)::bugle.minutes)
   from unnest(p_reports) r;
+  update bugle.registrations r
+  set completed = r.completed + s.completed,
+    failed = r.failed + s.failed
+  from (select sum(u.completed) as completed, sum(u.failed) as failed from unnest(p_reports) u) s
+  where r.id = p_worker
+    and s.completed + s.failed > 0;
   return clock_timestamp();
 end
 $$;

@@ -22,8 +22,8 @@ begin
   with events as (
     select v_job.created_at as at, 0 as rank, 'enqueued' as event, null::integer as attempt, null::text as step,
       null::bigint as worker, null::text as code,
-      format('command %s in queue %s', v_job.command, v_job.queue) as message, null::text as who,
-      null::text as application
+      format('command %s in queue %s', v_job.command, v_job.queue) as message, v_job.enqueued_by as who,
+      nullif(v_job.enqueued_from, '') as application
     union all
     select v_job.run_at, 1, 'due', null, null, null, null, null, null, null
     where v_job.run_at > v_job.created_at

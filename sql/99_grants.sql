@@ -124,22 +124,23 @@ begin
     execute format('grant insert (%1$s), update (%1$s) on bugle.schedules to bugle_operator',
       array_to_string(bugle.settable_schedule_columns(), ', '));
     grant execute on function
-      bugle.cancel(bigint, text), bugle.cancel(bigint[], text), bugle.cancel_where,
-      bugle.pause(bigint, text), bugle.pause(bigint[], text), bugle.pause_where,
-      bugle.resume(bigint, text), bugle.resume(bigint[], text), bugle.resume_where,
-      bugle.restart(bigint, text, boolean), bugle.restart(bigint[], text, boolean), bugle.restart_where,
-      bugle.remove(bigint, text), bugle.remove(bigint[], text), bugle.remove_where,
-      bugle.reschedule(bigint, timestamptz, text), bugle.reschedule(bigint[], timestamptz, text),
+      bugle.cancel(bigint, text, boolean), bugle.cancel(bigint[], text), bugle.cancel_where,
+      bugle.pause(bigint, text, boolean), bugle.pause(bigint[], text), bugle.pause_where,
+      bugle.resume(bigint, text, boolean), bugle.resume(bigint[], text), bugle.resume_where,
+      bugle.restart(bigint, text, boolean, boolean), bugle.restart(bigint[], text, boolean), bugle.restart_where,
+      bugle.remove(bigint, text, boolean), bugle.remove(bigint[], text), bugle.remove_where,
+      bugle.reschedule(bigint, timestamptz, text, boolean), bugle.reschedule(bigint[], timestamptz, text),
       bugle.reschedule_where,
-      bugle.set_priority(bigint, integer, text), bugle.set_priority(bigint[], integer, text), bugle.set_priority_where,
-      bugle.set_state(bigint, text, text), bugle.set_state(bigint[], text, text), bugle.set_state_where,
+      bugle.set_priority(bigint, integer, text, boolean), bugle.set_priority(bigint[], integer, text),
+      bugle.set_priority_where,
+      bugle.set_state(bigint, text, text, boolean), bugle.set_state(bigint[], text, text), bugle.set_state_where,
       bugle.set_step(bigint, integer, text, jsonb, text), bugle.set_step(bigint, text, text, jsonb, text),
       bugle.add_missing, bugle.resolve, bugle.reject, bugle.resume_with, bugle.answer,
       bugle.pause_queue, bugle.resume_queue, bugle.remove_queue, bugle.set_limits, bugle.set_command_limit,
       bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
       bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
       bugle.count_matching, bugle.jobs_matching,
-      bugle.job, bugle.explain, bugle.results_of, bugle.workflow, bugle.redacted
+      bugle.job, bugle.explain, bugle.results_of, bugle.workflow, bugle.family, bugle.redacted
       to bugle_operator;
   end if;
 end

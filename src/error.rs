@@ -19,6 +19,8 @@ pub enum Code {
     InvalidSchedule,
     /// The job names a command that has no row in `bugle.commands`, and `known_commands_only` is set.
     UnknownCommand,
+    /// A job with this unique key was enqueued by another login (`JB007`).
+    OthersJob,
     /// A worker that is not registered, or not under this nonce.
     UnknownWorker,
     /// A claim from another session than the one that attached.
@@ -41,13 +43,14 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of their SQLSTATEs.
-    pub const ALL: [Code; 15] = [
+    pub const ALL: [Code; 16] = [
         Code::InvalidColumn,
         Code::ForbiddenColumn,
         Code::TooLarge,
         Code::UnknownPolicy,
         Code::InvalidSchedule,
         Code::UnknownCommand,
+        Code::OthersJob,
         Code::UnknownWorker,
         Code::WrongSession,
         Code::WrongIsolation,
@@ -68,6 +71,7 @@ impl Code {
             Code::UnknownPolicy => "JB004",
             Code::InvalidSchedule => "JB005",
             Code::UnknownCommand => "JB006",
+            Code::OthersJob => "JB007",
             Code::UnknownWorker => "JB010",
             Code::WrongSession => "JB011",
             Code::WrongIsolation => "JB012",

@@ -63,6 +63,8 @@ pub struct ClaimedJob {
     pub attempt: i32,
     /// The time limit of this attempt, if the job or its command has one.
     pub timeout: Option<Duration>,
+    /// The time limit of the database for executors that have none.
+    pub default_timeout: Option<Duration>,
     /// When it was enqueued.
     pub created_at: SystemTime,
     /// When it was due.

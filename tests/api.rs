@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 
 /// Functions that operators and enqueuers may call and that are no operation of their own: they read, they are called
 /// by the trigger of an INSERT, or they are enqueue_job with parameters instead of JSON.
-const NOT_OPERATIONS: [&str; 19] = [
+const NOT_OPERATIONS: [&str; 20] = [
     "job",
     "explain",
     "results_of",
     "workflow",
+    "family",
     "next_slot",
     "schedule_preview",
     "enqueue",

@@ -135,6 +135,14 @@ pub async fn apply(
         .collect())
 }
 
+/// A job, all jobs of the workflow it belongs to, and their children, and theirs.
+///
+/// # Errors
+/// If the database cannot be reached or the role lacks the privilege.
+pub async fn family(client: &impl GenericClient, id: JobId) -> Result<Vec<JobId>> {
+    Ok(client.ask_one("select bugle.family($1::bigint)", &[&id]).await?.get(0))
+}
+
 /// How many jobs of one state a verb would change.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]

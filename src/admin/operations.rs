@@ -146,6 +146,11 @@ const TOKEN: Parameter = may(
 const STATE: Answer = Answer::Value("state", "string");
 const COUNT: Answer = Answer::Value("count", "integer");
 
+const FAMILY: Parameter = may(
+    "family",
+    Kind::Boolean,
+    "Also the other jobs of its workflow and all children, where they allow it.",
+);
 const FROM_FAILED_STEP: Parameter = may(
     "from_failed_step",
     Kind::Boolean,
@@ -190,7 +195,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/cancel",
         &["jobs", "cancel"],
         "Cancel a job. If it runs, its executor is stopped.",
-        &[JOB, NOTE],
+        &[JOB, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -198,7 +203,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/pause",
         &["jobs", "pause"],
         "Pause a job.",
-        &[JOB, NOTE],
+        &[JOB, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -206,7 +211,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/resume",
         &["jobs", "resume"],
         "Let a paused job continue.",
-        &[JOB, NOTE],
+        &[JOB, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -214,7 +219,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/restart",
         &["jobs", "restart"],
         "Run a failed or cancelled job again.",
-        &[JOB, FROM_FAILED_STEP, NOTE],
+        &[JOB, FROM_FAILED_STEP, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -222,7 +227,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/remove",
         &["jobs", "remove"],
         "Delete a job that is not running.",
-        &[JOB, NOTE],
+        &[JOB, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -230,7 +235,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/reschedule",
         &["jobs", "reschedule"],
         "Change the time at which a job is due.",
-        &[JOB, RUN_AT, NOTE],
+        &[JOB, RUN_AT, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -238,7 +243,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/set_priority",
         &["jobs", "set-priority"],
         "Change the priority of a job.",
-        &[JOB, PRIORITY, NOTE],
+        &[JOB, PRIORITY, FAMILY, NOTE],
         STATE,
     ),
     function(
@@ -246,7 +251,7 @@ pub const OPERATIONS: &[Operation] = &[
         "/jobs/{id}/set_state",
         &["jobs", "set-state"],
         "Overrule the state of a job that is not running or completed.",
-        &[JOB, NEW_STATE, NOTE],
+        &[JOB, NEW_STATE, FAMILY, NOTE],
         STATE,
     ),
     function(

@@ -32,6 +32,7 @@ impl TestJob {
                 priority: 0,
                 attempt: 3,
                 timeout: None,
+                default_timeout: None,
                 created_at: now,
                 run_at: now,
                 headers: Default::default(),

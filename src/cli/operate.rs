@@ -26,6 +26,9 @@ use crate::state::{State, StepState, or_gone};
 pub struct Jobs {
     /// Their ids
     ids: Vec<JobId>,
+    /// With ids: also the other jobs of their workflows, and all children, where they allow it
+    #[arg(long, requires = "ids")]
+    family: bool,
     #[command(flatten)]
     filters: Filters,
     /// With a filter: at most N jobs, the oldest first [default: all that match]
@@ -60,14 +63,30 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
 
 /// Says what became of each job. Exit code 1 if one was refused.
 async fn by_ids(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
+    let mut all = jobs.ids.clone();
+    if jobs.family {
+        for id in &jobs.ids {
+            all.extend(ask(client, operate::family(client, *id)).await?);
+        }
+        all.sort_unstable();
+        all.dedup();
+    }
     if jobs.dry_run {
-        let (name, count) = (verb.name(), jobs.ids.len());
-        output::print(&format!("would {name} {}: {}\n", counted(count), list(&jobs.ids)))?;
+        let (name, count) = (verb.name(), all.len());
+        output::print(&format!("would {name} {}: {}\n", counted(count), list(&all)))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut operated = Vec::new();
-    for ids in jobs.ids.chunks(STEP) {
-        operated.extend(ask(client, operate::apply(client, verb, ids, jobs.note.as_deref())).await?);
+    if jobs.family {
+        // as one: a part of a workflow must not start in between
+        operated = ask(client, operate::apply(client, verb, &all, jobs.note.as_deref())).await?;
+        if operated.iter().any(|job| job.done) {
+            operated.retain(|job| job.done);
+        }
+    } else {
+        for ids in all.chunks(STEP) {
+            operated.extend(ask(client, operate::apply(client, verb, ids, jobs.note.as_deref())).await?);
+        }
     }
     if json {
         output::print_json(&operated)?;

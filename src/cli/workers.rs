@@ -82,7 +82,19 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 
 fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
     let mut table = Table::new(&[
-        "ID", "NAME", "HOST", "PROCESS", "VERSION", "STATE", "RUNNING", "QUEUES", "COMMANDS", "STARTED", "SEEN",
+        "ID",
+        "NAME",
+        "HOST",
+        "PROCESS",
+        "VERSION",
+        "STATE",
+        "RUNNING",
+        "COMPLETED",
+        "FAILED",
+        "QUEUES",
+        "COMMANDS",
+        "STARTED",
+        "SEEN",
     ]);
     for worker in workers {
         let queues = worker
@@ -99,6 +111,8 @@ fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
             worker.version.clone().unwrap_or_default(),
             format!("{}{keeper}", worker.state),
             worker.running.to_string(),
+            worker.completed.to_string(),
+            worker.failed.to_string(),
             queues.collect::<Vec<_>>().join(" "),
             worker.commands.join(" "),
             age(now, worker.started_at),

@@ -100,6 +100,7 @@ impl Run {
                 priority: spec["priority"].as_i64().unwrap_or_default() as i32,
                 attempt: 1,
                 timeout: text("timeout").and_then(seconds).map(Duration::from_secs_f64),
+                default_timeout: None,
                 created_at: now,
                 run_at: now,
                 headers: serde_json::from_value(spec["headers"].clone()).unwrap_or_default(),

@@ -320,8 +320,8 @@ impl Crew {
             let failure = Failure::new(format!("no executor is registered for {:?}", job.command));
             return Outcome::Fail(failure.code("unknown_command"));
         };
-        let time_limit = job.timeout.or_else(|| executor.default_timeout());
-        limited(way.run(context.clone()), time_limit, &context).await
+        let own = job.timeout.or_else(|| executor.default_timeout());
+        limited(way.run(context.clone()), own.or(job.default_timeout), &context).await
     }
 
     fn context(&self, job: ClaimedJob, cancellation: CancellationToken) -> Context {

@@ -123,6 +123,10 @@ pub struct WorkerLine {
     pub hosts: Value,
     /// The number of running jobs at its last heartbeat.
     pub running: i32,
+    /// Attempts that completed since it started.
+    pub completed: i64,
+    /// Attempts that failed since it started, whether they are retried or not.
+    pub failed: i64,
     /// Whether it runs maintenance.
     pub is_keeper: bool,
     /// When it started.
@@ -140,7 +144,8 @@ pub struct WorkerLine {
 pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<WorkerLine>> {
     let rows = client
         .ask(
-            "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.hosts, w.running, \
+            "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.hosts, \
+             w.running, w.completed, w.failed, \
              coalesce(w.is_keeper, false) as is_keeper, w.started_at, w.seen_at \
              from bugle.workers w \
              where $1 or w.state <> 'stopped' \
@@ -162,6 +167,8 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
                 commands: row.try_get("commands")?,
                 hosts: row.try_get("hosts")?,
                 running: row.try_get("running")?,
+                completed: row.try_get("completed")?,
+                failed: row.try_get("failed")?,
                 is_keeper: row.try_get("is_keeper")?,
                 started_at: row.try_get("started_at")?,
                 seen_at: row.try_get("seen_at")?,

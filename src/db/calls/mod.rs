@@ -270,7 +270,7 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
         .query(
             "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, \
              payload, answer, \
-             steps, step, address, turn from bugle.claim($1, $2, $3)",
+             steps, step, address, turn, default_timeout_seconds from bugle.claim($1, $2, $3)",
             &[&me.worker, &me.nonce, &requests],
         )
         .await
@@ -328,6 +328,7 @@ fn decode(row: &Row, held: HeldJob, queue: &str, priority: i32) -> Result<(Claim
         priority,
         attempt: column(row, 5)?,
         timeout: column::<Option<f64>>(row, 6)?.map(seconds),
+        default_timeout: column::<Option<f64>>(row, 16)?.map(seconds),
         created_at: column(row, 7)?,
         run_at: column(row, 8)?,
         headers: headers.map(|h| h.0).unwrap_or_default(),

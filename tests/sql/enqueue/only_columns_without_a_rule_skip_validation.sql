@@ -11,8 +11,8 @@ begin
   where a.attrelid = 'bugle.jobs'::regclass
     and a.attnum > 0
     and not a.attisdropped
-    -- assigned by Postgres itself, and checked by a constraint of the partition
-    and a.attname not in ('id', 'paused_from')
+    -- assigned by Postgres itself, checked by a constraint of the partition, and only described
+    and a.attname not in ('id', 'paused_from', 'enqueued_from')
     and v_body !~ format('\mnew\.%s\M', a.attname);
 end
 $$;
