@@ -569,6 +569,26 @@ async fn a_server_that_accepts_connections_and_says_nothing_does_not_hold_up_the
 }
 
 #[tokio::test]
+async fn a_server_that_lacks_the_database_does_not_hide_one_that_has_it() {
+    let tls = tls_server().await;
+    let lagging = tokio::task::spawn_blocking(private).await.unwrap();
+    psql(&tls.server, "create database newest", &[]);
+    let url = format!(
+        "host={},{} port={},{} user=postgres dbname=newest",
+        lagging.host().display(),
+        tls.server.host().display(),
+        lagging.port(),
+        tls.server.port()
+    );
+
+    connect::parse(&url).unwrap().client("test").await.unwrap();
+    let said = refused(&url.replace("newest", "nowhere")).await;
+
+    assert!(said.contains("database \"nowhere\" does not exist"), "{said}");
+    drop(lagging);
+}
+
+#[tokio::test]
 async fn a_password_can_come_from_a_file_that_nobody_else_may_read() {
     let tls = tls_server().await;
     let port = tls.server.port().to_string();

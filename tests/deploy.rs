@@ -378,7 +378,9 @@ fn nothing_is_run_as_root_or_with_rights_it_does_not_need() {
     for part in ours {
         for line in [
             "automountServiceAccountToken: false",
+            // the level `restricted` of the pod security standards
             "runAsNonRoot: true",
+            "seccompProfile: {type: RuntimeDefault}",
             "allowPrivilegeEscalation: false",
             "readOnlyRootFilesystem: true",
             "capabilities: {drop: [\"ALL\"]}",
@@ -387,6 +389,71 @@ fn nothing_is_run_as_root_or_with_rights_it_does_not_need() {
             assert!(part.contains(line), "{line}: {part}");
         }
     }
+}
+
+/// The manifests of a folder, without its kustomization.
+fn manifests(folder: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(deploy(folder)).expect("a folder").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names
+        .filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml")
+        .collect()
+}
+
+#[test]
+fn the_kustomization_has_every_manifest_and_all_of_them_mean_the_same_pods() {
+    let kustomization = read("kubernetes/kustomization.yaml");
+    let listed = kustomization.lines().filter_map(|line| line.strip_prefix("  - "));
+    assert_eq!(
+        listed.map(str::to_owned).collect::<BTreeSet<_>>(),
+        manifests("kubernetes")
+    );
+
+    let pods = read("kubernetes/bugle.yaml");
+    for name in manifests("kubernetes") {
+        for selected in read(&format!("kubernetes/{name}")).split("matchLabels: {app: ").skip(1) {
+            let app = selected.split('}').next().unwrap();
+            assert!(
+                pods.contains(&format!("      labels: {{app: {app}}}")),
+                "{name} selects {app}"
+            );
+        }
+    }
+    for name in manifests("kubernetes/autoscaling") {
+        let text = read(&format!("kubernetes/autoscaling/{name}"));
+        assert!(
+            text.contains("    name: bugle-worker\n") && pods.contains("  name: bugle-worker\n"),
+            "{name}"
+        );
+        for metric in metrics_in(&text) {
+            assert!(METRICS.iter().any(|known| known.name == metric), "{name}: {metric}");
+        }
+    }
+}
+
+/// Its schemas are 140 MB, so they are not fetched for this.
+#[test]
+fn the_schemas_of_kubernetes_accept_the_manifests() {
+    let run = |program: &str, arguments: &[&str]| Command::new(program).args(arguments).output();
+    let rendered = match run("kubectl", &["kustomize", deploy("kubernetes").to_str().unwrap()]) {
+        Ok(output) => output,
+        Err(_) => return eprintln!("skipped: there is no kubectl on this machine"),
+    };
+    assert!(
+        rendered.status.success(),
+        "{}",
+        String::from_utf8_lossy(&rendered.stderr)
+    );
+    let folder = Folder::new();
+    let all = folder.write("all.yaml", &String::from_utf8(rendered.stdout).unwrap());
+    let autoscaler = deploy("kubernetes/autoscaling/hpa.yaml");
+
+    let files = ["--strict", all.to_str().unwrap(), autoscaler.to_str().unwrap()];
+    let Ok(judged) = run("kubernetes-validate", &files) else {
+        return eprintln!("skipped: there is no kubernetes-validate: pip install kubernetes-validate");
+    };
+    let said = String::from_utf8_lossy(&[judged.stdout, judged.stderr].concat()).into_owned();
+    assert!(judged.status.success(), "{said}");
 }
 
 #[test]

@@ -179,6 +179,33 @@ async fn writes_and_completion_commit_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_at_rest_has_two_connections() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let registry = Registry::new().on("look", async |context: Context, _: Value| {
+        let connection = context.database().await?;
+        let row = connection.query_one("select pg_backend_pid()", &[]).await?;
+        Ok(Outcome::complete(row.get::<_, i32>(0)))
+    });
+    let worker = database.worker(&[("default", 2)], registry);
+    execute(&owner, "insert into bugle.jobs (command) values ('look')").await;
+    wait_until(&owner, "select count(*) = 1 from bugle.jobs where state = 'completed'").await;
+
+    let of_worker = "select count(*) from pg_stat_activity where datname = current_database() and application_name \
+        like 'bugle %'";
+    let of_executor = "select pid from pg_stat_activity where application_name like '% (pool)'";
+    wait_until(
+        &owner,
+        &format!(
+            "select ({of_worker}) = 2 and (select result from bugle.jobs) not in (select to_jsonb(pid) from \
+             ({of_executor}) a)"
+        ),
+    )
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn snooze_wait_cancel_progress_and_workspace_do_what_they_say() {
     let database = Database::new().await;
     let owner = database.owner().await;

@@ -13,7 +13,8 @@ use super::{Bench, Line};
 
 /// Resource usage of idle workers
 ///
-/// Workers are started on an empty queue. After a settling time they are measured. Statements are those of the whole
+/// Workers are started on an empty queue, all at once; the time until all are registered is noted. After a settling
+/// time they are measured. Statements are those of the whole
 /// database from pg_stat_statements or, if that is not loaded, its transactions from pg_stat_database. Memory is the
 /// resident memory of each process at the end. Wake-ups are voluntary context switches of all threads of a process.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -50,6 +51,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let extension = "create extension if not exists pg_stat_statements; select from pg_stat_statements limit 1";
         let by_statement = client.batch_execute(extension).await.is_ok();
         let open = database.connect().await?;
+        let starting = now();
         let workers = if options.open_transaction {
             let enqueue = "begin; insert into bugle.jobs (command) values ('noop')";
             open.batch_execute(enqueue).await?;
@@ -57,6 +59,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         } else {
             Workers::start_idle(&database, count, 10).await?
         };
+        let started = seconds_since(starting);
         bench.progress(&format!("idle: {count} workers"));
         tokio::time::sleep(Duration::from_secs_f64(settle)).await;
 
@@ -70,6 +73,9 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         // one of them was the previous query
         let asked = self::statements(&client, by_statement).await? - statements - 1.0;
         let woken = self::wake_ups(&processes)? - wake_ups;
+        let connections = "select count(*)::double precision from pg_stat_activity \
+            where datname = current_database() and application_name like 'bugle %' and pid <> pg_backend_pid()";
+        let connections: f64 = client.query_one(connections, &[]).await?.get(0);
 
         let mut line = Line::new(
             "idle",
@@ -95,6 +101,8 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
                 (asked / passed).max(0.0),
             )
             .note("wake_ups_per_s_and_worker", woken / passed / count as f64)
+            .note("start_s", started)
+            .note("connections_per_worker", connections / count as f64)
             .note("resident_mb", median(memory.clone()))
             .note("resident_mb_max", json!(memory.iter().copied().fold(0.0, f64::max))),
         );

@@ -142,11 +142,11 @@ impl Workers {
             "select (select count(*) from bugle.registrations r where r.stopped_at is null and r.name = any ($1)) = \
              cardinality($1) and {and}"
         );
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         while !client.query_one(&ready, &[&names]).await?.get::<_, bool>(0) {
             ensure!(
                 Instant::now() < deadline,
-                "{} workers were not ready within a minute",
+                "{} workers were not ready within three minutes",
                 names.len()
             );
             self.take_reports()?;

@@ -17,7 +17,8 @@ pub struct BackgroundScan {
     pub took: Duration,
 }
 
-/// Starts scans and returns their results. The connection is opened for the first scan.
+/// Starts scans and returns their results. The connection is opened for the first scan, and
+/// closed when there has been none for a while.
 pub struct BackgroundScans {
     link: Arc<Link>,
     ends: mpsc::UnboundedSender<BackgroundScan>,
@@ -27,11 +28,9 @@ pub struct BackgroundScans {
 impl BackgroundScans {
     pub fn new(link: Link) -> Self {
         let (ends, ended) = mpsc::unbounded_channel();
-        BackgroundScans {
-            link: Arc::new(link),
-            ends,
-            ended,
-        }
+        let link = Arc::new(link);
+        link.close_when_idle();
+        BackgroundScans { link, ends, ended }
     }
 
     /// Scan a queue for at most this number of jobs.

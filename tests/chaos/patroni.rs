@@ -24,7 +24,7 @@ use crate::poll::look_for_up_to;
 pub const NODES: usize = 3;
 /// After this time without a renewal, the lock of the primary is free: `ttl`. Patroni recommends 30 seconds; a round
 /// has more failovers with less.
-pub const TTL: Duration = Duration::from_secs(8);
+pub const TTL: Duration = Duration::from_secs(12);
 const PASSWORD: &str = "chaos";
 
 /// Where the programs are.
@@ -276,7 +276,7 @@ bootstrap:
   dcs:
     ttl: {ttl}
     loop_wait: 1
-    retry_timeout: 3
+    retry_timeout: 5
     maximum_lag_on_failover: 1073741824
     primary_start_timeout: 0
     master_start_timeout: 0
@@ -367,10 +367,16 @@ tags: {{nofailover: false, noloadbalance: false, clonefrom: false}}
 
     /// Whether the server of a node takes writes. `None` if it does not answer soon.
     pub async fn takes_writes(&self, node: &Node) -> Option<bool> {
+        Some(self.writable_since(node).await?.is_some())
+    }
+
+    /// When the server of a node was started, if it takes writes.
+    pub async fn writable_since(&self, node: &Node) -> Option<Option<String>> {
+        let question = "select pg_postmaster_start_time()::text where not pg_is_in_recovery()";
         let asked = async {
             let client = connect(&self.url_of(node, "postgres")).await?;
-            let row = client.query_one("select not pg_is_in_recovery()", &[]).await.ok()?;
-            Some(row.get(0))
+            let row = client.query_opt(question, &[]).await.ok()?;
+            Some(row.map(|row| row.get(0)))
         };
         tokio::time::timeout(Duration::from_millis(700), asked).await.ok()?
     }

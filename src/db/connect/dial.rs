@@ -43,7 +43,7 @@ impl Target {
         Err(last.expect("there is always a server"))
     }
 
-    /// In their order, as long as each says something soon. The error is that of the last one.
+    /// In their order, as long as each says something soon. The error is that of the last one that answered at all.
     async fn first_of(
         &self,
         servers: &[&ServerAddress],
@@ -62,7 +62,10 @@ impl Target {
                     Some((_, Ok(made))) => return Ok(made),
                     Some((number, Err(error))) if is_final(&error) => return Err((error, servers[number].to_string())),
                     Some((number, Err(error))) => {
-                        if last.as_ref().is_none_or(|(before, _)| *before < number) {
+                        let is_worse = |(before, said): &(usize, tokio_postgres::Error)| {
+                            (error.code().is_some(), number) > (said.code().is_some(), *before)
+                        };
+                        if last.as_ref().is_none_or(is_worse) {
                             last = Some((number, error));
                         }
                     }
@@ -152,9 +155,10 @@ impl Target {
     }
 }
 
-/// Other servers would reject it, too; but one that is starting or full may have an available peer.
+/// Other servers would reject it, too. But one that is starting or full may have an available peer, and a replica that
+/// lags does not know a database that was created just now.
 fn is_final(error: &tokio_postgres::Error) -> bool {
     error
         .code()
-        .is_some_and(|code| !["57P03", "53300"].contains(&code.code()))
+        .is_some_and(|code| !["57P03", "53300", "3D000"].contains(&code.code()))
 }

@@ -19,6 +19,7 @@ mod unnamed;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio_postgres::types::{ToSql, Type};
@@ -37,6 +38,10 @@ pub(crate) use unnamed::{Parameter, Unnamed};
 
 use crate::config::Environment;
 use crate::error::{Error, Result};
+
+/// A worker closes a connection that was opened on demand and was not used for this time, and looks for such this often.
+const IDLE: Duration = Duration::from_secs(30);
+const IDLE_CHECK: Duration = Duration::from_secs(10);
 
 /// Parse a connection string. Missing parameters are taken from the environment, as in psql.
 ///
@@ -144,7 +149,8 @@ pub(crate) async fn refuse_pooler(target: &Target) -> Result<()> {
 pub struct Link {
     target: Target,
     application_name: String,
-    current: tokio::sync::Mutex<Option<Arc<Session>>>,
+    /// And when it was last asked for.
+    current: tokio::sync::Mutex<Option<(Arc<Session>, Instant)>>,
 }
 
 impl Link {
@@ -169,11 +175,27 @@ impl Link {
     /// If the server cannot be reached or rejects the connection.
     pub async fn session(&self) -> Result<Arc<Session>> {
         let mut current = self.current.lock().await;
-        if let Some(session) = current.as_ref().filter(|s| !s.is_closed()) {
+        if let Some((session, used)) = current.as_mut().filter(|(session, _)| !session.is_closed()) {
+            *used = Instant::now();
             return Ok(session.clone());
         }
         let (session, _) = Session::open(&self.target, &self.application_name).await?;
-        *current = Some(session.clone());
+        *current = Some((session.clone(), Instant::now()));
         Ok(session)
+    }
+
+    /// From now on its connection is closed when it is idle.
+    pub fn close_when_idle(self: &Arc<Self>) {
+        let link = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE_CHECK).await;
+                let Some(link) = link.upgrade() else { return };
+                let is_idle = |(session, used): &mut (Arc<Session>, Instant)| {
+                    Arc::strong_count(session) == 1 && used.elapsed() >= IDLE
+                };
+                drop(link.current.lock().await.take_if(is_idle));
+            }
+        });
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use tokio_postgres::{CancelToken, Client, Statement};
 
 use super::refusal::refusal;
-use super::{Target, is_lent, pinned};
+use super::{IDLE, IDLE_CHECK, Target, is_lent, pinned};
 use crate::error::{Error, Result};
 
 /// A connection from a pool: a [`tokio_postgres::Client`], returned to its pool when it is dropped.
@@ -81,7 +81,21 @@ impl Pool {
     /// # Errors
     /// If the pool cannot be built.
     pub fn for_worker(target: &Target, name: &str, size: usize) -> Result<Pool> {
-        Pool::new(target, name, size, OnceCell::new_with(Some(false)), None)
+        let pool = Pool::new(target, name, size, OnceCell::new_with(Some(false)), None)?;
+        pool.close_when_idle();
+        Ok(pool)
+    }
+
+    /// In a large fleet connections run out first, and most workers use theirs rarely.
+    fn close_when_idle(&self) {
+        let pool = self.connections.weak();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE_CHECK).await;
+                let Some(pool) = pool.upgrade() else { return };
+                pool.retain(|_, connection| connection.last_used() < IDLE);
+            }
+        });
     }
 
     fn new(target: &Target, name: &str, size: usize, is_lent: OnceCell<bool>, role: Option<String>) -> Result<Pool> {
