@@ -275,22 +275,6 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
 /// Notes when the machine has no time for us, or the server none for a new session: what takes long then does not take
 /// long because of us.
 async fn witness(url: String, recorder: Recorder, done: Arc<AtomicBool>) {
-    let starved = |since: u64| {
-        let whom = String::new;
-        let fault = Fault::Starved;
-        recorder.record_since(since, Event::Fault { fault, whom: whom() });
-        recorder.record(Event::Over { fault, whom: whom() });
-    };
-    let timer = async {
-        while !done.load(Ordering::Acquire) {
-            let before = now();
-            // why: how late a timer is, is what tells that the machine has no time for us
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            if now() - before > 250_000_000 {
-                starved(before);
-            }
-        }
-    };
     let sessions = async {
         while !done.load(Ordering::Acquire) {
             let before = now();
@@ -298,13 +282,32 @@ async fn witness(url: String, recorder: Recorder, done: Arc<AtomicBool>) {
                 let _ = client.simple_query("select 1").await;
             }
             if now() - before > 1_000_000_000 {
-                starved(before);
+                starved(&recorder, before);
             }
             // why: the pace of a watch that goes on until the round is over
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     };
-    tokio::join!(timer, sessions);
+    tokio::join!(watch_time(recorder.clone(), done.clone()), sessions);
+}
+
+/// Only what is due to the machine.
+pub async fn watch_time(recorder: Recorder, done: Arc<AtomicBool>) {
+    while !done.load(Ordering::Acquire) {
+        let before = now();
+        // why: how late a timer is, is what tells that the machine has no time for us
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if now() - before > 250_000_000 {
+            starved(&recorder, before);
+        }
+    }
+}
+
+fn starved(recorder: &Recorder, since: u64) {
+    let whom = String::new;
+    let fault = Fault::Starved;
+    recorder.record_since(since, Event::Fault { fault, whom: whom() });
+    recorder.record(Event::Over { fault, whom: whom() });
 }
 
 /// Replace workers that were killed by their own jobs.
