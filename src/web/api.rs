@@ -528,6 +528,13 @@ impl Query {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// All values of a parameter that may be repeated.
+    #[cfg(feature = "cli")]
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let found = self.0.iter().filter(|(given, _)| given == name);
+        found.map(|(_, value)| value.as_str()).collect()
+    }
+
     fn owned(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)
     }

@@ -12,9 +12,14 @@ use super::site::{Fields, Frame, Problem, Shared, Site, asked, encoded, html, re
 use crate::admin::operations::allowed_from;
 use crate::operate::{self, Operated, Verb};
 use crate::read::{self, Search};
+use crate::web::text::{Html, number};
+use crate::web::waterfall::shares;
 
 /// How many jobs one step takes.
 const STEP: i64 = 1000;
+
+/// Matches are counted up to here.
+const MOST_COUNTED: i64 = 10_000;
 
 /// The verbs that need no value.
 const VERBS: [(&str, Verb); 5] = [
@@ -36,8 +41,26 @@ struct Preview {
     done: usize,
     /// How many were refused, for each reason.
     refused: Vec<(String, usize)>,
-    may_be_more: bool,
+    /// How many match, if it is about everything that does.
+    matching: Option<String>,
     step: i64,
+}
+
+/// One step of several was taken.
+#[derive(Template)]
+#[template(path = "bulk_step.html")]
+struct Progress {
+    frame: Frame,
+    verb: &'static str,
+    query: String,
+    note: String,
+    /// Jobs with smaller ids are left.
+    before: i64,
+    done: usize,
+    seen: usize,
+    matching: String,
+    percent: usize,
+    bar: Html,
 }
 
 /// What a form means.
@@ -50,6 +73,12 @@ struct Chosen {
     note: Option<String>,
     /// The page to go back to.
     back: String,
+    /// Of earlier steps: how many were changed, and looked at.
+    done: usize,
+    seen: usize,
+    matching: Option<String>,
+    /// Where the next step begins, if there may be one.
+    next: Option<i64>,
 }
 
 pub async fn preview(
@@ -72,7 +101,7 @@ pub async fn preview(
             frame.here = chosen.back.clone();
             html(&Preview {
                 verb: chosen.verb,
-                may_be_more: chosen.is_all && chosen.ids.len() as i64 == STEP,
+                matching: chosen.matching,
                 query: chosen.query,
                 is_all: chosen.is_all,
                 done: operated.iter().filter(|job| job.done).count(),
@@ -91,7 +120,7 @@ pub async fn apply(
     headers: HeaderMap,
     Form(form): Form<Vec<(String, String)>>,
 ) -> Response {
-    let frame = frame(&site, headers).await;
+    let mut frame = frame(&site, headers).await;
     let made = async {
         let chosen = choose(&site, &frame, &form).await?;
         let operated = operate(&site, &chosen, true).await?;
@@ -99,13 +128,26 @@ pub async fn apply(
     };
     match made.await {
         Ok((chosen, operated)) => {
-            let done = operated.iter().filter(|job| job.done).count();
-            let more = if chosen.is_all && operated.len() as i64 == STEP {
-                "; more may match"
-            } else {
-                ""
-            };
-            let notice = format!("{}: {done} jobs{more}", chosen.verb);
+            let done = chosen.done + operated.iter().filter(|job| job.done).count();
+            let seen = chosen.seen + operated.len();
+            if let Some(before) = chosen.next {
+                let matching = chosen.matching.unwrap_or_default();
+                let all: usize = matching.replace([',', '+'], "").parse().unwrap_or(seen).max(seen);
+                frame.here = chosen.back;
+                return html(&Progress {
+                    verb: chosen.verb,
+                    query: chosen.query,
+                    note: chosen.note.unwrap_or_default(),
+                    before,
+                    done,
+                    seen,
+                    percent: 100 * seen / all.max(1),
+                    bar: shares(&[("completed".into(), seen as i64), ("rest".into(), (all - seen) as i64)]),
+                    matching,
+                    frame,
+                });
+            }
+            let notice = format!("{}: {done} jobs", chosen.verb);
             redirect(&chosen.back, &notice)
         }
         Err(problem) => problem.page(frame),
@@ -137,22 +179,40 @@ async fn choose(site: &Site, frame: &Frame, form: &[(String, String)]) -> Result
         .filter_map(|(_, id)| id.parse().ok())
         .take(usize::try_from(STEP).unwrap_or_default())
         .collect();
+    let number_of = |name: &str| single.get(name).and_then(|number| number.parse::<i64>().ok());
+    let (mut next, mut matching) = (None, single.get("matching").cloned());
     if is_all {
         let states: Vec<&str> = allowed_from(verb).iter().map(|state| state.as_str()).collect();
         // only jobs that the verb can change: the others would be found repeatedly
         let search = Search::parse(&format!("{query} state:{}", states.join(",")))?;
         let mut client = site.pool.get_or_explain().await?;
         let transaction = super::site::reading(&mut client).await?;
-        let found = read::search(&transaction, &search, None, STEP).await?;
+        let found = read::search(&transaction, &search, number_of("before"), STEP).await?;
+        next = found.next;
+        if matching.is_none() {
+            let count = read::count_found(&transaction, &search, MOST_COUNTED + 1).await?;
+            let more = if count > MOST_COUNTED { "+" } else { "" };
+            matching = Some(format!("{}{more}", number(count.min(MOST_COUNTED))));
+        }
         ids = found.jobs.iter().map(|job| job.id).collect();
     }
-    if ids.is_empty() {
+    let seen = number_of("seen")
+        .and_then(|seen| usize::try_from(seen).ok())
+        .unwrap_or_default();
+    // a later step may find nothing more
+    if ids.is_empty() && seen == 0 {
         return Err(wrong("No job is selected, or none that this can change.")
             .hint("Tick the boxes before the jobs, or choose everything that matches."));
     }
     let back = single.get("back").filter(|back| back.starts_with('/')).cloned();
     Ok(Chosen {
         back: back.unwrap_or_else(|| format!("{}/jobs?q={}", frame.base, encoded(&query))),
+        done: number_of("done")
+            .and_then(|done| usize::try_from(done).ok())
+            .unwrap_or_default(),
+        seen,
+        matching,
+        next,
         verb,
         action,
         ids,

@@ -36,12 +36,14 @@ pub use held_back::{
 };
 pub use jobs::{Event, Filter, Job, JobLine, documents, job, jobs, timeline};
 pub use missing::jobs_with_keys;
-pub use rules::{CommandLine, Delay, Policy, commands, policies, policy_delays};
+pub use rules::{
+    CommandLine, Delay, Policy, TEMPLATE, commands, may_set_templates, policies, policy_delays, set_template, template,
+};
 pub use schedules::{
     NewSchedule, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview, remove_schedule,
     resume_schedule, run_schedule_now, schedule_runs, schedules, set_schedule,
 };
-pub use search::{Found, KEYS, SEARCHED, Search, search};
+pub use search::{Found, KEYS, SEARCHED, Search, count_found, search};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};
 pub use storage::{Size, Snapshot, dead_rows, sizes, snapshots};

@@ -42,7 +42,9 @@ pub async fn commands(client: &impl GenericClient) -> Result<Vec<CommandLine>> {
                select s.command as name, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed \
                from bugle.command_stats s \
                group by s.command) \
-             select name, coalesce(s.workers, 0) as workers, extract(epoch from c.timeout)::float8 as timeout_seconds, \
+             select name, coalesce(case when c.steps is null then s.workers else ( \
+                 select count(*) from bugle.workers w where w.state in ('alive', 'paused') and c.steps <@ w.commands) \
+               end, 0) as workers, extract(epoch from c.timeout)::float8 as timeout_seconds, \
                c.max_attempts, c.retry_policy, coalesce(d.completed, 0) as completed, coalesce(d.failed, 0) as failed \
              from bugle.commands c \
                full join served s using (name) \
@@ -160,3 +162,91 @@ pub async fn policy_delays(client: &impl GenericClient, name: &str, count: i32) 
     };
     rows.iter().map(delay).collect()
 }
+
+/// What a command's jobs get unless they set it: the columns of its row of `bugle.commands`, as texts. Empty if it has
+/// none.
+///
+/// # Errors
+/// If the query fails.
+pub async fn template(client: &impl GenericClient, command: &str) -> Result<Vec<(String, String)>> {
+    let rows = client
+        .ask(
+            "select v.key, case jsonb_typeof(v.value) \
+               when 'array' then (select string_agg(e, ', ') from jsonb_array_elements_text(v.value) e) \
+               else v.value #>> '{}' end \
+             from bugle.commands c cross join lateral jsonb_each(jsonb_strip_nulls(to_jsonb(c))) v \
+             where c.name = $1",
+            &[&command],
+        )
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Whether this login may change templates.
+///
+/// # Errors
+/// If the query fails.
+pub async fn may_set_templates(client: &impl GenericClient) -> Result<bool> {
+    let sql = "select has_table_privilege('bugle.commands', 'insert') and \
+               has_table_privilege('bugle.commands', 'update')";
+    Ok(client.ask_one(sql, &[]).await?.try_get(0)?)
+}
+
+/// Set these columns of a command's row of `bugle.commands`, from JSON; null removes a value.
+///
+/// # Errors
+/// If a value is invalid, or the login lacks the privilege.
+pub async fn set_template(
+    client: &impl GenericClient,
+    command: &str,
+    columns: &serde_json::Map<String, serde_json::Value>,
+) -> Result<()> {
+    let names: Vec<&str> = TEMPLATE
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| columns.contains_key(*name))
+        .collect();
+    let names = names.join(", ");
+    let excluded = names
+        .split(", ")
+        .map(|name| format!("excluded.{name}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let sql = format!(
+        "insert into bugle.commands (name, {names}) \
+         select $1, {names} from jsonb_populate_record(null::bugle.commands, $2) \
+         on conflict (name) do update set ({names}) = row({excluded})"
+    );
+    client.change(&sql, &[&command, &postgres_types::Json(columns)]).await?;
+    Ok(())
+}
+
+/// The columns of a template, and what they are.
+pub const TEMPLATE: [(&str, &str); 17] = [
+    ("queue", "The queue of its jobs."),
+    ("priority", "Smaller runs sooner."),
+    (
+        "delay",
+        "How long after the INSERT they are due, for example 5 minutes.",
+    ),
+    ("timeout", "How long one attempt may take."),
+    ("deadline", "How long after the INSERT they may still start."),
+    ("max_attempts", "Maximum number of attempts."),
+    ("retry_policy", "How retries are spaced: a row of bugle.retry_policies."),
+    ("step_retry_policy", "The same within a step of a chain."),
+    ("steps", "Makes them chains of these commands, separated by commas."),
+    ("on_success", "The command that follows a job that completed."),
+    ("on_failure", "The command that follows a job that failed for good."),
+    (
+        "required_keys",
+        "Keys that each payload must have, separated by commas.",
+    ),
+    (
+        "unique_mode",
+        "keep, replace or move: what a second job with the same key does.",
+    ),
+    ("order_key", "Where in the payload the order key is: $.customer"),
+    ("limit_key", "Where in the payload the limit key is: $.tenant"),
+    ("fair_key", "Where in the payload the fair key is: $.tenant"),
+    ("idempotency_ttl", "How long idempotency keys are remembered."),
+];

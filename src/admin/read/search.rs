@@ -265,6 +265,17 @@ pub async fn search(client: &impl GenericClient, search: &Search, before: Option
     })
 }
 
+/// How many jobs a query matches, counted up to a limit, among the newest [`SEARCHED`].
+///
+/// # Errors
+/// If the query fails.
+pub async fn count_found(client: &impl GenericClient, search: &Search, most: i64) -> Result<i64> {
+    let (sql, values) = search.statement(None, most);
+    let parameters: Vec<&dyn Parameter> = values.iter().map(|value| value as &dyn Parameter).collect();
+    let sql = format!("select count(*) from ({sql}) found");
+    Ok(client.ask_one(&sql, &parameters).await?.try_get(0)?)
+}
+
 fn hint() -> String {
     let examples: Vec<&str> = KEYS.iter().map(|(_, example)| *example).collect();
     format!("For example: {}.", examples.join("  "))

@@ -132,17 +132,20 @@ from bugle.jobs_failed j
   cross join lateral generate_series(1, j.attempt) a;
 
 -- what people did
+set session authorization deploy;
+select bugle.pause_schedule('month-end', 'until the audit is over');
 set session authorization bo;
 select bugle.pause_queue('photos', 'the object store is being moved');
 select bugle.resume_queue('photos', 'moved');
 select bugle.restart_where(p_command => 'send_receipt', p_limit => 3, p_note => 'INC-4312: the address was corrected');
 select bugle.cancel(bugle.enqueue('send_newsletter', '{"campaign": "spring"}', 'mail', p_run_at => now() + interval '3 days'),
   'wrong month');
-set session authorization deploy;
-select bugle.pause_schedule('month-end', 'until the audit is over');
 reset session authorization;
-update bugle.changes set changed_at = changed_at - interval '47 minutes' where who = 'bo';
-update bugle.changes set changed_at = changed_at - interval '5 hours' where who = 'deploy';
+update bugle.changes set changed_at = changed_at - case who
+    when 'bo' then interval '47 minutes'
+    when 'deploy' then interval '5 hours'
+    else interval '6 days' end;
+grant insert, update on bugle.commands to ada;
 
 -- what is going on: a campaign, tenants that take turns, an endpoint that blocks its order key, a command that no worker
 -- serves, a refund that waits for an answer, a workflow with a failure in the middle, one that runs, and one to come

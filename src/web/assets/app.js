@@ -117,6 +117,33 @@ if (area) {
   });
 }
 
+// completion: names of terms, then their values
+const query = $("#q");
+const terms = $("#terms");
+if (query && terms) {
+  const keys = $$("option", terms).map((option) => option.value);
+  query.addEventListener("input", () => {
+    const at = Math.max(query.value.lastIndexOf(" "), query.value.lastIndexOf(",")) + 1;
+    const word = query.value.slice(query.value.lastIndexOf(" ") + 1).replace(/^-/, "");
+    const [key, value] = word.split(":");
+    const values = value === undefined ? null : $$(`#of-${CSS.escape(key)} option`).map((option) => option.value);
+    const head = values === null ? query.value.slice(0, query.value.length - word.length)
+      : query.value.slice(0, Math.max(at, query.value.lastIndexOf(":") + 1));
+    terms.replaceChildren(...(values ?? keys).map((text) => {
+      const option = document.createElement("option");
+      option.value = head + (text.includes(" ") ? `"${text}"` : text);
+      return option;
+    }));
+  });
+}
+
+// an operation in steps goes on by itself, until it is stopped
+const onward = $("[data-continue]");
+if (onward) {
+  const next = setTimeout(() => onward.requestSubmit(), 400);
+  $("#stop").addEventListener("click", () => clearTimeout(next));
+}
+
 // a file instead of pasting
 const upload = $("#upload");
 if (upload) {

@@ -28,6 +28,8 @@ struct JobPage {
     state: Html,
     about: Html,
     is_live: bool,
+    /// What colours the box that explains.
+    tone: &'static str,
     actions: Vec<Action>,
     more: Vec<Action>,
     reasons: Vec<Reason>,
@@ -114,6 +116,12 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                 escape(&job.policy_in_force)
             )),
             is_live: !line.state.is_final(),
+            tone: match line.state {
+                JobState::Completed => "fine",
+                JobState::Failed => "grave",
+                JobState::Running | JobState::Cancelled | JobState::Scheduled => "calmly",
+                _ => "",
+            },
             actions: allowed(frame, actions),
             more: allowed(frame, more),
             reasons: reasons.iter().map(|reason| explain(frame, &job, reason)).collect(),
@@ -220,7 +228,30 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
             let raise = Action::new("set_command_limit", "Raise the limit", &command);
             actions.push(raise.preset("max_running", (limit + 1).to_string()));
         }
+        "scheduled" | "retrying" => {
+            let now = [("id", job.line.id.to_string()), ("run_at", "now".to_owned())];
+            actions.push(Action::new("reschedule", "Run it now", &now).plain().main());
+        }
+        "paused" => actions.push(Action::new("resume", "Resume it", &id()).plain().main()),
+        // others stand on top of the page
         _ => {}
+    }
+    // a job that holds the order key: what lets it go on depends on its state
+    if reason.reason == "order_key"
+        && let Some(holder) = number("held_by")
+    {
+        let holder = [("id", holder.to_string())];
+        match text("state").as_deref() {
+            Some("paused") => actions.push(Action::new("resume", "Resume that job", &holder).plain().main()),
+            Some("retrying" | "scheduled") => {
+                let now = [holder[0].clone(), ("run_at", "now".to_owned())];
+                actions.push(Action::new("reschedule", "Run that job now", &now).plain().main());
+                let pass = [("queue", job.line.queue.clone()), ("order_on_retry", "pass".to_owned())];
+                actions.push(Action::new("set_limits", "Let others pass", &pass));
+            }
+            Some("running") => actions.push(Action::new("cancel", "Cancel that job", &holder).danger()),
+            _ => {}
+        }
     }
     if let Some(holder) = number("held_by") {
         links.push(job_link(frame, holder));

@@ -1,14 +1,16 @@
 //! Jobs: a query box, states, and a page of jobs to select from.
 
+use std::time::SystemTime;
+
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::answer;
+use super::{answer, between, text};
 use crate::read::{self, JobLine, KEYS, SEARCHED, Search};
 use crate::state::State as JobState;
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
-use crate::web::text::{Html, number, state, when};
+use crate::web::text::{Html, escape, number, seconds, state, when};
 
 /// How many jobs a page has.
 pub const PAGE: i64 = 50;
@@ -25,8 +27,22 @@ struct Jobs {
     is_cut: bool,
     searched: String,
     sql: String,
-    examples: Vec<&'static str>,
+    /// The names a query knows, and the names of queues and commands, for completion.
+    keys: Vec<&'static str>,
+    queues: Vec<String>,
+    commands: Vec<String>,
+    states: [JobState; 9],
+    columns: Vec<Choice>,
+    /// The columns that were chosen, for links.
+    chosen: String,
     is_first: bool,
+}
+
+impl Jobs {
+    /// The columns that are shown, for the template.
+    fn shown(&self) -> Vec<&Choice> {
+        self.columns.iter().filter(|column| column.is_shown).collect()
+    }
 }
 
 struct Tab {
@@ -36,14 +52,49 @@ struct Tab {
     is_current: bool,
 }
 
-pub struct Row {
-    pub id: i64,
-    pub state: Html,
-    pub command: String,
-    pub queue: String,
-    pub attempt: i32,
-    pub says: String,
-    pub when: Html,
+struct Row {
+    id: i64,
+    state: Html,
+    command: String,
+    cells: Vec<Html>,
+}
+
+/// A column that can be shown: its name in the URL, its heading, its class, whether it is shown unless others are chosen.
+struct Column {
+    name: &'static str,
+    label: &'static str,
+    class: &'static str,
+    is_usual: bool,
+}
+
+const fn column(name: &'static str, label: &'static str, class: &'static str, is_usual: bool) -> Column {
+    Column {
+        name,
+        label,
+        class,
+        is_usual,
+    }
+}
+
+const COLUMNS: [Column; 10] = [
+    column("queue", "Queue", "dim hide-s clip", true),
+    column("priority", "Priority", "num dim hide-s", false),
+    column("attempt", "Attempt", "num dim hide-s", true),
+    column("reason", "Reason", "dim hide-s", false),
+    column("code", "Code", "dim hide-s", false),
+    column("says", "What it says", "clip dim says", true),
+    column("created", "Enqueued", "num hide-s", false),
+    column("due", "Due", "num hide-s", false),
+    column("ran", "Ran for", "num hide-s", false),
+    column("when", "When", "num", true),
+];
+
+/// A column as a box to tick.
+struct Choice {
+    name: &'static str,
+    label: &'static str,
+    class: &'static str,
+    is_shown: bool,
 }
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
@@ -52,6 +103,25 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let query = asked.get("q").unwrap_or_default().trim().to_owned();
         let before = asked.get("before").and_then(|before| before.parse().ok());
         let snapshot = site.snapshot().await?;
+        // boxes are repeated parameters, links have a list
+        let names = asked.all("columns").join(",");
+        let chosen: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
+        let columns: Vec<Choice> = (COLUMNS.iter())
+            .map(|column| Choice {
+                name: column.name,
+                label: column.label,
+                class: column.class,
+                is_shown: match chosen.is_empty() {
+                    true => column.is_usual,
+                    false => chosen.contains(&column.name),
+                },
+            })
+            .collect();
+        let mut commands: Vec<String> = snapshot.stats.iter().map(|stats| stats.command.clone()).collect();
+        commands.extend(snapshot.workers.iter().flat_map(|worker| worker.commands.clone()));
+        commands.sort();
+        commands.dedup();
+        commands.truncate(200);
         let mut page = Jobs {
             frame: frame.clone(),
             tabs: Vec::new(),
@@ -60,7 +130,20 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             is_cut: false,
             searched: number(SEARCHED),
             sql: String::new(),
-            examples: KEYS.iter().map(|(_, example)| *example).collect(),
+            keys: KEYS.iter().map(|(name, _)| *name).collect(),
+            queues: snapshot
+                .queues
+                .iter()
+                .map(|queue| queue.queue.clone())
+                .take(200)
+                .collect(),
+            commands,
+            states: JobState::ALL,
+            chosen: match chosen.is_empty() {
+                true => String::new(),
+                false => encoded(&chosen.join(",")),
+            },
+            columns,
             problem: None,
             is_first: before.is_none(),
             query,
@@ -83,35 +166,63 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 return Ok(page);
             }
         };
-        page.jobs = found.jobs.iter().map(|job| row(job, snapshot.now)).collect();
+        let now = read::now(&transaction).await?;
+        page.jobs = found.jobs.iter().map(|job| row(job, &page.columns, now)).collect();
         page.is_cut = found.is_cut;
-        page.next = found
-            .next
-            .map(|next| format!("{}/jobs?q={}&before={next}", frame.base, encoded(&page.query)));
+        page.next = found.next.map(|next| {
+            format!(
+                "{}/jobs?q={}&columns={}&before={next}",
+                frame.base,
+                encoded(&page.query),
+                page.chosen
+            )
+        });
         Ok(page)
     })
     .await
 }
 
-pub fn row(job: &JobLine, now: std::time::SystemTime) -> Row {
+fn row(job: &JobLine, columns: &[Choice], now: SystemTime) -> Row {
     let at = match job.state {
         JobState::Scheduled | JobState::Retrying => job.run_at,
         JobState::Running => job.started_at.unwrap_or(job.created_at),
         JobState::Completed | JobState::Failed | JobState::Cancelled => job.finished_at.unwrap_or(job.created_at),
         _ => job.created_at,
     };
+    let or_none = |value: &Option<String>| text(value.as_deref().unwrap_or("–"));
+    let cell = |name: &str| match name {
+        "queue" => text(&job.queue),
+        "priority" => text(job.priority.to_string()),
+        "attempt" => text(job.attempt.to_string()),
+        "reason" => or_none(&job.reason),
+        "code" => or_none(&job.last_error_code),
+        "says" => {
+            let says = job
+                .error_line
+                .clone()
+                .or_else(|| job.reason.clone())
+                .unwrap_or_default();
+            Html(format!("<span title=\"{0}\">{0}</span>", escape(&says)))
+        }
+        "created" => when(now, job.created_at),
+        "due" => when(now, job.run_at),
+        "ran" => {
+            let end = job.finished_at.or((job.state == JobState::Running).then_some(now));
+            text(seconds(
+                job.started_at.zip(end).and_then(|(from, to)| between(from, to)),
+            ))
+        }
+        _ => when(now, at),
+    };
     Row {
         id: job.id,
         state: state(job.state),
         command: job.command.clone(),
-        queue: job.queue.clone(),
-        attempt: job.attempt,
-        says: job
-            .error_line
-            .clone()
-            .or_else(|| job.reason.clone())
-            .unwrap_or_default(),
-        when: when(now, at),
+        cells: columns
+            .iter()
+            .filter(|column| column.is_shown)
+            .map(|column| cell(column.name))
+            .collect(),
     }
 }
 

@@ -131,20 +131,6 @@ pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request
                 &number(count),
             )
         };
-        let last = snapshot.now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
-        let mut done = [vec![0.0; 60], vec![0.0; 60]];
-        for bucket in &buckets {
-            let at = bucket
-                .at
-                .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
-                .map(|at| at.as_secs() / 60);
-            let place = at.and_then(|at| usize::try_from((at + 60).checked_sub(last + 1)?).ok());
-            if let Some(place) = place.filter(|place| *place < 60) {
-                done[0][place] = bucket.completed as f64;
-                done[1][place] = bucket.failed as f64;
-            }
-        }
-        let [completed, failed] = done;
         let serving = (snapshot.workers.iter())
             .filter(|worker| worker.queues.contains(&name))
             .map(|worker| {
@@ -185,25 +171,10 @@ pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request
                 ),
             ],
             actions: allowed(frame, actions),
-            chart: chart(
-                "Completed and failed attempts of this queue per minute, last hour",
-                UNIX_EPOCH + Duration::from_secs((last - 59) * 60),
-                Duration::from_secs(60),
-                &[
-                    Line {
-                        class: "accent",
-                        name: "completed",
-                        values: completed,
-                        filled: true,
-                    },
-                    Line {
-                        class: "bad",
-                        name: "failed",
-                        values: failed,
-                        filled: false,
-                    },
-                ],
-                chart::count,
+            chart: last_hour(
+                &buckets,
+                snapshot.now,
+                "Completed and failed attempts of this queue per minute",
             ),
             chart_title: "Attempts per minute, last hour",
             list_title: "Served by",
@@ -220,6 +191,39 @@ pub async fn queue(State(site): State<Shared>, Path(name): Path<String>, request
         })
     })
     .await
+}
+
+/// A chart of the minutes of the last hour.
+pub fn last_hour(buckets: &[read::Bucket], now: SystemTime, label: &str) -> Html {
+    let minute = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+    let last = minute(now);
+    let mut done = [vec![0.0; 60], vec![0.0; 60]];
+    for bucket in buckets {
+        let place = bucket
+            .at
+            .and_then(|at| usize::try_from((minute(at) + 60).checked_sub(last + 1)?).ok());
+        if let Some(place) = place.filter(|place| *place < 60) {
+            done[0][place] = bucket.completed as f64;
+            done[1][place] = bucket.failed as f64;
+        }
+    }
+    let [completed, failed] = done;
+    let line = |class, name, values, filled| Line {
+        class,
+        name,
+        values,
+        filled,
+    };
+    chart(
+        &format!("{label}, last hour"),
+        UNIX_EPOCH + Duration::from_secs((last - 59) * 60),
+        Duration::from_secs(60),
+        &[
+            line("accent", "completed", completed, true),
+            line("bad", "failed", failed, false),
+        ],
+        chart::count,
+    )
 }
 
 /// What is left of each limit, as a bar.
@@ -429,11 +433,11 @@ pub async fn commands(State(site): State<Shared>, request: Asked) -> Response {
             ("Timeout", "num hide-s"),
             ("Attempts", "num hide-s"),
             ("Policy", "hide-s"),
-            ("", ""),
+            ("", "acts"),
         ];
         table.empty = "A command appears when a worker serves it, a setting names it, or a job of it has run.";
         for command in &commands {
-            let alike = jobs_path(&format!("command:{}", quoted(&command.name)));
+            let path = format!("/commands/{}", encoded(&command.name));
             let stats = snapshot.stats.iter().find(|stats| stats.command == command.name);
             let run = stats.map_or_else(String::new, |stats| {
                 format!(
@@ -450,7 +454,7 @@ pub async fn commands(State(site): State<Shared>, request: Asked) -> Response {
             let enqueue = format!("/enqueue?command={}", encoded(&command.name));
             table.rows.push(Row {
                 cells: vec![
-                    link(frame, &alike, &command.name),
+                    link(frame, &path, &command.name),
                     workers,
                     text(number(command.completed_last_hour)),
                     text(number(command.failed_last_hour)),
@@ -863,7 +867,7 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
             ("Error", ""),
             ("Attempts", "num hide-s"),
             ("Failed", "num"),
-            ("", ""),
+            ("", "acts"),
         ];
         table.empty = "No job has failed for good. Jobs come here when their attempts are used up.";
         for job in &found.jobs {
@@ -958,11 +962,14 @@ pub async fn changes(State(site): State<Shared>, request: Asked) -> Response {
                         .unwrap_or_default(),
                 ),
             };
-            let states: Vec<&str> = [&change.from_state, &change.to_state]
-                .into_iter()
-                .flatten()
-                .map(String::as_str)
-                .collect();
+            let states = match (&change.from_state, &change.to_state) {
+                (None, None) => String::new(),
+                (from, to) => format!(
+                    "{} → {}",
+                    from.as_deref().unwrap_or_default(),
+                    to.as_deref().unwrap_or_default()
+                ),
+            };
             table.rows.push(Row {
                 cells: vec![
                     when(now, change.changed_at),
@@ -973,7 +980,7 @@ pub async fn changes(State(site): State<Shared>, request: Asked) -> Response {
                         &change.verb.replace('_', " "),
                     ),
                     Html(format!("{whom}{others}")),
-                    text(states.join(" → ")),
+                    text(states.trim()),
                     text(change.note.as_deref().unwrap_or_default()),
                 ],
                 buttons: Vec::new(),

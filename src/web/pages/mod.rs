@@ -1,5 +1,6 @@
 //! The pages. Each gathers what it shows with functions of `read`, and renders a template.
 
+mod command;
 mod job;
 mod jobs;
 mod lists;
@@ -13,7 +14,7 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::Router;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use super::site::{Asked, Frame, Problem, Shared, html};
 use super::text::{Html, escape};
@@ -30,6 +31,8 @@ pub fn router() -> Router<Shared> {
         .route("/queues", get(lists::queues))
         .route("/queues/{name}", get(lists::queue))
         .route("/commands", get(lists::commands))
+        .route("/commands/{name}", get(command::show))
+        .route("/commands/{name}/template", post(command::save))
         .route("/schedules", get(lists::schedules))
         .route("/schedules/{name}", get(lists::schedule))
         .route("/workers", get(lists::workers))

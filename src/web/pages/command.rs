@@ -1,0 +1,170 @@
+//! One command: its template, its limits, who serves it, and how it went.
+
+use askama::Template;
+use axum::Form;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde_json::{Map, Value};
+
+use super::table::Section;
+use super::{answer, jobs_path, link, lists, quoted, text};
+use crate::read::{self, TEMPLATE};
+use crate::web::actions::Action;
+use crate::web::api;
+use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, asked, encoded, reading, redirect};
+use crate::web::text::{Html, number, percent, seconds};
+
+#[derive(Template)]
+#[template(path = "command.html")]
+struct Command {
+    frame: Frame,
+    name: String,
+    path: String,
+    facts: Vec<(&'static str, Html)>,
+    actions: Vec<Action>,
+    chart: Html,
+    sections: Vec<Section>,
+    may_edit: bool,
+    /// Name, value, what it is.
+    columns: Vec<(&'static str, String, &'static str)>,
+    sql: String,
+}
+
+pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
+    answer(&site, request, "commands", async |frame, _| {
+        let snapshot = site.snapshot().await?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let commands = read::commands(&transaction).await?;
+        let command = commands.iter().find(|command| command.name == name).ok_or_else(|| {
+            Problem::new(StatusCode::NOT_FOUND, format!("There is no command {name}."))
+                .hint("A command appears when a worker serves it, a setting names it, or a job of it has run.")
+        })?;
+        let template = read::template(&transaction, &name).await?;
+        let may_edit = frame.can_change && read::may_set_templates(&transaction).await?;
+        let (_, buckets) = read::throughput(&transaction, "1 hour", "1 minute", None, Some(&name)).await?;
+        let value_of = |column: &str| {
+            template
+                .iter()
+                .find(|(name, _)| name == column)
+                .map(|(_, value)| value.clone())
+        };
+        let all = command.completed_last_hour + command.failed_last_hour;
+        let known = vec![("command", name.clone())];
+        let limit = Action::new("set_command_limit", "Limit", &known)
+            .preset("max_running", value_of("max_running").unwrap_or_default());
+        Ok(Command {
+            facts: vec![
+                ("Workers", text(number(command.workers))),
+                ("Completed, last hour", text(number(command.completed_last_hour))),
+                ("Failed, last hour", text(number(command.failed_last_hour))),
+                ("Failure rate", text(percent(command.failed_last_hour, all))),
+                (
+                    "At once, at most",
+                    text(value_of("max_running").as_deref().unwrap_or("no limit")),
+                ),
+                (
+                    "Its jobs",
+                    link(frame, &jobs_path(&format!("command:{}", quoted(&name))), "show"),
+                ),
+            ],
+            actions: allowed(frame, vec![limit]),
+            chart: lists::last_hour(
+                &buckets,
+                snapshot.now,
+                "Completed and failed attempts of this command per minute",
+            ),
+            sections: vec![queues(frame, &snapshot.stats, &name)],
+            may_edit,
+            columns: TEMPLATE
+                .iter()
+                .map(|(column, about)| (*column, value_of(column).unwrap_or_default(), *about))
+                .collect(),
+            sql: format!(
+                "select * from bugle.commands where name = '{}';",
+                name.replace('\'', "''")
+            ),
+            path: encoded(&name),
+            name,
+            frame: frame.clone(),
+        })
+    })
+    .await
+}
+
+fn queues(frame: &Frame, stats: &[read::CommandStats], name: &str) -> Section {
+    let mut section = Section::new("stats", "Last hour, by queue", "");
+    section.columns = vec![
+        ("Queue", ""),
+        ("Completed", "num"),
+        ("Failed", "num"),
+        ("Failure rate", "num hide-s"),
+        ("Wait, p50 · p95", "num hide-s"),
+        ("Run, p50 · p95", "num"),
+    ];
+    section.empty = "No attempt of it ended in the last hour.";
+    section.rows = stats
+        .iter()
+        .filter(|stats| stats.command == name)
+        .map(|stats| {
+            let two = |a, b| text(format!("{} · {}", seconds(a), seconds(b)));
+            vec![
+                link(frame, &format!("/queues/{}", encoded(&stats.queue)), &stats.queue),
+                text(number(stats.completed)),
+                text(number(stats.failed)),
+                text(percent(stats.failed, stats.failed + stats.completed)),
+                two(stats.wait_p50_seconds, stats.wait_p95_seconds),
+                two(stats.run_p50_seconds, stats.run_p95_seconds),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// Store the template that a form has. An empty field removes a value.
+pub async fn save(
+    State(site): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Fields>,
+) -> Response {
+    let mut frame = site.frame(&asked(headers), "commands").await;
+    let path = format!("{}/commands/{}", frame.base, encoded(&name));
+    match store(&site, &name, &form).await {
+        Ok(()) => redirect(&path, &format!("template of {name}: stored")),
+        Err(problem) => {
+            frame.here = path;
+            problem.page(frame)
+        }
+    }
+}
+
+async fn store(site: &Site, name: &str, form: &Fields) -> Result<(), Problem> {
+    site.check(form).await?;
+    let mut columns = Map::new();
+    for (column, _) in TEMPLATE {
+        let Some(given) = form.get(column).map(|text| text.trim()) else {
+            continue;
+        };
+        let value = match (column, given) {
+            (_, "") => Value::Null,
+            ("steps" | "required_keys", list) => list.split(',').map(str::trim).map(Value::from).collect(),
+            (_, given) => Value::from(given),
+        };
+        columns.insert(column.to_owned(), value);
+    }
+    if columns.is_empty() {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "The form has no column of a template.",
+        ));
+    }
+    let mut client = site.pool.get_or_explain().await?;
+    let transaction = client.transaction().await?;
+    api::limit(&transaction).await?;
+    read::set_template(&transaction, name, &columns).await?;
+    transaction.commit().await?;
+    site.live.forget().await;
+    Ok(())
+}
