@@ -22,8 +22,12 @@ impl Pages {
         let owner = database.owner().await;
         let rights = format!("grant bugle_viewer, bugle_enqueuer to {}_operator", database.name);
         execute(&owner, &rights).await;
+        Pages::open_as(database, "operator")
+    }
+
+    fn open_as(database: &Database, role: &str) -> Pages {
         let mut process = command(&["web", "--listen", "127.0.0.1:0"])
-            .env("BUGLE_DATABASE_URL", database.url("operator"))
+            .env("BUGLE_DATABASE_URL", database.url(role))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -242,4 +246,106 @@ async fn the_database_shows_history_by_day_and_who_pins_the_oldest_snapshot() {
         page.contains("History by day") && page.contains("bugle.jobs_live"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn a_template_is_changed_by_the_owner_and_shown_to_others() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "insert into bugle.commands (name, queue, steps) values ('mail', 'slow', '{a,b}')",
+    )
+    .await;
+    let pages = Pages::open(&database).await;
+    let fields = [
+        ("queue", ""),
+        ("timeout", "5 minutes"),
+        ("steps", "a, b, c"),
+        ("limit_key", "$.tenant"),
+    ];
+
+    let page = pages.get("/commands/mail").await;
+    assert!(
+        page.contains("<code>slow</code>") && !page.contains("/template"),
+        "{page}"
+    );
+    assert_eq!(pages.post("/commands/mail/template", &fields).await.status, 403);
+    let pages = Pages::open_as(&database, "owner");
+    assert!(
+        pages
+            .get("/commands/mail")
+            .await
+            .contains("name=\"timeout\" value=\"\"")
+    );
+    let done = pages.post("/commands/mail/template", &fields).await;
+
+    assert_eq!(done.status, 303, "{}", done.body);
+    let stored = "select concat_ws(' ', coalesce(queue, 'none'), timeout, steps, limit_key) from bugle.commands";
+    assert_eq!(
+        query_value::<String>(&owner, stored).await,
+        "none 00:05:00 {a,b,c} $.\"tenant\""
+    );
+    let wrong = pages.post("/commands/mail/template", &[("timeout", "soon")]).await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+}
+
+#[tokio::test]
+async fn more_jobs_than_a_step_takes_are_changed_step_by_step() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'x' from generate_series(1, 1500)",
+    )
+    .await;
+    let pages = Pages::open(&database).await;
+    let all = [("verb", "pause"), ("q", "command:x"), ("all", "true")];
+    let paused = "select count(*) from bugle.jobs where state = 'paused'";
+
+    let rehearsed = pages.post("/jobs/bulk", &all).await;
+    assert!(rehearsed.body.contains("1,500 match in all"), "{}", rehearsed.body);
+    let step = pages.post("/jobs/bulk/apply", &all).await;
+
+    assert_eq!(query_value::<i64>(&owner, paused).await, 1000);
+    assert!(
+        step.body.contains("<b>1000</b> of 1,500") && step.body.contains("Stop here"),
+        "{}",
+        step.body
+    );
+    let next = [
+        &all[..],
+        &[
+            ("before", "501"),
+            ("done", "1000"),
+            ("seen", "1000"),
+            ("matching", "1,500"),
+        ],
+    ]
+    .concat();
+    assert_eq!(pages.post("/jobs/bulk/apply", &next).await.status, 303);
+    assert_eq!(query_value::<i64>(&owner, paused).await, 1500);
+}
+
+#[tokio::test]
+async fn the_columns_of_the_jobs_page_can_be_chosen() {
+    let database = Database::new().await;
+    execute(
+        &database.owner().await,
+        "insert into bugle.jobs (command, priority) values ('x', -7)",
+    )
+    .await;
+    let pages = Pages::open(&database).await;
+
+    let usual = pages.get("/jobs").await;
+    assert!(
+        usual.contains(">Queue</th>") && !usual.contains(">Priority</th>"),
+        "{usual}"
+    );
+    let chosen = pages.get("/jobs?q=&columns=priority&columns=due").await;
+    assert!(
+        chosen.contains(">Priority</th>") && chosen.contains(">-7</td>"),
+        "{chosen}"
+    );
+    assert!(!chosen.contains(">Queue</th>"), "{chosen}");
 }

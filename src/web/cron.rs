@@ -80,6 +80,20 @@ pub fn in_words(cron: &str) -> Option<String> {
     Some(parts.join(" "))
 }
 
+/// `20 s` for `00:00:20`: intervals of less than a day, as Postgres writes them. None for others.
+pub fn interval_in_words(interval: &str) -> Option<String> {
+    let parts: Option<Vec<u64>> = interval.split(':').map(|part| part.parse().ok()).collect();
+    let &[hours, minutes, seconds] = parts?.as_slice() else {
+        return None;
+    };
+    let units = [(hours, "h"), (minutes, "min"), (seconds, "s")];
+    let words: Vec<String> = (units.iter())
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, unit)| format!("{count} {unit}"))
+        .collect();
+    Some(words.join(" "))
+}
+
 /// The step of `*/5`; 1 for `*`.
 fn step(field: &str) -> Option<u32> {
     match field {
@@ -117,6 +131,13 @@ fn list(field: &str, names: &[&str], first: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn intervals_of_less_than_a_day_have_words() {
+        assert_eq!(interval_in_words("00:00:20").as_deref(), Some("20 s"));
+        assert_eq!(interval_in_words("02:30:00").as_deref(), Some("2 h 30 min"));
+        assert_eq!(interval_in_words("3 days"), None);
+    }
 
     #[test]
     fn usual_expressions_have_words_and_others_have_none() {

@@ -182,13 +182,12 @@ pub async fn template(client: &impl GenericClient, command: &str) -> Result<Vec<
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Whether this login may change templates.
+/// Whether this login may change templates: it acts as the owner of the schema.
 ///
 /// # Errors
 /// If the query fails.
 pub async fn may_set_templates(client: &impl GenericClient) -> Result<bool> {
-    let sql = "select has_table_privilege('bugle.commands', 'insert') and \
-               has_table_privilege('bugle.commands', 'update')";
+    let sql = "select pg_has_role(c.relowner, 'usage') from pg_class c where c.oid = to_regclass('bugle.commands')";
     Ok(client.ask_one(sql, &[]).await?.try_get(0)?)
 }
 

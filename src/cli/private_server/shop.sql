@@ -44,7 +44,7 @@ select t.minute, c.queue, c.command, 0, n.done, n.failed, 0, n.done * c.run, n.d
     from generate_series(1, 21) b)
 from (
     select g, 1 as minutes
-    from generate_series(date_trunc('minute', now()) - interval '65 minutes', now() - interval '1 minute', '1 minute') g
+    from generate_series(date_trunc('minute', now()) - interval '65 minutes', now(), '1 minute') g
     union all
     select g, 5
     from generate_series(date_trunc('hour', now()) - interval '26 hours', now() - interval '70 minutes', '5 minutes') g
@@ -64,7 +64,7 @@ from (
       + 0.08 * sin(extract(epoch from t.minute) / 97)) * (0.85 + 0.3 * random())) a (attempts)
   cross join lateral (
     select case
-        when c.command = 'charge_card' and t.minute > now() - interval '16 minutes' then 0.62
+        when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 0.71
         when c.command = 'charge_card' and t.minute between now() - interval '9 hours' and now() - interval '8 hours' then 0.4
         else c.failures * 2 * random() end) f (rate)
   cross join lateral (
@@ -145,7 +145,6 @@ update bugle.changes set changed_at = changed_at - case who
     when 'bo' then interval '47 minutes'
     when 'deploy' then interval '5 hours'
     else interval '6 days' end;
-grant insert, update on bugle.commands to ada;
 
 -- what is going on: a campaign, tenants that take turns, an endpoint that blocks its order key, a command that no worker
 -- serves, a refund that waits for an answer, a workflow with a failure in the middle, one that runs, and one to come

@@ -544,7 +544,13 @@ fn describe(schedule: &read::Schedule) -> String {
     match (&schedule.cron, &schedule.every) {
         (Some(cron), _) if schedule.timezone == "UTC" => cron.clone(),
         (Some(cron), _) => format!("{cron} ({})", schedule.timezone),
-        (None, every) => format!("every {}", every.as_deref().unwrap_or_default()),
+        (None, every) => {
+            let every = every.as_deref().unwrap_or_default();
+            format!(
+                "every {}",
+                cron::interval_in_words(every).unwrap_or_else(|| every.to_owned())
+            )
+        }
     }
 }
 
