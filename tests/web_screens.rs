@@ -349,3 +349,30 @@ async fn the_columns_of_the_jobs_page_can_be_chosen() {
     );
     assert!(!chosen.contains(">Queue</th>"), "{chosen}");
 }
+
+#[tokio::test]
+async fn an_observer_who_may_not_read_payloads_opens_the_same_screens() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(&owner, WORKFLOW).await;
+    let story = format!(
+        "insert into bugle.schedules (name, every, command) values ('often', '2 minutes', 'x'); \
+         revoke bugle_viewer from {0}_viewer; grant bugle_observer to {0}_viewer",
+        database.name
+    );
+    execute(&owner, &story).await;
+    let pages = Pages::open_as(&database, "viewer");
+
+    for path in [
+        "/workflows",
+        "/workflows/1",
+        "/queues",
+        "/queues/default",
+        "/schedules/often",
+        "/workers",
+        "/database",
+    ] {
+        pages.get(path).await;
+    }
+    assert!(pages.get("/workflows/1").await.contains("class=\"node "));
+}

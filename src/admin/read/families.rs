@@ -156,7 +156,9 @@ pub async fn runs(client: &impl GenericClient, ids: &[JobId]) -> Result<Vec<Run>
                case when j.state in ('running', 'completed', 'failed', 'cancelled') then j.started_at end, \
                j.finished_at, bugle.error_line(j.last_error) \
              from unnest($1::bigint[]) with ordinality i (id, place) \
-               left join lateral bugle.job(i.id) j on true \
+               left join lateral ( \
+                 select j.command, j.state, j.reason, j.created_at, j.started_at, j.finished_at, j.last_error \
+                 from bugle.jobs j where j.id = i.id limit 1) j on true \
              order by i.place",
             &[&ids],
         )
@@ -232,7 +234,8 @@ pub async fn workflows(client: &impl GenericClient, before: Option<JobId>, limit
                  cross join lateral ( \
                    select w.job, w.name, w.created_at from bugle.workflow_jobs w where w.workflow = n.id \
                    order by w.job limit $3) m \
-                 left join lateral bugle.job(m.job) j on true \
+                 left join lateral ( \
+                   select j.state, j.finished_at from bugle.jobs j where j.id = m.job limit 1) j on true \
                where n.id is not null), \
              counted as (select m.id, m.state, count(*) as jobs from members m group by m.id, m.state) \
              select m.id, min(m.created_at), max(m.finished_at), count(*), \

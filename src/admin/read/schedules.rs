@@ -392,7 +392,7 @@ pub async fn schedule_runs(client: &impl GenericClient, name: &str, limit: i64) 
         .ask(
             "select r.slot, r.enqueued_at, r.job, r.skipped, coalesce(j.state, 'gone') \
              from (select s.* from bugle.schedule_runs s where s.schedule = $1 order by s.slot desc limit $2) r \
-               left join lateral bugle.job(r.job) j on true \
+               left join lateral (select j.state from bugle.jobs j where j.id = r.job limit 1) j on true \
              order by r.slot desc",
             &[&name, &limit],
         )
