@@ -31,7 +31,7 @@ COPY --from=build /src/target/release/bugle /usr/local/bin/bugle
 # a numeric user, so that Kubernetes can verify that it is not root
 USER 10001:10001
 WORKDIR /home/bugle
-# Checks the liveness of the worker at BUGLE_LISTEN or 127.0.0.1:9187. For containers without an endpoint, use
+# Checks the liveness of the worker at BUGLE_LISTEN or 127.0.0.1:8421. For containers without an endpoint, use
 # --no-healthcheck.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["bugle", "health", "--live"]
 # docker stop drains: running jobs finish or are given back

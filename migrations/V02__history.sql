@@ -77,3 +77,17 @@ comment on column bugle.attempts.code is 'A short code, where there is one: time
 comment on column bugle.attempts.error is 'The error, with its causes; at most 10,000 characters.';
 
 create index attempts_by_end on bugle.attempts (ended_at);
+
+-- Appended by the transactions that end jobs, so that none of them waits for another; merged by the keeper.
+create table bugle.dead_letter_counts (
+  id bigint generated always as identity primary key,
+  queue text not null,
+  reason text not null,
+  jobs bigint not null
+);
+
+comment on table bugle.dead_letter_counts is 'How many jobs failed for good, for metrics. Never reset.';
+comment on column bugle.dead_letter_counts.id is 'Orders nothing.';
+comment on column bugle.dead_letter_counts.queue is 'bugle.jobs.queue.';
+comment on column bugle.dead_letter_counts.reason is 'bugle.jobs.reason.';
+comment on column bugle.dead_letter_counts.jobs is 'How many. The sum of all rows of a queue and reason is the count.';

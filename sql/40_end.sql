@@ -128,6 +128,15 @@ begin
   -- seed: completed_jobs_are_not_kept, cancelled_jobs_are_not_kept
   where e.state <> 'completed'
     or (select s.keep_completed from bugle.settings s);
+  if exists (select from unnest(p_endings) e where e.state = 'failed') then
+    insert into bugle.dead_letter_counts (queue, reason, jobs)
+    select j.queue, coalesce(e.reason, 'unknown'), count(*)
+    from unnest(p_addresses, p_endings) e (address, id, state, reason, result, error, code)
+      cross join lateral (
+        select l.queue from bugle.jobs_live l where l.ctid = e.address limit 1) j
+    where e.state = 'failed'
+    group by j.queue, coalesce(e.reason, 'unknown');
+  end if;
   delete from bugle.jobs_live j
   where j.ctid = any (p_addresses);
 end

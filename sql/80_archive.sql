@@ -301,6 +301,9 @@ begin
   if bugle.fold_minutes() > 0 then
     return 'folded minutes';
   end if;
+  if bugle.fold_dead_letters() > 0 then
+    return 'folded dead letters';
+  end if;
   return null;
 end
 $$;

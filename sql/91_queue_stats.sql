@@ -284,13 +284,24 @@ begin
     cross join lateral (values
       ('queue_jobs', 'ready', s.ready), ('queue_jobs', 'running', s.running), ('queue_jobs', 'scheduled', s.scheduled),
       ('queue_jobs', 'retrying', s.retrying), ('queue_jobs', 'waiting', s.waiting), ('queue_jobs', 'paused', s.paused),
-      ('queue_oldest_ready_seconds', null, coalesce(extract(epoch from s.oldest_ready_age), 0)),
-      ('failed_last_minute', null, s.failed_last_minute)) g (name, label, value);
+      ('queue_oldest_ready_timestamp', null, extract(epoch from now() - s.oldest_ready_age))) g (name, label, value)
+  where g.value is not null;
+  -- the usual reasons from the beginning: a counter that appears with its first event has no increase
+  return query
+  select 'dead_letters', k.queue, k.reason, coalesce(sum(d.jobs), 0)::double precision
+  from (
+    select s.queue, r.reason
+    from bugle.queue_stats s
+      cross join unnest(array['attempts_exhausted', 'not_retryable', 'timeout', 'deadline', 'crash_loop']) r (reason)
+    union
+    select c.queue, c.reason from bugle.dead_letter_counts c) k
+    left join bugle.dead_letter_counts d using (queue, reason)
+  group by k.queue, k.reason;
   return query
   select 'queue_paused', q.name, null::text, (q.paused_at is not null)::integer::double precision
   from bugle.queues q;
   return query
-  select 'unserved_seconds', u.queue, u.command, extract(epoch from now() - u.since)::double precision
+  select 'unserved_since_timestamp', u.queue, u.command, extract(epoch from u.since)::double precision
   from bugle.unserved u;
   return query
   select 'workers', null::text, s.state, count(w.id)::double precision
@@ -307,12 +318,12 @@ begin
   from pg_stat_user_tables s
   where s.relid = 'bugle.jobs_live'::regclass;
   return query
-  select 'oldest_snapshot_seconds', null::text, null::text,
-    coalesce(max(extract(epoch from clock_timestamp() - a.xact_start)), 0)::double precision
+  select 'oldest_snapshot_timestamp', null::text, null::text, extract(epoch from min(a.xact_start))::double precision
   from pg_stat_activity a
   where a.datname = current_database()
     and a.backend_xmin is not null
-    and a.pid <> pg_backend_pid();
+    and a.pid <> pg_backend_pid()
+  having min(a.xact_start) is not null;
   return query
   select 'notification_queue_ratio', null::text, null::text, pg_notification_queue_usage();
 end

@@ -159,6 +159,34 @@ comment on function bugle.fold_minutes is
   'Merge the rows of all workers for minutes that are over, and delete those older than settings.stats_days. Returns '
   'how many rows went.';
 
+create or replace function bugle.fold_dead_letters(p_limit integer default 5000) returns integer
+language plpgsql
+as $$
+declare
+  v_folded integer;
+begin
+  with gone as (
+    delete from bugle.dead_letter_counts d
+    where d.id in (
+      select o.id
+      from (
+        select c.id, count(*) over (partition by c.queue, c.reason) as rows
+        from (select * from bugle.dead_letter_counts b limit p_limit) c) o
+      where o.rows > 1)
+    returning d.*
+  ), sums as (
+    insert into bugle.dead_letter_counts (queue, reason, jobs)
+    select g.queue, g.reason, sum(g.jobs)
+    from gone g
+    group by g.queue, g.reason
+  )
+  select count(*) into v_folded from gone;
+  return v_folded;
+end
+$$;
+comment on function bugle.fold_dead_letters is
+  'Merge the counts of dead letters of the same queue and reason. Returns how many rows were merged.';
+
 create or replace view bugle.minute_stats as
 select
   m.minute, m.queue, m.command, m.completed, m.failed, m.others,

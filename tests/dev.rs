@@ -97,6 +97,7 @@ async fn killed_it_leaves_nothing_behind_either() {
 #[tokio::test]
 async fn data_asked_to_be_kept_is_there_the_next_time() {
     let folder = Folder::new();
+    let mut urls = Vec::new();
     for (round, jobs) in [(1, 0), (2, 1)] {
         let mut dev = Marked::start(dev(&folder).arg("--keep").arg(folder.join("data")));
         let (said, url, insert) = greeting(&mut dev);
@@ -107,7 +108,10 @@ async fn data_asked_to_be_kept_is_there_the_next_time() {
         dev.signal(Signal::INT);
         assert_eq!(dev.end().0, Some(0));
         dev.nothing_is_left(None);
+        let for_programs = said.lines().find(|line| line.contains("export DATABASE_URL"));
+        urls.push(for_programs.expect("a URL").to_owned());
     }
+    assert_eq!(urls[0], urls[1], "the port and the password are kept too");
     assert!(folder.join("data/PG_VERSION").exists());
 }
 
@@ -226,4 +230,39 @@ async fn a_file_that_does_not_work_out_is_told_before_there_is_a_server() {
         said.contains("commands.x") && said.contains("NO_SUCH_VARIABLE"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn an_edited_file_is_used_at_once_and_a_broken_one_is_told() {
+    let folder = Folder::new();
+    let add = "[commands.add]\nsql = \"select ($1->>'a')::int + ($1->>'b')::int\"\n";
+    let wrong = "[commands.lost]\nprogram = [\"no-such-program\"]\n[commands.wrong]\nsql = \"select * from nowhere\"\n";
+    folder.write("bugle.toml", &format!("{add}{wrong}"));
+    let mut dev = Marked::start(&mut dev(&folder));
+    let mut errors = BufReader::new(dev.process.stderr.take().unwrap()).lines();
+    let mut told = |part: &str| {
+        let line = errors.by_ref().map(Result::unwrap).find(|line| line.contains(part));
+        line.unwrap_or_else(|| panic!("it does not say {part}"))
+    };
+
+    let (_, url, insert) = greeting(&mut dev);
+    let client = connect(&url.parse().expect("a URL")).await;
+    let first = [told("no-such-program"), told("nowhere")];
+    execute(&client, &insert).await;
+    wait_until(&client, "select result = '34' from bugle.jobs where command = 'add'").await;
+    let finished = told("complete");
+    folder.write("bugle.toml", "[commands.add\n");
+    let broken = told("has changed, and is not used");
+    folder.write("bugle.toml", &format!("{add}[commands.two]\nsql = \"select 'second'\"\n"));
+    execute(&client, "insert into bugle.jobs (command) values ('two')").await;
+    wait_until(&client, "select result = '\"second\"' from bugle.jobs where command = 'two'").await;
+    dev.signal(Signal::INT);
+    let (code, ..) = dev.end();
+
+    assert_eq!(first[0], "warning: command lost: there is no program no-such-program");
+    assert!(first[1].starts_with("warning: command wrong: relation \"nowhere\" does not exist"), "{}", first[1]);
+    assert!(insert.contains(r#"{"a":17,"b":17}"#), "{insert}");
+    assert!(finished.contains("\"command\":\"add\""), "{finished}");
+    assert!(broken.starts_with("bugle.toml "), "{broken}");
+    assert_eq!(code, Some(0));
 }

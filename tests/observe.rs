@@ -25,30 +25,54 @@ async fn metrics_count_what_happens_and_are_those_of_the_table() {
     enqueue(&owner, "break").await;
     enqueue(&owner, "hang").await;
     enqueue(&owner, "nobody").await;
+    execute(
+        &owner,
+        "insert into bugle.commands (name, step_retry_policy) values ('break', 'none');
+         insert into bugle.jobs (command, steps, max_attempts) values ('chain', '{noop,break}', 1);
+         insert into bugle.jobs (command, timeout, max_attempts) values ('hang', '10 ms', 1)",
+    )
+    .await;
+    wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'failed'").await;
     wait_until(&owner, "select count(*) = 3 from bugle.jobs where state = 'completed'").await;
     wait_until(&owner, "select count(*) = 1 from bugle.jobs where state = 'retrying'").await;
     wait_until(&owner, "select count(*) = 1 from bugle.jobs where state = 'running'").await;
 
     let page = until(address, "/metrics", |replied| {
-        replied.body.contains("bugle_unserved_seconds{")
+        replied.body.contains("bugle_unserved_since_timestamp_seconds{")
     })
     .await;
+    let name: String = common::query_value(&owner, "select current_database()::text").await;
+    let body = &page.body;
+    for line in body.lines().filter(|line| line.starts_with("bugle_")) {
+        assert!(line.contains(&format!("{{database=\"{name}\"")), "{line}");
+    }
 
     let labels = "queue=\"default\",command";
     for line in [
         format!("bugle_attempts_finished_total{{{labels}=\"noop\",outcome=\"completed\"}} 3\n"),
         format!("bugle_attempts_finished_total{{{labels}=\"break\",outcome=\"failed\"}} 1\n"),
+        format!("bugle_attempts_finished_total{{{labels}=\"hang\",outcome=\"failed\"}} 0\n"),
+        format!("bugle_attempts_finished_total{{{labels}=\"hang\",outcome=\"timed_out\"}} 1\n"),
         format!("bugle_jobs_running{{{labels}=\"hang\"}} 1\n"),
         format!("bugle_job_run_seconds_count{{{labels}=\"noop\"}} 3\n"),
         format!("bugle_job_run_seconds_bucket{{{labels}=\"noop\",le=\"+Inf\"}} 3\n"),
         format!("bugle_job_wait_seconds_bucket{{{labels}=\"noop\",le=\"3600\"}} 3\n"),
+        "bugle_steps_finished_total{step=\"noop\",outcome=\"done\"} 1\n".to_owned(),
+        "bugle_steps_finished_total{step=\"break\",outcome=\"failed\"} 1\n".to_owned(),
         "bugle_worker_slots{queue=\"default\"} 4\n".to_owned(),
         "bugle_worker_keeper 1\n".to_owned(),
+        "bugle_dead_letters_total{queue=\"default\",reason=\"attempts_exhausted\"} 1\n".to_owned(),
+        "bugle_dead_letters_total{queue=\"default\",reason=\"timeout\"} 1\n".to_owned(),
+        "bugle_dead_letters_total{queue=\"default\",reason=\"crash_loop\"} 0\n".to_owned(),
         "bugle_queue_jobs{queue=\"default\",state=\"running\"} 1\n".to_owned(),
         "bugle_queue_jobs{queue=\"default\",state=\"ready\"} 1\n".to_owned(),
         "bugle_workers{state=\"alive\"} 1\n".to_owned(),
     ] {
-        assert!(page.body.contains(&line), "{line} in {}", page.body);
+        let with_database = match line.split_once('{') {
+            Some((metric, labels)) => format!("{metric}{{database=\"{name}\",{labels}"),
+            None => line.replacen(' ', &format!("{{database=\"{name}\"}} "), 1),
+        };
+        assert!(body.contains(&with_database), "{with_database} in {body}");
     }
     // each sample belongs to a metric that is announced, and each of the table is told or could be
     let mut announced = "";
@@ -60,7 +84,9 @@ async fn metrics_count_what_happens_and_are_those_of_the_table() {
             assert!(line.starts_with(announced), "{line} under {announced}");
         }
     }
-    for metric in METRICS.iter().filter(|metric| metric.name != "bugle_queue_paused") {
+    // nothing is paused, and no transaction is open
+    let absent = ["bugle_queue_paused", "bugle_oldest_snapshot_timestamp_seconds"];
+    for metric in METRICS.iter().filter(|metric| !absent.contains(&metric.name)) {
         assert!(
             page.body.contains(&format!("# TYPE {} ", metric.name)),
             "{}",
@@ -80,7 +106,8 @@ async fn only_the_keeper_tells_of_the_whole_database() {
 
     let page = get(other, "/metrics").await.body;
 
-    assert!(page.contains("bugle_worker_keeper 0\n"), "{page}");
+    let keeper = page.lines().find(|line| line.starts_with("bugle_worker_keeper{"));
+    assert!(keeper.is_some_and(|line| line.ends_with("} 0")), "{page}");
     for metric in METRICS.iter().filter(|metric| metric.of_keeper) {
         assert!(!page.contains(metric.name), "{}", metric.name);
     }
@@ -104,7 +131,8 @@ async fn the_documented_metrics_are_those_of_the_table() {
 
         assert!(text.contains(&line), "docs/reference/metrics.md lacks:\n{line}");
     }
-    let documented = text.lines().filter(|line| line.starts_with("| `bugle_")).count();
+    let documented = text.lines().filter(|line| line.starts_with("| `bugle_") || line.starts_with("| `process_"))
+        .count();
     assert_eq!(documented, METRICS.len());
 }
 
@@ -164,7 +192,7 @@ async fn what_only_this_machine_can_reach_is_not_served_under_another_name() {
     ] {
         for name in [
             "evil.example.org",
-            "evil.example.org:9187",
+            "evil.example.org:8421",
             "localhost.evil.org",
             "127.0.0.1.evil.org",
             "a b",
@@ -173,11 +201,11 @@ async fn what_only_this_machine_can_reach_is_not_served_under_another_name() {
         }
         for name in [
             "localhost",
-            "LOCALHOST:9187",
+            "LOCALHOST:8421",
             "127.0.0.1",
-            "127.0.0.1:9187",
+            "127.0.0.1:8421",
             "[::1]",
-            "[::1]:9187",
+            "[::1]:8421",
         ] {
             assert_eq!(status(without_token, path, name).await, 200, "{path} of {name}");
         }

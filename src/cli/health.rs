@@ -23,7 +23,7 @@ pub struct Arguments {
         long,
         value_name = "ADDRESS:PORT",
         env = "BUGLE_LISTEN",
-        default_value = "127.0.0.1:9187"
+        default_value = "127.0.0.1:8421"
     )]
     listen: SocketAddr,
 

@@ -200,17 +200,23 @@ fn note(job: &JobLine, now: SystemTime) -> String {
         let ran = job.started_at.and_then(|started| end.duration_since(started).ok());
         ran.map(span).unwrap_or_default()
     };
-    let with_error = |text: String| match &job.error_line {
+    // the code first, because the end may be cut; that of a program says no more than that it failed
+    let code = job.last_error_code.as_deref().filter(|code| !code.starts_with("exit_"));
+    let error = job.error_line.as_ref().map(|line| match code {
+        Some(code) => format!("{code}: {line}"),
+        None => line.clone(),
+    });
+    let with_error = |text: String| match &error {
         Some(error) => format!("{text}: {error}"),
         None => text,
     };
     let reason = job.reason.clone().unwrap_or_default();
     match (job.state, job.finished_at) {
         (State::Scheduled, _) => format!("due {}", age(now, job.run_at)),
-        (State::Retrying, _) => with_error(format!("due {}", age(now, job.run_at))),
+        (State::Retrying, _) => with_error(age(now, job.run_at)),
         // these two only say that the error was the last
         (State::Failed, _) if matches!(&*reason, "attempts_exhausted" | "not_retryable") => {
-            job.error_line.clone().unwrap_or(reason)
+            error.unwrap_or(reason)
         }
         (State::Failed, _) => with_error(reason),
         (State::Running, _) => format!("for {}", ran_until(now)),

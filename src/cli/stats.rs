@@ -45,8 +45,9 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             shown.rows(&stats, commands)
         }
         Some(What::Errors { since }) => {
-            let now = ask(&client, read::now(&client)).await?;
             let groups = ask(&client, read::error_groups(&client, &interval(*since))).await?;
+            // afterwards, so that none of them lies ahead
+            let now = ask(&client, read::now(&client)).await?;
             shown.rows(&groups, |groups| errors(groups, now))
         }
     };

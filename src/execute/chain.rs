@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use serde_json::value::{RawValue, to_raw_value};
@@ -15,11 +16,12 @@ use crate::execute::executor::{Failure, Outcome, outcome_of_condition};
 use crate::execute::registry::Registry;
 use crate::execute::step::{Unheard, said};
 use crate::job::Place;
+use crate::observe::{StepEnding, Tallies};
 use crate::worker::crew::limited;
 
 /// Run the remaining steps of a chain.
-pub(crate) async fn run(registry: &Registry, context: Context) -> Outcome {
-    match go_through(registry, &context).await {
+pub(crate) async fn run(registry: &Registry, tallies: &Tallies, context: Context) -> Outcome {
+    match go_through(registry, tallies, &context).await {
         Ok(outcome) => outcome,
         Err(Unheard::Fenced(verdict)) => {
             let held = context.job().held;
@@ -37,16 +39,34 @@ pub(crate) async fn run(registry: &Registry, context: Context) -> Outcome {
     }
 }
 
-async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unheard> {
+async fn go_through(registry: &Registry, tallies: &Tallies, chain: &Context) -> Result<Outcome, Unheard> {
     let mut tries = 1;
     let mut next = start(chain, tries).await?;
     while let Some(position) = next.position {
         let step = Step::new(chain, &next, position, tries);
         chain.note_shortage(None);
-        let ended = match step.run(registry, &next).await {
-            Outcome::Complete(output) => step.finish(output.as_deref(), false).await?,
-            Outcome::Skip(why) => step.finish(to_raw_value(&why).ok().as_deref(), true).await?,
-            Outcome::Settled => Ok(step.settled().await?),
+        let started = Instant::now();
+        let outcome = step.run(registry, &next).await;
+        let took = started.elapsed();
+        let count = |how| tallies.step(&step.name, how, took);
+        let ended = match outcome {
+            Outcome::Complete(output) => {
+                let ended = step.finish(output.as_deref(), false).await?;
+                if ended.is_ok() {
+                    count(StepEnding::Done);
+                }
+                ended
+            }
+            Outcome::Skip(why) => {
+                let ended = step.finish(to_raw_value(&why).ok().as_deref(), true).await?;
+                count(StepEnding::Skipped);
+                ended
+            }
+            Outcome::Settled => {
+                let next = step.settled().await?;
+                count(StepEnding::Done);
+                Ok(next)
+            }
             outcome => Err(outcome),
         };
         let (new_next, new_tries) = match ended {
@@ -57,8 +77,10 @@ async fn go_through(registry: &Registry, chain: &Context) -> Result<Outcome, Unh
             }
             Err(Outcome::Fail(failure)) => {
                 if !step.is_tried_again(&failure).await? {
+                    count(StepEnding::Failed);
                     return Ok(Outcome::Fail(failure));
                 }
+                count(StepEnding::Retried);
                 tries += 1;
                 (start(chain, tries).await?, tries)
             }

@@ -35,6 +35,8 @@ const LIMITS: Limits = Limits {
 pub struct EndpointState {
     /// The name of the database, if the worker serves several.
     pub database: Option<String>,
+    /// The name of the database in metrics.
+    pub label: String,
     pub name: String,
     pub host: String,
     pub queues: Vec<(String, u32)>,
@@ -60,6 +62,7 @@ impl EndpointState {
     ) -> EndpointState {
         EndpointState {
             database: None,
+            label: String::new(),
             name: name.to_owned(),
             host: host.to_owned(),
             queues: queues.to_vec(),
@@ -74,6 +77,13 @@ impl EndpointState {
     /// One of several databases.
     pub fn of_database(mut self, name: &str) -> EndpointState {
         self.database = Some(name.to_owned());
+        self.label = name.to_owned();
+        self
+    }
+
+    /// The only database of the worker.
+    pub fn labelled(mut self, name: &str) -> EndpointState {
+        self.label = name.to_owned();
         self
     }
 

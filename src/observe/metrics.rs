@@ -57,8 +57,8 @@ const fn of_keeper(name: &'static str, labels: &'static [&'static str], help: &'
     }
 }
 
-/// All metrics.
-pub const METRICS: [Metric; 29] = [
+/// All metrics. Those that begin with `bugle_` have the label `database` too.
+pub const METRICS: [Metric; 37] = [
     metric(
         "bugle_worker_info",
         Kind::Gauge,
@@ -90,10 +90,10 @@ pub const METRICS: [Metric; 29] = [
         "Number of reconnects to the database.",
     ),
     metric(
-        "bugle_worker_heartbeat_age_seconds",
+        "bugle_worker_last_heartbeat_timestamp_seconds",
         Kind::Gauge,
         &[],
-        "Age of the last successful heartbeat.",
+        "When the last heartbeat succeeded.",
     ),
     metric(
         "bugle_worker_slots",
@@ -123,7 +123,7 @@ pub const METRICS: [Metric; 29] = [
         "bugle_attempts_finished_total",
         Kind::Counter,
         &["queue", "command", "outcome"],
-        "Finished attempts by outcome: completed, failed, snoozed, cancelled, waiting, given_back, fenced.",
+        "Finished attempts by outcome: completed, failed, timed_out, snoozed, cancelled, waiting, given_back, fenced.",
     ),
     metric(
         "bugle_job_run_seconds",
@@ -136,6 +136,18 @@ pub const METRICS: [Metric; 29] = [
         Kind::Histogram,
         &["queue", "command"],
         "Time from when a job was due until its attempt started.",
+    ),
+    metric(
+        "bugle_steps_finished_total",
+        Kind::Counter,
+        &["step", "outcome"],
+        "Finished attempts of steps of chains by outcome: done, skipped, retried, failed.",
+    ),
+    metric(
+        "bugle_step_run_seconds",
+        Kind::Histogram,
+        &["step"],
+        "Run time of attempts of steps of chains.",
     ),
     metric("bugle_claim_seconds", Kind::Histogram, &[], "Duration of claim calls."),
     metric(
@@ -174,20 +186,23 @@ pub const METRICS: [Metric; 29] = [
         "Live jobs of a queue by state. An estimate above 10,000 ready jobs of a command.",
     ),
     of_keeper(
-        "bugle_queue_oldest_ready_seconds",
+        "bugle_queue_oldest_ready_timestamp_seconds",
         &["queue"],
-        "Time since the oldest ready job was due.",
+        "Since when the oldest ready job could have started. Absent if no job is ready.",
     ),
     of_keeper("bugle_queue_paused", &["queue"], "1 if the queue is paused."),
+    Metric {
+        kind: Kind::Counter,
+        ..of_keeper(
+            "bugle_dead_letters_total",
+            &["queue", "reason"],
+            "Jobs that failed for good, by reason, since the schema was installed.",
+        )
+    },
     of_keeper(
-        "bugle_queue_failed_last_minute",
-        &["queue"],
-        "Jobs that failed for good in the last minute.",
-    ),
-    of_keeper(
-        "bugle_unserved_seconds",
+        "bugle_unserved_since_timestamp_seconds",
         &["queue", "command"],
-        "Age of the oldest ready job that no live worker serves.",
+        "Since when the oldest ready job waits that no live worker serves. Absent if there is none.",
     ),
     of_keeper("bugle_workers", &["state"], "Workers by state: alive, paused, lost."),
     of_keeper(
@@ -201,15 +216,41 @@ pub const METRICS: [Metric; 29] = [
         "Dead rows in bugle.jobs_live that VACUUM has not removed yet.",
     ),
     of_keeper(
-        "bugle_oldest_snapshot_seconds",
+        "bugle_oldest_snapshot_timestamp_seconds",
         &[],
-        "Age of the oldest transaction that prevents VACUUM from removing rows.",
+        "When the oldest transaction began that prevents VACUUM from removing rows. Absent if there is none.",
     ),
     of_keeper(
         "bugle_notification_queue_ratio",
         &[],
         "Usage of the server's notification queue, from 0 to 1.",
     ),
+    metric(
+        "process_cpu_seconds_total",
+        Kind::Counter,
+        &[],
+        "CPU time of this process.",
+    ),
+    metric(
+        "process_resident_memory_bytes",
+        Kind::Gauge,
+        &[],
+        "Resident memory of this process.",
+    ),
+    metric(
+        "process_virtual_memory_bytes",
+        Kind::Gauge,
+        &[],
+        "Virtual memory of this process.",
+    ),
+    metric(
+        "process_start_time_seconds",
+        Kind::Gauge,
+        &[],
+        "When this process started.",
+    ),
+    metric("process_open_fds", Kind::Gauge, &[], "Open file descriptors."),
+    metric("process_max_fds", Kind::Gauge, &[], "Maximum number of open file descriptors."),
 ];
 
 /// The metric of a gauge of `bugle.gauges()`, and the name of its label.
@@ -217,14 +258,14 @@ pub const METRICS: [Metric; 29] = [
 pub fn of_gauge(name: &str) -> Option<(&'static str, Option<&'static str>)> {
     Some(match name {
         "queue_jobs" => ("bugle_queue_jobs", Some("state")),
-        "queue_oldest_ready_seconds" => ("bugle_queue_oldest_ready_seconds", None),
+        "queue_oldest_ready_timestamp" => ("bugle_queue_oldest_ready_timestamp_seconds", None),
         "queue_paused" => ("bugle_queue_paused", None),
-        "failed_last_minute" => ("bugle_queue_failed_last_minute", None),
-        "unserved_seconds" => ("bugle_unserved_seconds", Some("command")),
+        "dead_letters" => ("bugle_dead_letters_total", Some("reason")),
+        "unserved_since_timestamp" => ("bugle_unserved_since_timestamp_seconds", Some("command")),
         "workers" => ("bugle_workers", Some("state")),
         "history_days_ahead" => ("bugle_history_days_ahead", Some("kind")),
         "dead_rows" => ("bugle_dead_rows", None),
-        "oldest_snapshot_seconds" => ("bugle_oldest_snapshot_seconds", None),
+        "oldest_snapshot_timestamp" => ("bugle_oldest_snapshot_timestamp_seconds", None),
         "notification_queue_ratio" => ("bugle_notification_queue_ratio", None),
         _ => return None,
     })

@@ -6,6 +6,8 @@ mod health;
 mod listen;
 mod metrics;
 #[cfg(feature = "web")]
+mod process;
+#[cfg(feature = "web")]
 mod render;
 mod tally;
 pub mod trace;
@@ -17,7 +19,7 @@ pub use health::Health;
 #[cfg(feature = "web")]
 pub use listen::{EndpointState, Endpoints, bind, listen};
 pub use metrics::{Kind, METRICS, Metric};
-pub use tally::{Ending, Tallies, time};
+pub use tally::{Ending, StepEnding, Tallies, time};
 
 use crate::db::calls;
 use crate::db::connect::Session;
@@ -75,10 +77,10 @@ mod tests {
     fn an_address_that_others_can_reach_needs_a_token() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
 
-        assert!(check_address(at("127.0.0.1:9187"), false).is_ok());
-        assert!(check_address(at("[::1]:9187"), false).is_ok());
-        assert!(check_address(at("0.0.0.0:9187"), true).is_ok());
-        let error = check_address(at("0.0.0.0:9187"), false).unwrap_err();
+        assert!(check_address(at("127.0.0.1:8421"), false).is_ok());
+        assert!(check_address(at("[::1]:8421"), false).is_ok());
+        assert!(check_address(at("0.0.0.0:8421"), true).is_ok());
+        let error = check_address(at("0.0.0.0:8421"), false).unwrap_err();
         assert!(error.to_string().contains("no token is set"), "{error}");
     }
 }

@@ -1,18 +1,24 @@
 //! Metrics in the Prometheus text format.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::listen::EndpointState;
 use super::metrics::{METRICS, Metric, of_gauge};
-use super::tally::{BOUNDS, Ending, Histogram};
+use super::process;
+use super::tally::{BOUNDS, Ending, Histogram, StepEnding};
 use crate::db::calls::Gauge;
 
 /// The page with all metrics of a worker, for each of its databases; with the gauges of a database, those too.
 pub fn page<'a>(workers: impl Iterator<Item = (&'a EndpointState, &'a Vec<Gauge>)>) -> String {
     let mut page = Page::default();
     for (worker, gauges) in workers {
-        page.database.clone_from(&worker.database);
+        page.database = Some(worker.label.clone());
         of_worker(&mut page, worker, gauges);
+    }
+    page.database = None;
+    for (name, value) in process::metrics() {
+        page.sample(name, &[], value);
     }
     page.text()
 }
@@ -31,7 +37,9 @@ fn of_worker(page: &mut Page, worker: &EndpointState, gauges: &[Gauge]) {
     page.sample("bugle_worker_keeper", &[], f64::from(health.is_keeper()));
     page.sample("bugle_worker_reconnects_total", &[], health.reconnects() as f64);
     if let Some(silence) = health.silence() {
-        page.sample("bugle_worker_heartbeat_age_seconds", &[], silence.as_secs_f64());
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at = since_epoch.saturating_sub(silence).as_secs_f64();
+        page.sample("bugle_worker_last_heartbeat_timestamp_seconds", &[], at);
     }
     for (queue, slots) in &worker.queues {
         page.sample("bugle_worker_slots", &[("queue", queue)], f64::from(*slots));
@@ -49,8 +57,18 @@ fn of_worker(page: &mut Page, worker: &EndpointState, gauges: &[Gauge]) {
                 tally.ended[how as usize] as f64,
             );
         }
-        page.histogram("bugle_job_run_seconds", &labels, &tally.run);
-        page.histogram("bugle_job_wait_seconds", &labels, &tally.wait);
+        // forty series each, so not of commands that never ran here
+        if tally.started > 0 {
+            page.histogram("bugle_job_run_seconds", &labels, &tally.run);
+            page.histogram("bugle_job_wait_seconds", &labels, &tally.wait);
+        }
+    }
+    for (step, tally) in tallies.steps() {
+        for how in StepEnding::ALL {
+            let labels = [("step", step.as_str()), ("outcome", how.as_str())];
+            page.sample("bugle_steps_finished_total", &labels, tally.ended[how as usize] as f64);
+        }
+        page.histogram("bugle_step_run_seconds", &[("step", &step)], &tally.run);
     }
     page.histogram("bugle_claim_seconds", &[], &tallies.claims.lock().unwrap());
     page.histogram("bugle_completion_seconds", &[], &tallies.flushes.lock().unwrap());
@@ -75,7 +93,7 @@ fn of_worker(page: &mut Page, worker: &EndpointState, gauges: &[Gauge]) {
 #[derive(Default)]
 struct Page {
     samples: Vec<(usize, String)>,
-    /// The name of the database, if the worker serves several. It is a label of all of its samples.
+    /// The name of the database: a label of all samples about it.
     database: Option<String>,
 }
 
@@ -157,7 +175,8 @@ mod tests {
     #[test]
     fn every_metric_has_a_name_of_its_own_and_only_histograms_are_in_spans() {
         for metric in METRICS {
-            assert!(metric.name.starts_with("bugle_"), "{}", metric.name);
+            let begins = ["bugle_", "process_"].iter().any(|begin| metric.name.starts_with(begin));
+            assert!(begins, "{}", metric.name);
             assert_eq!(
                 place(metric.name),
                 METRICS.iter().rposition(|m| m.name == metric.name).unwrap()

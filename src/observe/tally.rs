@@ -18,8 +18,10 @@ pub const BOUNDS: [f64; 20] = [
 pub enum Ending {
     /// The executor completed the job.
     Completed,
-    /// The executor failed, panicked or timed out.
+    /// The executor failed or panicked.
     Failed,
+    /// The executor did not end within its time limit.
+    TimedOut,
     /// The job will run again later.
     Snoozed,
     /// The executor cancelled the job.
@@ -34,9 +36,10 @@ pub enum Ending {
 
 impl Ending {
     /// All outcomes.
-    pub const ALL: [Ending; 7] = [
+    pub const ALL: [Ending; 8] = [
         Ending::Completed,
         Ending::Failed,
+        Ending::TimedOut,
         Ending::Snoozed,
         Ending::Cancelled,
         Ending::Waiting,
@@ -49,6 +52,7 @@ impl Ending {
         match self {
             Ending::Completed => "completed",
             Ending::Failed => "failed",
+            Ending::TimedOut => "timed_out",
             Ending::Snoozed => "snoozed",
             Ending::Cancelled => "cancelled",
             Ending::Waiting => "waiting",
@@ -107,11 +111,55 @@ struct Counted {
     tally: Mutex<Tally>,
 }
 
+/// How an attempt of a step of a chain ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepEnding {
+    /// The step is done.
+    Done,
+    /// The executor skipped it.
+    Skipped,
+    /// It failed, and is tried again in this worker.
+    Retried,
+    /// It failed, and the job with it.
+    Failed,
+}
+
+impl StepEnding {
+    /// All outcomes.
+    pub const ALL: [StepEnding; 4] = [
+        StepEnding::Done,
+        StepEnding::Skipped,
+        StepEnding::Retried,
+        StepEnding::Failed,
+    ];
+
+    /// The value of the metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StepEnding::Done => "done",
+            StepEnding::Skipped => "skipped",
+            StepEnding::Retried => "retried",
+            StepEnding::Failed => "failed",
+        }
+    }
+}
+
+/// The counters of one step of chains.
+#[derive(Debug, Clone, Default)]
+pub struct StepTally {
+    /// Attempts by outcome.
+    pub ended: [u64; StepEnding::ALL.len()],
+    /// Run times.
+    pub run: Histogram,
+}
+
 /// All counters of a worker.
 #[derive(Default)]
 pub struct Tallies {
     /// By queue, then by command, so that a lookup needs no allocation.
     counted: Mutex<BTreeMap<String, BTreeMap<String, Arc<Counted>>>>,
+    /// Steps of chains, by command.
+    steps: Mutex<BTreeMap<String, StepTally>>,
     /// How far the database's clock is ahead of the local clock, in microseconds.
     ahead: AtomicI64,
     /// Durations of `bugle.claim` calls.
@@ -136,6 +184,32 @@ impl Tallies {
             started: Instant::now(),
             ended: false,
         }
+    }
+
+    /// Show these counters from now on, even while they are 0: a counter that appears with its first event has no
+    /// increase that could be seen.
+    #[cfg(feature = "web")]
+    pub fn expect(&self, queue: &str, command: &str) {
+        self.counted(queue, command);
+    }
+
+    /// Count an attempt of a step.
+    pub fn step(&self, command: &str, how: StepEnding, took: Duration) {
+        let mut steps = self.steps.lock().unwrap();
+        if !steps.contains_key(command) {
+            steps.insert(command.to_owned(), StepTally::default());
+        }
+        if let Some(tally) = steps.get_mut(command) {
+            tally.ended[how as usize] += 1;
+            tally.run.add(took);
+        }
+    }
+
+    /// A copy of the counters of steps.
+    #[cfg(feature = "web")]
+    pub fn steps(&self) -> Vec<(String, StepTally)> {
+        let steps = self.steps.lock().unwrap();
+        steps.iter().map(|(step, tally)| (step.clone(), tally.clone())).collect()
     }
 
     fn counted(&self, queue: &str, command: &str) -> Arc<Counted> {
@@ -226,7 +300,7 @@ impl Run {
             .get_or_insert_with(|| MinuteReport::of(&counted.queue, &counted.command, BOUNDS.len() + 1));
         match how {
             Ending::Completed => report.completed += 1,
-            Ending::Failed => report.failed += 1,
+            Ending::Failed | Ending::TimedOut => report.failed += 1,
             _ => report.others += 1,
         }
         let span = |time: Duration| BOUNDS.partition_point(|bound| *bound < time.as_secs_f64());

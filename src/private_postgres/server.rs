@@ -34,6 +34,9 @@ pub(super) struct Spec {
 /// The file with the password, next to the data, because the catalog of kept data contains it.
 pub(super) const PASSWORD: &str = "bugle.password";
 
+/// The file with the last port, next to kept data.
+const PORT: &str = "bugle.port";
+
 #[derive(Debug)]
 pub(super) struct Server {
     spec: Spec,
@@ -72,16 +75,21 @@ impl Server {
         {
             bail!("the server is already running");
         }
+        let remembered = self.remembered_port();
         // restarts keep the port; before the first start, another process may take the port that was found free
         for attempt in 0.. {
             let port = match self.port {
                 Some(port) => port,
+                None if attempt == 0 && remembered.is_some() => remembered.unwrap_or_default(),
                 None if self.spec.tcp => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
                 None => 5432,
             };
             match self.start_on(port) {
                 Ok(()) => {
                     self.port = Some(port);
+                    if self.spec.keep && self.spec.tcp {
+                        fs::write(self.spec.data.join(PORT), port.to_string())?;
+                    }
                     return Ok(port);
                 }
                 Err(error) if is_port_taken(&error) && self.port.is_none() && attempt < 5 => {}
@@ -89,6 +97,12 @@ impl Server {
             }
         }
         unreachable!("the last attempt returns its error")
+    }
+
+    /// The port of kept data, unless it is taken: connection strings stay the same.
+    fn remembered_port(&self) -> Option<u16> {
+        let port = fs::read_to_string(self.spec.data.join(PORT)).ok()?.trim().parse().ok()?;
+        TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
     }
 
     /// Stop the server and wait. If it does not stop, escalate.

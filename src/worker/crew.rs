@@ -309,7 +309,7 @@ impl Crew {
             let time_limit = job.timeout;
             // boxed: otherwise every job would need the memory of a chain
             return limited(
-                Box::pin(chain::run(&self.registry, context.clone())),
+                Box::pin(chain::run(&self.registry, &self.observed.tallies, context.clone())),
                 time_limit,
                 &context,
             )
@@ -582,6 +582,7 @@ fn ending(how: &How) -> Ending {
     match how {
         How::GivenBack => Ending::GivenBack,
         How::Outcome(Outcome::Complete(_) | Outcome::Skip(_) | Outcome::Settled) => Ending::Completed,
+        How::Outcome(Outcome::Fail(failure)) if failure.code.as_deref() == Some("timeout") => Ending::TimedOut,
         How::Outcome(Outcome::Fail(_)) => Ending::Failed,
         How::Outcome(Outcome::Snooze(_)) => Ending::Snoozed,
         How::Outcome(Outcome::Wait { .. }) => Ending::Waiting,

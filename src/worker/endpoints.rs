@@ -15,6 +15,9 @@ use crate::worker::register::WorkerProfile;
 /// How many connections to the database they may use.
 const CONNECTIONS: usize = 2;
 
+/// For how many queues and commands series begin at 0 before the first job.
+const EXPECTED: usize = 500;
+
 /// An address that is taken, and nothing answers there yet.
 pub struct Bound {
     listener: TcpListener,
@@ -40,6 +43,7 @@ impl Bound {
     /// Answer there, until what is returned is dropped.
     pub fn open(self, profile: &WorkerProfile, settings: &Settings, crew: &Arc<Crew>) -> Endpoints {
         let undelivered = crew.clone();
+        expect(profile, &crew.observed);
         let state = EndpointState::new(
             &profile.name,
             &profile.host,
@@ -49,7 +53,16 @@ impl Bound {
             self.pool,
             settings.token.clone(),
         );
+        let state = state.labelled(profile.database.database());
         observe::listen(self.listener, vec![state])
+    }
+}
+
+/// Series begin at 0, before the first job.
+fn expect(profile: &WorkerProfile, observed: &observe::Observed) {
+    let served = profile.queues.iter().flat_map(|(queue, _)| profile.commands.iter().map(move |c| (queue, c)));
+    for (queue, command) in served.take(EXPECTED) {
+        observed.tallies.expect(queue, command);
     }
 }
 
@@ -67,6 +80,7 @@ pub async fn open_for_all(parts: &[(WorkerProfile, Settings, Part)], settings: &
         let name = format!("{} (endpoints)", profile.name);
         let pool = Pool::for_worker(&profile.database, &name, CONNECTIONS)?;
         let undelivered = part.clone();
+        expect(profile, &part.observed);
         let state = EndpointState::new(
             &profile.name,
             &profile.host,

@@ -204,7 +204,8 @@ pub async fn not_served(client: &impl GenericClient, id: JobId) -> Result<Option
     let row = client
         .ask_opt(
             "with live as (select w.queues, w.commands from bugle.workers w where w.state in ('alive', 'paused')) \
-             select c.name as command, j.queue, exists (select from live w where c.name = any (w.commands)) as elsewhere, \
+             select c.name as command, j.queue, \
+             exists (select from live w where c.name = any (w.commands)) as elsewhere, \
              (select count(*) from live) as workers, \
              array(select unnest(w.commands) from live w union select k.name from bugle.commands k order by 1) as \
              commands, \

@@ -2,18 +2,21 @@
 
 #[cfg(feature = "web")]
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use clap::Args;
+use tokio_postgres::types::Type;
 
 use super::NOTHING_ELSE;
 
 use crate::cli::log::{self, LogFlags};
 use crate::cli::{output, worker};
-use crate::config::{Config, Flags, Secret, Settings, environment};
-use crate::db::connect;
+use crate::config::{Action, Config, Cwd, Flags, ProgramConfig, Secret, Settings, environment};
+use crate::db::connect::{self, Target};
 use crate::execute::registry::Registry;
 use crate::private_postgres::{Options, PrivatePostgres};
 use crate::schema;
@@ -30,7 +33,7 @@ pub struct Arguments {
     #[arg(long)]
     obtain: bool,
 
-    /// Keep the data in this directory and reuse it next time; by default it is deleted at exit
+    /// Keep the data in this directory and reuse it next time, at the same port; by default it is deleted at exit
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 
@@ -58,22 +61,67 @@ const EXAMPLE: &str = r#"
 program = ["cat"]
 "#;
 
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
+pub fn run(mut arguments: Arguments) -> Result<ExitCode> {
+    if arguments.log.level == "info" {
+        // a line for each job that has ended
+        arguments.log.level = "info,bugle::worker::completer=debug".into();
+    }
     let _logging = log::start(&arguments.log)?;
-    let config = match &arguments.config {
-        Some(file) => Config::from_file(file)?,
-        None if Path::new("bugle.toml").exists() => Config::from_file(Path::new("bugle.toml"))?,
-        None => Config::from_toml(EXAMPLE)?,
-    };
+    let file = arguments.config.clone().unwrap_or_else(|| PathBuf::from("bugle.toml"));
+    let watched = Watched::new(file);
     // before a server is started, so that an invalid file is reported at once
-    worker::executors(Registry::new(), &config.commands, &config.hosts)?;
+    let config = match arguments.config.is_some() || watched.file.exists() {
+        true => read(&watched.file)?,
+        false => Config::from_toml(EXAMPLE)?,
+    };
     let database = DevDatabase::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let code = runtime.block_on(serve(&arguments, &database, config));
+    let code = runtime.block_on(serve(&arguments, &database, config, watched));
     // executors that block a thread must not keep the process alive
     runtime.shutdown_background();
     code
 }
+
+fn read(file: &Path) -> Result<Config> {
+    let config = Config::from_file(file)?;
+    worker::executors(Registry::new(), &config.commands, &config.hosts)?;
+    Ok(config)
+}
+
+/// A file that is edited.
+struct Watched {
+    file: PathBuf,
+    seen: Option<(SystemTime, u64)>,
+}
+
+impl Watched {
+    fn new(file: PathBuf) -> Watched {
+        let seen = Watched::state(&file);
+        Watched { file, seen }
+    }
+
+    /// When it was changed, and its size; `None` if there is no such file.
+    fn state(file: &Path) -> Option<(SystemTime, u64)> {
+        let about = std::fs::metadata(file).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    }
+
+    /// Wait until it is another one. While it is gone, as in the middle of saving, the old one counts.
+    async fn changed(&mut self) {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        loop {
+            looks.tick().await;
+            let state = Watched::state(&self.file);
+            if state.is_some() && state != self.seen {
+                self.seen = state;
+                return;
+            }
+        }
+    }
+}
+
+/// How often to look whether the file was changed.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// The database, and its server if that is private. Removed when dropped.
 struct DevDatabase {
@@ -137,12 +185,57 @@ impl DevDatabase {
     }
 }
 
-async fn serve(arguments: &Arguments, database: &DevDatabase, config: Config) -> Result<ExitCode> {
+async fn serve(
+    arguments: &Arguments,
+    database: &DevDatabase,
+    mut config: Config,
+    mut watched: Watched,
+) -> Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let target = connect::parse_given_by(&database.source, &database.url)?;
     schema::migrate(&target).await?;
     #[cfg(feature = "web")]
     let pages = crate::cli::web::bind(arguments.web).await?;
+    #[cfg(feature = "web")]
+    let open = format!("\n  open http://{}/\n", pages.local_addr()?);
+    #[cfg(not(feature = "web"))]
+    let open = String::new();
+    let settings = settings(database, &config)?;
+    output::print(&format!(
+        "{}\n\n  {}\n{open}{}\n",
+        database.about,
+        database.there,
+        to_try(&settings)
+    ))?;
+    #[cfg(feature = "web")]
+    {
+        let target = target.clone();
+        tokio::spawn(async move {
+            let options = crate::web::site::Options {
+                name: Some("dev".into()),
+                colour: Some("grey".into()),
+                ..Default::default()
+            };
+            if let Err(error) = crate::web::site::serve(pages, &target, options).await {
+                tracing::warn!(event = "web", %error);
+            }
+        });
+    }
+    #[cfg(not(feature = "web"))]
+    let _ = arguments;
+    loop {
+        let settings = self::settings(database, &config)?;
+        for problem in problems(&settings, &target).await? {
+            eprintln!("warning: {}", output::harmless(&problem));
+        }
+        match until_changed(settings, &shutdown, &mut watched).await? {
+            After::Edit(changed) => config = *changed,
+            After::End(code) => return Ok(code),
+        }
+    }
+}
+
+fn settings(database: &DevDatabase, config: &Config) -> Result<Settings> {
     // the database_url of the file is never used here
     let flags = Flags {
         database_url: Some(Secret::new(&database.url)),
@@ -154,40 +247,123 @@ async fn serve(arguments: &Arguments, database: &DevDatabase, config: Config) ->
             .or(database.server.as_ref().map(|server| server.host().join("work"))),
         ..Flags::default()
     };
-    let settings = Settings {
+    Ok(Settings {
         database_url_from: database.source.clone(),
-        ..Settings::resolve(flags, Some(config))?
-    };
-    #[cfg(feature = "web")]
-    let open = format!("\n  open http://{}/\n", pages.local_addr()?);
-    #[cfg(not(feature = "web"))]
-    let open = String::new();
-    output::print(&format!(
-        "{}\n\n  {}\n{open}{}\n",
-        database.about,
-        database.there,
-        to_try(&settings)
-    ))?;
-    #[cfg(feature = "web")]
-    tokio::spawn(async move {
-        let options = crate::web::site::Options {
-            name: Some("dev".into()),
-            colour: Some("grey".into()),
-            ..Default::default()
-        };
-        if let Err(error) = crate::web::site::serve(pages, &target, options).await {
-            tracing::warn!(event = "web", %error);
+        ..Settings::resolve(flags, Some(config.clone()))?
+    })
+}
+
+/// Why a worker has ended.
+enum After {
+    /// The file was changed: this is what it says now.
+    Edit(Box<Config>),
+    End(ExitCode),
+}
+
+/// Run a worker until the file is changed, or it is asked to stop.
+async fn until_changed(settings: Settings, shutdown: &Shutdown, watched: &mut Watched) -> Result<After> {
+    let stop = Shutdown::new();
+    let mut worker = std::pin::pin!(worker::serve(settings, Registry::new(), stop.clone()));
+    let mut changed = None;
+    let mut asked = 0;
+    loop {
+        tokio::select! {
+            code = &mut worker => {
+                return match changed.take().filter(|_| !shutdown.drain.is_cancelled()) {
+                    Some(config) => Ok(After::Edit(config)),
+                    None => Ok(After::End(code?)),
+                };
+            }
+            () = shutdown.drain.cancelled(), if asked == 0 => {
+                asked = 1;
+                stop.request();
+            }
+            () = shutdown.now.cancelled(), if asked == 1 => {
+                asked = 2;
+                stop.request();
+            }
+            () = watched.changed(), if changed.is_none() => {
+                let file = watched.file.display();
+                match read(&watched.file) {
+                    Ok(config) => {
+                        let commands: Vec<&str> = config.commands.keys().map(String::as_str).collect();
+                        let commands = output::one_line(&commands.join(", "));
+                        let told = format!("{file} has changed: the worker starts again, and serves {commands}\n");
+                        output::print(&told)?;
+                        changed = Some(Box::new(config));
+                        stop.request();
+                    }
+                    Err(error) => {
+                        let error = crate::cli::message(&error);
+                        eprintln!("{file} has changed, and is not used: {error}");
+                    }
+                }
+            }
         }
-    });
-    worker::serve(settings, Registry::new(), shutdown).await
+    }
+}
+
+/// What would make every job of a command fail.
+async fn problems(settings: &Settings, target: &Target) -> Result<Vec<String>> {
+    let client = target.client("bugle dev").await?;
+    let mut problems = Vec::new();
+    for (name, command) in &settings.commands {
+        let problem = match &command.action {
+            Action::Program(program) => missing_program(program),
+            Action::Sql(statement) => match client.prepare_typed(statement, &[Type::JSONB]).await {
+                Ok(_) => None,
+                Err(error) => Some(crate::Error::from(error).to_string()),
+            },
+            Action::Http(_) => None,
+        };
+        problems.extend(problem.map(|problem| format!("command {name}: {problem}")));
+    }
+    Ok(problems)
+}
+
+fn missing_program(program: &ProgramConfig) -> Option<String> {
+    let file = Path::new(program.argv.first()?);
+    let is_program = |file: &Path| {
+        let about = std::fs::metadata(file);
+        about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let is_there = match (file.components().count(), &program.cwd) {
+        (1, _) => std::env::split_paths(&std::env::var_os("PATH")?).any(|folder| is_program(&folder.join(file))),
+        (_, Cwd::Worker) => is_program(file),
+        (_, Cwd::Folder(folder)) => is_program(&folder.join(file)),
+        // it is prepared for each attempt
+        (_, Cwd::Workspace) => true,
+    };
+    (!is_there).then(|| format!("there is no program {}", file.display()))
+}
+
+/// A payload that a command can do something with: with the keys that its statement reads.
+fn payload_for(action: &Action) -> String {
+    let Action::Sql(statement) = action else {
+        return r#"{"name": "Ada"}"#.into();
+    };
+    let mut fields = serde_json::Map::new();
+    for read in statement.split("->").skip(1) {
+        let Some((key, rest)) = read.trim_start_matches('>').trim_start().strip_prefix('\'').and_then(|r| r.split_once('\''))
+        else {
+            continue;
+        };
+        let rest = rest.trim_start_matches([')', ' ']);
+        let numbers = ["::int", "::bigint", "::smallint", "::numeric", "::float", "::real", "::double"];
+        let is_number = numbers.iter().any(|cast| rest.starts_with(cast));
+        let value = if is_number { 17.into() } else { "Ada".into() };
+        fields.entry(key).or_insert(value);
+    }
+    serde_json::Value::Object(fields).to_string()
 }
 
 /// An INSERT of a job that this worker serves.
 fn to_try(settings: &Settings) -> String {
-    let Some(command) = settings.commands.keys().next() else {
+    let Some((command, config)) = settings.commands.first_key_value() else {
         return String::new();
     };
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let payload = quoted(&payload_for(&config.action));
     let insert = match settings
         .queues
         .iter()
@@ -196,15 +372,12 @@ fn to_try(settings: &Settings) -> String {
     {
         Some((queue, _)) if queue != "default" => {
             format!(
-                "(command, payload, queue) values ({}, '{{\"name\": \"Ada\"}}', {})",
+                "(command, payload, queue) values ({}, {payload}, {})",
                 quoted(command),
                 quoted(queue)
             )
         }
-        _ => format!(
-            "(command, payload) values ({}, '{{\"name\": \"Ada\"}}')",
-            quoted(command)
-        ),
+        _ => format!("(command, payload) values ({}, {payload})", quoted(command)),
     };
     let commands: Vec<&str> = settings.commands.keys().map(String::as_str).collect();
     format!(
