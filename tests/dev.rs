@@ -249,13 +249,13 @@ async fn an_edited_file_is_used_at_once_and_a_broken_one_is_told() {
     let client = connect(&url.parse().expect("a URL")).await;
     let first = [told("no-such-program"), told("nowhere")];
     execute(&client, &insert).await;
-    wait_until(&client, "select result = '34' from bugle.jobs where command = 'add'").await;
+    wait_until(&client, "select exists (select from bugle.jobs where result = '34')").await;
     let finished = told("complete");
     folder.write("bugle.toml", "[commands.add\n");
     let broken = told("has changed, and is not used");
     folder.write("bugle.toml", &format!("{add}[commands.two]\nsql = \"select 'second'\"\n"));
     execute(&client, "insert into bugle.jobs (command) values ('two')").await;
-    wait_until(&client, "select result = '\"second\"' from bugle.jobs where command = 'two'").await;
+    wait_until(&client, "select exists (select from bugle.jobs where result = '\"second\"')").await;
     dev.signal(Signal::INT);
     let (code, ..) = dev.end();
 
