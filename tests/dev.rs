@@ -253,14 +253,25 @@ async fn an_edited_file_is_used_at_once_and_a_broken_one_is_told() {
     let finished = told("complete");
     folder.write("bugle.toml", "[commands.add\n");
     let broken = told("has changed, and is not used");
-    folder.write("bugle.toml", &format!("{add}[commands.two]\nsql = \"select 'second'\"\n"));
+    folder.write(
+        "bugle.toml",
+        &format!("{add}[commands.two]\nsql = \"select 'second'\"\n"),
+    );
     execute(&client, "insert into bugle.jobs (command) values ('two')").await;
-    wait_until(&client, "select exists (select from bugle.jobs where result = '\"second\"')").await;
+    wait_until(
+        &client,
+        "select exists (select from bugle.jobs where result = '\"second\"')",
+    )
+    .await;
     dev.signal(Signal::INT);
     let (code, ..) = dev.end();
 
     assert_eq!(first[0], "warning: command lost: there is no program no-such-program");
-    assert!(first[1].starts_with("warning: command wrong: relation \"nowhere\" does not exist"), "{}", first[1]);
+    assert!(
+        first[1].starts_with("warning: command wrong: relation \"nowhere\" does not exist"),
+        "{}",
+        first[1]
+    );
     assert!(insert.contains(r#"{"a":17,"b":17}"#), "{insert}");
     assert!(finished.contains("\"command\":\"add\""), "{finished}");
     assert!(broken.starts_with("bugle.toml "), "{broken}");

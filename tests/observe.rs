@@ -131,7 +131,9 @@ async fn the_documented_metrics_are_those_of_the_table() {
 
         assert!(text.contains(&line), "docs/reference/metrics.md lacks:\n{line}");
     }
-    let documented = text.lines().filter(|line| line.starts_with("| `bugle_") || line.starts_with("| `process_"))
+    let documented = text
+        .lines()
+        .filter(|line| line.starts_with("| `bugle_") || line.starts_with("| `process_"))
         .count();
     assert_eq!(documented, METRICS.len());
 }

@@ -215,9 +215,7 @@ fn note(job: &JobLine, now: SystemTime) -> String {
         (State::Scheduled, _) => format!("due {}", age(now, job.run_at)),
         (State::Retrying, _) => with_error(age(now, job.run_at)),
         // these two only say that the error was the last
-        (State::Failed, _) if matches!(&*reason, "attempts_exhausted" | "not_retryable") => {
-            error.unwrap_or(reason)
-        }
+        (State::Failed, _) if matches!(&*reason, "attempts_exhausted" | "not_retryable") => error.unwrap_or(reason),
         (State::Failed, _) => with_error(reason),
         (State::Running, _) => format!("for {}", ran_until(now)),
         (State::Completed, Some(finished)) if job.started_at.is_some() => format!("took {}", ran_until(finished)),

@@ -250,7 +250,12 @@ pub const METRICS: [Metric; 37] = [
         "When this process started.",
     ),
     metric("process_open_fds", Kind::Gauge, &[], "Open file descriptors."),
-    metric("process_max_fds", Kind::Gauge, &[], "Maximum number of open file descriptors."),
+    metric(
+        "process_max_fds",
+        Kind::Gauge,
+        &[],
+        "Maximum number of open file descriptors.",
+    ),
 ];
 
 /// The metric of a gauge of `bugle.gauges()`, and the name of its label.

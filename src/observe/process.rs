@@ -27,7 +27,12 @@ fn used() -> Option<[(&'static str, f64); 4]> {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let page = rustix::param::page_size() as f64;
     let boot = std::fs::read_to_string("/proc/stat").ok()?;
-    let boot = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse::<f64>().ok()?;
+    let boot = boot
+        .lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse::<f64>()
+        .ok()?;
     Some([
         ("process_cpu_seconds_total", (field(14)? + field(15)?) / ticks),
         ("process_resident_memory_bytes", field(24)? * page),

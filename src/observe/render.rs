@@ -175,7 +175,9 @@ mod tests {
     #[test]
     fn every_metric_has_a_name_of_its_own_and_only_histograms_are_in_spans() {
         for metric in METRICS {
-            let begins = ["bugle_", "process_"].iter().any(|begin| metric.name.starts_with(begin));
+            let begins = ["bugle_", "process_"]
+                .iter()
+                .any(|begin| metric.name.starts_with(begin));
             assert!(begins, "{}", metric.name);
             assert_eq!(
                 place(metric.name),

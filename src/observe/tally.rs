@@ -209,7 +209,10 @@ impl Tallies {
     #[cfg(feature = "web")]
     pub fn steps(&self) -> Vec<(String, StepTally)> {
         let steps = self.steps.lock().unwrap();
-        steps.iter().map(|(step, tally)| (step.clone(), tally.clone())).collect()
+        steps
+            .iter()
+            .map(|(step, tally)| (step.clone(), tally.clone()))
+            .collect()
     }
 
     fn counted(&self, queue: &str, command: &str) -> Arc<Counted> {

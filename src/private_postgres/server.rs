@@ -101,7 +101,11 @@ impl Server {
 
     /// The port of kept data, unless it is taken: connection strings stay the same.
     fn remembered_port(&self) -> Option<u16> {
-        let port = fs::read_to_string(self.spec.data.join(PORT)).ok()?.trim().parse().ok()?;
+        let port = fs::read_to_string(self.spec.data.join(PORT))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()?;
         TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
     }
 

@@ -60,7 +60,10 @@ impl Bound {
 
 /// Series begin at 0, before the first job.
 fn expect(profile: &WorkerProfile, observed: &observe::Observed) {
-    let served = profile.queues.iter().flat_map(|(queue, _)| profile.commands.iter().map(move |c| (queue, c)));
+    let served = profile
+        .queues
+        .iter()
+        .flat_map(|(queue, _)| profile.commands.iter().map(move |c| (queue, c)));
     for (queue, command) in served.take(EXPECTED) {
         observed.tallies.expect(queue, command);
     }

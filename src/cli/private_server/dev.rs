@@ -344,12 +344,24 @@ fn payload_for(action: &Action) -> String {
     };
     let mut fields = serde_json::Map::new();
     for read in statement.split("->").skip(1) {
-        let Some((key, rest)) = read.trim_start_matches('>').trim_start().strip_prefix('\'').and_then(|r| r.split_once('\''))
+        let Some((key, rest)) = read
+            .trim_start_matches('>')
+            .trim_start()
+            .strip_prefix('\'')
+            .and_then(|r| r.split_once('\''))
         else {
             continue;
         };
         let rest = rest.trim_start_matches([')', ' ']);
-        let numbers = ["::int", "::bigint", "::smallint", "::numeric", "::float", "::real", "::double"];
+        let numbers = [
+            "::int",
+            "::bigint",
+            "::smallint",
+            "::numeric",
+            "::float",
+            "::real",
+            "::double",
+        ];
         let is_number = numbers.iter().any(|cast| rest.starts_with(cast));
         let value = if is_number { 17.into() } else { "Ada".into() };
         fields.entry(key).or_insert(value);
