@@ -53,6 +53,7 @@ impl TestJob {
             attempt: Arc::default(),
             place: None,
             outputs: None,
+            database: None,
             rehearsal: None,
             database: None,
         };

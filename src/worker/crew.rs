@@ -117,7 +117,7 @@ impl Crew {
     }
 
     /// For one of several databases.
-    pub fn as_part(mut self, part: Part) -> Self {
+    pub fn with_part(mut self, part: Part) -> Self {
         self.observed = part.observed.clone();
         self.part = Some(part);
         self

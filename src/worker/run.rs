@@ -115,7 +115,7 @@ impl Worker {
         let crew = Crew::new(registry, pools.executors, pools.steps, folders, identity, outcomes);
         let is_part = part.is_some();
         let crew = Arc::new(match part {
-            Some(part) => crew.as_part(part),
+            Some(part) => crew.with_part(part),
             None => crew,
         });
         crew.is_ready();
