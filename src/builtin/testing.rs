@@ -55,7 +55,6 @@ impl TestJob {
             outputs: None,
             database: None,
             rehearsal: None,
-            database: None,
         };
         TestJob {
             context: Context::new(inner),
