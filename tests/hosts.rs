@@ -452,3 +452,33 @@ async fn a_command_that_the_worker_runs_itself_cannot_be_announced() {
     assert_eq!(scene.result_of("echo", json!(1)).await, json!(1), "the worker runs it");
     stop(worker).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_in_perl_follows_the_protocol_and_a_bad_one_does_not() {
+    if !Command::new("perl").args(["-MJSON::PP", "-e", "1"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no perl to run the host of the examples");
+        return;
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let check = |script: &std::path::Path| {
+        let program = Command::new(common::BUGLE).args(["host", "check", "--", "perl"]).arg(script).output();
+        let told = program.expect("it runs");
+        (told.status.success(), String::from_utf8_lossy(&told.stdout).into_owned())
+    };
+    let folder = Folder::new();
+    let script = std::fs::read_to_string(root.join("examples/perl/host.pl")).expect("the example");
+
+    let (passed, told) = check(&root.join("examples/perl/host.pl"));
+
+    assert!(passed && !told.contains("FAILED") && told.contains("ok       it makes a step once"), "{told}");
+    for (right, wrong, part) in [
+        ("claim => $job->{claim}", "claim => '7'", "claim should be"),
+        ("ping => sub { tell_worker(type => 'pong') }", "ping => sub { }", "it answers ping: no message"),
+        ("result => $job->{payload})", "result => 1)", "result should be"),
+    ] {
+        assert!(script.contains(right), "{right}");
+        let script = folder.write("host.pl", &script.replace(right, wrong));
+        let (passed, told) = check(&script);
+        assert!(!passed && told.contains("FAILED") && told.contains(part), "{part}: {told}");
+    }
+}

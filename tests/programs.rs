@@ -5,7 +5,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 
-use common::{BUGLE, Database, Folder, WorkerProcess, enqueue, eventually, execute, wait_for_state};
+use common::{BUGLE, Database, Folder, WorkerProcess, enqueue, eventually, execute, wait_for_state, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -47,6 +47,65 @@ async fn a_worker_raises_its_limit_of_open_files_and_its_programs_get_theirs_bac
         serde_json::json!([100, 500, 500]),
         "soft, hard, the worker's own"
     );
+    worker.terminate();
+    assert!(worker.ended().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_tells_the_worker_what_becomes_of_its_job() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let folder = Folder::new();
+    let config: String = [
+        ("done", r#""$@" done '{"n": 1}'; echo ignored; exit 3"#),
+        ("fail", r#""$@" fail "no such address" --code bad_address --no-retry"#),
+        ("later", r#""$@" fail busy --retry-after 1h; exit 0"#),
+        ("snooze", r#""$@" snooze 5m"#),
+        ("wait", r#""$@" wait --token t --at-most 1h"#),
+        ("cancel", r#""$@" cancel "nothing to do""#),
+        ("last", r#""$@" snooze 5m && "$@" done 2"#),
+        ("nothing", r#""$@" progress 200; test $? = 1 && echo 7"#),
+    ]
+    .iter()
+    .map(|(name, script)| {
+        let script = folder.write(&format!("{name}.sh"), script);
+        format!("[commands.{name}]\nprogram = [\"sh\", {script:?}, \"{BUGLE}\", \"job\"]\n")
+    })
+    .collect();
+    let release = folder.join("release");
+    let script = format!("\"$@\" progress 50 half; until test -e {release:?}; do sleep 0.02; done");
+    let script = folder.write("progress.sh", &script);
+    let config = format!("{config}[commands.progress]\nprogram = [\"sh\", {script:?}, \"{BUGLE}\", \"job\"]\n");
+    let worker = WorkerProcess::start(&database, &folder, "worker", &config, &[]);
+
+    let running = enqueue(&owner, "progress").await;
+    let half = "select exists (select from bugle.running_jobs where progress = 50 and progress_note = 'half')";
+    wait_until(&owner, half).await;
+    folder.write("release", "");
+    wait_for_state(&owner, running, "completed").await;
+    assert_eq!(result_of(&owner, "done").await, serde_json::json!({"n": 1}));
+    assert_eq!(result_of(&owner, "last").await, serde_json::json!(2), "the last outcome decides");
+    assert_eq!(
+        result_of(&owner, "nothing").await,
+        serde_json::json!(7),
+        "what was rejected changes nothing"
+    );
+    for (command, state, counted, code) in [
+        ("fail", "failed", 1, Some("bad_address")),
+        ("later", "retrying", 1, None),
+        ("snooze", "scheduled", 0, None),
+        ("wait", "waiting", 1, None),
+        ("cancel", "cancelled", 1, None),
+    ] {
+        let id = enqueue(&owner, command).await;
+        wait_for_state(&owner, id, state).await;
+        let row = owner
+            .query_one("select attempt, last_error_code from bugle.job($1)", &[&id])
+            .await
+            .expect("the job");
+        let found: (i32, Option<&str>) = (row.get(0), row.get(1));
+        assert_eq!(found, (counted, code), "{command}");
+    }
     worker.terminate();
     assert!(worker.ended().await.success());
 }
@@ -96,6 +155,7 @@ async fn a_program_gets_a_clean_environment_and_what_its_command_asks_for() {
     let of_the_job = [
         "BUGLE_ATTEMPT",
         "BUGLE_COMMAND",
+        "BUGLE_JOB",
         "BUGLE_JOB_ID",
         "BUGLE_QUEUE",
         "BUGLE_RUN",

@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 use crate::execute::shortage::Shortage;
+use crate::host::mailbox::Mailbox;
 use crate::observe::trace;
 
 /// How long to keep reading after the program has exited. Only a process that left its group can still hold the pipes.
@@ -71,18 +72,27 @@ impl Executor for Program {
 impl Setup {
     async fn run(&self, context: &Context) -> Result<Outcome, Failure> {
         let folder = context.workspace()?.to_path_buf();
+        // a program that has none can still run: most say nothing
+        let mailbox = Mailbox::open(context)
+            .inspect_err(|error| tracing::debug!(event = "mailbox", job = context.id(), %error))
+            .ok();
         let started = self
-            .command(context, &folder)
+            .command(context, &folder, mailbox.as_ref())
             .and_then(|mut command| Group::spawn(&mut command, &context.inner.workspaces));
         let (mut group, pipes) = started.map_err(|error| {
             context.note_shortage(Shortage::at_start(&error));
             self.not_started(&error)
         })?;
         let (mut stdout, mut stderr) = (Vec::new(), Tail::default());
-        match self
+        let ended = self
             .attend(context, &mut group, pipes, &mut stdout, &mut stderr)
-            .await?
+            .await?;
+        if let Some(mailbox) = mailbox
+            && let Some(outcome) = mailbox.outcome().await
         {
+            return Ok(outcome);
+        }
+        match ended {
             Ended::ByItself(status) => self.verdict(status, &stdout, &stderr),
             // it was asked to stop, but had just finished
             Ended::Stopped(status) if status.success() => self.verdict(status, &stdout, &stderr),
@@ -105,7 +115,7 @@ impl Setup {
         }
     }
 
-    fn command(&self, context: &Context, folder: &Path) -> io::Result<Command> {
+    fn command(&self, context: &Context, folder: &Path, mailbox: Option<&Mailbox>) -> io::Result<Command> {
         let job = context.job();
         let program = &self.config.argv[0];
         let mut command = Command::new(surroundings::find(program, &self.env)?);
@@ -119,6 +129,7 @@ impl Setup {
             .env("BUGLE_COMMAND", &job.command)
             .env("BUGLE_QUEUE", &job.queue)
             .env("BUGLE_WORKDIR", folder)
+            .envs(mailbox.map(|mailbox| ("BUGLE_JOB", mailbox.path())))
             .envs(trace::onward(context).map(|parent| ("TRACEPARENT", parent)));
         if let Some(place) = context.place() {
             command

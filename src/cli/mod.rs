@@ -12,6 +12,8 @@ mod filter;
 #[cfg(feature = "web")]
 mod health;
 mod hint;
+mod host;
+mod job;
 mod jobs;
 pub(crate) mod log;
 mod man;
@@ -61,6 +63,12 @@ enum Command {
 
     /// List and inspect jobs; cancel, pause, restart or delete them.
     Jobs(jobs::Arguments),
+
+    /// Check that a host follows the protocol.
+    Host(host::Arguments),
+
+    /// Tell the worker about the job that this program runs: progress, snooze, wait, fail and other outcomes.
+    Job(job::Arguments),
 
     /// Show queues; pause them or set their limits.
     Queues(queues::Arguments),
@@ -139,6 +147,8 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Migrate(arguments) => wait_for(migrate::run(arguments)),
         Command::Enqueue(arguments) => wait_for(enqueue::run(*arguments)),
         Command::Jobs(arguments) => wait_for(jobs::run(arguments)),
+        Command::Host(arguments) => wait_for(host::run(arguments)),
+        Command::Job(arguments) => job::run(arguments),
         Command::Queues(arguments) => wait_for(queues::run(arguments)),
         Command::Schedules(arguments) => wait_for(schedules::run(arguments)),
         Command::Workers(arguments) => wait_for(workers::run(arguments)),

@@ -258,6 +258,6 @@ fn parse_queue(text: &str) -> Result<(String, u32), String> {
 }
 
 /// For flags: a duration such as "5m".
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it as \"30s\", \"5m\" or \"1h 30m\""))
 }

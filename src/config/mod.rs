@@ -15,7 +15,7 @@ pub use file::{Config, DatabaseConfig};
 #[cfg(feature = "cli")]
 pub use flags::Flags;
 #[cfg(feature = "cli")]
-pub(crate) use flags::flag_or_variable;
+pub(crate) use flags::{flag_or_variable, parse_duration};
 pub use host::HostConfig;
 pub use settings::{Database, Settings};
 pub(crate) use value::environment;

@@ -6,7 +6,10 @@
 //!                             └────────── Ear (what a process says) ◀── Lines ◀──────────┘
 //! ```
 
+#[cfg(feature = "cli")]
+pub(crate) mod check;
 mod executor;
+pub(crate) mod mailbox;
 pub(crate) mod message;
 mod pool;
 mod process;
