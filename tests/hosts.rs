@@ -455,30 +455,116 @@ async fn a_command_that_the_worker_runs_itself_cannot_be_announced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_in_perl_follows_the_protocol_and_a_bad_one_does_not() {
-    if !Command::new("perl").args(["-MJSON::PP", "-e", "1"]).status().is_ok_and(|status| status.success()) {
+    if !Command::new("perl")
+        .args(["-MJSON::PP", "-e", "1"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         eprintln!("skipped: there is no perl to run the host of the examples");
         return;
     }
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let check = |script: &std::path::Path| {
-        let program = Command::new(common::BUGLE).args(["host", "check", "--", "perl"]).arg(script).output();
+        let program = Command::new(common::BUGLE)
+            .args(["host", "check", "--", "perl"])
+            .arg(script)
+            .output();
         let told = program.expect("it runs");
-        (told.status.success(), String::from_utf8_lossy(&told.stdout).into_owned())
+        (
+            told.status.success(),
+            String::from_utf8_lossy(&told.stdout).into_owned(),
+        )
     };
     let folder = Folder::new();
     let script = std::fs::read_to_string(root.join("examples/perl/host.pl")).expect("the example");
 
     let (passed, told) = check(&root.join("examples/perl/host.pl"));
 
-    assert!(passed && !told.contains("FAILED") && told.contains("ok       it makes a step once"), "{told}");
+    assert!(
+        passed && !told.contains("FAILED") && told.contains("ok       it makes a step once"),
+        "{told}"
+    );
     for (right, wrong, part) in [
         ("claim => $job->{claim}", "claim => '7'", "claim should be"),
-        ("ping => sub { tell_worker(type => 'pong') }", "ping => sub { }", "it answers ping: no message"),
+        (
+            "ping => sub { tell_worker(type => 'pong') }",
+            "ping => sub { }",
+            "it answers ping: no message",
+        ),
         ("result => $job->{payload})", "result => 1)", "result should be"),
     ] {
         assert!(script.contains(right), "{right}");
         let script = folder.write("host.pl", &script.replace(right, wrong));
         let (passed, told) = check(&script);
-        assert!(!passed && told.contains("FAILED") && told.contains(part), "{part}: {told}");
+        assert!(
+            !passed && told.contains("FAILED") && told.contains(part),
+            "{part}: {told}"
+        );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_can_take_many_jobs_in_one_call() {
+    let Some(scene) = Scene::new().await else { return };
+    let fill = "select bugle.enqueue('batch', p_payload => to_jsonb(n)) from generate_series(1, 40) n";
+    execute(&scene.owner, fill).await;
+    let worker = scene.worker(&scene.host("batch", "concurrency = 1"), &["--queue", "default=20"]);
+
+    let all = "select count(*) = 40 from bugle.jobs where state = 'completed'";
+    wait_until(&scene.owner, all).await;
+
+    let sizes = "select jsonb_agg(distinct result) from bugle.jobs";
+    let sizes: Value = query_value(&scene.owner, sizes).await;
+    let largest = sizes.as_array().unwrap().iter().filter_map(Value::as_u64).max();
+    assert_eq!(largest, Some(10), "{sizes}");
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_does_everything_wrong_harms_only_its_own_jobs() {
+    let Some(scene) = Scene::new().await else { return };
+    let fuzz = scene.folder.write("fuzz.py", include_str!("hosts/fuzz.py"));
+    let bad = format!("[hosts.bad]\nprogram = [\"python3\", {fuzz:?}]\nprocesses = 4\n");
+    let fill = "select bugle.enqueue(c, p_payload => to_jsonb(n), p_max_attempts => case c when 'bad' then 1 end) \
+        from generate_series(1, 32) n cross join unnest(array['bad', 'echo']) c order by n";
+    execute(&scene.owner, fill).await;
+    let config = format!("{}{bad}", scene.host("echo", ""));
+
+    let worker = scene.worker(&config, &["--queue", "default=8"]);
+
+    let all = "select count(*) = 64 from bugle.jobs where state in ('completed', 'failed')";
+    wait_until(&scene.owner, all).await;
+    let harmed = "select count(*) from bugle.jobs where command = 'echo' \
+        and (state <> 'completed' or result <> payload or attempt <> 1)";
+    assert_eq!(query_value::<i64>(&scene.owner, harmed).await, 0);
+    let codes =
+        "select jsonb_object_agg(payload, coalesce(last_error_code, state)) from bugle.jobs where command = 'bad'";
+    let codes: Value = query_value(&scene.owner, codes).await;
+    for (kind, expected) in [
+        (0, "host_lost"),
+        (1, "host_lost"),
+        (2, "host_lost"),
+        (3, "completed"),
+        (4, "completed"),
+        (5, "completed"),
+        (6, "bad_result"),
+        (7, "bad_result"),
+        (8, "completed"),
+        (9, "bad_result"),
+        (10, "host_lost"),
+        (11, "completed"),
+        (12, "completed"),
+        (13, "host_lost"),
+        (14, "bad_result"),
+        (15, "host_lost"),
+    ] {
+        // a job that was beside one that killed their process is lost with it
+        let told = [16 + kind, if kind == 0 { 32 } else { kind }].map(|number| codes[number.to_string()].clone());
+        let is_lost = |code: &Value| code == "host_lost";
+        assert!(
+            told.iter().all(|code| code == expected || is_lost(code)),
+            "{kind}: {told:?} {codes}"
+        );
+    }
+    stop(worker).await;
 }

@@ -84,7 +84,11 @@ async fn a_program_tells_the_worker_what_becomes_of_its_job() {
     folder.write("release", "");
     wait_for_state(&owner, running, "completed").await;
     assert_eq!(result_of(&owner, "done").await, serde_json::json!({"n": 1}));
-    assert_eq!(result_of(&owner, "last").await, serde_json::json!(2), "the last outcome decides");
+    assert_eq!(
+        result_of(&owner, "last").await,
+        serde_json::json!(2),
+        "the last outcome decides"
+    );
     assert_eq!(
         result_of(&owner, "nothing").await,
         serde_json::json!(7),

@@ -20,7 +20,12 @@ enum What {
     /// Run a host without a database and check that it follows the protocol.
     Check {
         /// Program and its arguments
-        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "PROGRAM"
+        )]
         program: Vec<String>,
     },
 }

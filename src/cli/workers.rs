@@ -81,7 +81,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
-    let mut table = Table::new(&[
+    let has_hosts = workers.iter().any(|worker| !hosts(worker).is_empty());
+    let mut headings = vec![
         "ID",
         "NAME",
         "HOST",
@@ -95,7 +96,9 @@ fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
         "COMMANDS",
         "STARTED",
         "SEEN",
-    ]);
+    ];
+    headings.extend(has_hosts.then_some("HOSTS"));
+    let mut table = Table::new(&headings);
     for worker in workers {
         let queues = worker
             .queues
@@ -103,7 +106,7 @@ fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
             .zip(&worker.slots)
             .map(|(queue, slots)| format!("{queue}={slots}"));
         let keeper = if worker.is_keeper { " (keeper)" } else { "" };
-        table.row(vec![
+        let mut row = vec![
             worker.id.to_string(),
             worker.name.clone(),
             worker.host.clone().unwrap_or_default(),
@@ -117,7 +120,19 @@ fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
             worker.commands.join(" "),
             age(now, worker.started_at),
             age(now, worker.seen_at),
-        ]);
+        ];
+        row.extend(has_hosts.then(|| hosts(worker)));
+        table.row(row);
     }
     table
+}
+
+/// Each host with the number of its processes that are ready, and that it should have.
+fn hosts(worker: &WorkerLine) -> String {
+    let all = worker.hosts.as_array().map(Vec::as_slice).unwrap_or_default();
+    let shown = all.iter().filter_map(|host| {
+        let (ready, processes) = (host["ready"].as_u64()?, host["processes"].as_u64()?);
+        Some(format!("{}={ready}/{processes}", host["name"].as_str()?))
+    });
+    shown.collect::<Vec<_>>().join(" ")
 }

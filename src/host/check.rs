@@ -49,29 +49,57 @@ type Check = for<'a> fn(&'a mut Peer) -> Pin<Box<dyn Future<Output = Result<(), 
 /// The checks in their order, with the command that they need. The last one ends the host.
 const CHECKS: [(&str, &str, Check); 22] = [
     ("it answers ping", "", |peer| Box::pin(answers_ping(peer))),
-    ("it runs a job and returns its result", "", |peer| Box::pin(echoes(peer))),
-    ("it keeps text and numbers as they are", "", |peer| Box::pin(keeps_values(peer))),
-    ("it reads lines in pieces, and many at once", "", |peer| Box::pin(reads_pieces(peer))),
-    ("it ignores fields and messages it does not know", "", |peer| Box::pin(ignores_news(peer))),
+    ("it runs a job and returns its result", "", |peer| {
+        Box::pin(echoes(peer))
+    }),
+    ("it keeps text and numbers as they are", "", |peer| {
+        Box::pin(keeps_values(peer))
+    }),
+    ("it reads lines in pieces, and many at once", "", |peer| {
+        Box::pin(reads_pieces(peer))
+    }),
+    ("it ignores fields and messages it does not know", "", |peer| {
+        Box::pin(ignores_news(peer))
+    }),
     ("it goes on after an error", "", |peer| Box::pin(survives_error(peer))),
     ("it reads a payload of 10 MB", "", |peer| Box::pin(reads_large(peer))),
     ("it writes a result of 1 MB", "", |peer| Box::pin(writes_large(peer))),
-    ("it reports a failure with all its fields", "", |peer| Box::pin(fails(peer))),
-    ("it runs as many jobs at once as it announces", "", |peer| Box::pin(runs_many(peer))),
+    ("it reports a failure with all its fields", "", |peer| {
+        Box::pin(fails(peer))
+    }),
+    ("it runs as many jobs at once as it announces", "", |peer| {
+        Box::pin(runs_many(peer))
+    }),
     ("it stops a job that is cancelled", "", |peer| Box::pin(stops(peer))),
-    ("it ignores the cancellation of a job it does not have", "", |peer| Box::pin(ignores_cancel(peer))),
-    ("it runs the same job again under another claim", "", |peer| Box::pin(runs_again(peer))),
-    ("it snoozes a job", "check.snooze", |peer| Box::pin(repeats(peer, "snooze", json!({"delay": 1.5})))),
+    ("it ignores the cancellation of a job it does not have", "", |peer| {
+        Box::pin(ignores_cancel(peer))
+    }),
+    ("it runs the same job again under another claim", "", |peer| {
+        Box::pin(runs_again(peer))
+    }),
+    ("it snoozes a job", "check.snooze", |peer| {
+        Box::pin(repeats(peer, "snooze", json!({"delay": 1.5})))
+    }),
     ("it waits for an answer", "check.wait", |peer| {
         Box::pin(repeats(peer, "wait", json!({"token": "t", "at_most": 60})))
     }),
-    ("it skips a step", "check.skip", |peer| Box::pin(repeats(peer, "skip", json!({"why": "not needed"})))),
-    ("it reports progress", "check.progress", |peer| Box::pin(reports_progress(peer))),
+    ("it skips a step", "check.skip", |peer| {
+        Box::pin(repeats(peer, "skip", json!({"why": "not needed"})))
+    }),
+    ("it reports progress", "check.progress", |peer| {
+        Box::pin(reports_progress(peer))
+    }),
     ("it makes a step once", "check.step", |peer| Box::pin(makes_step(peer))),
-    ("it spawns children and reads their results", "check.spawn", |peer| Box::pin(spawns(peer))),
+    ("it spawns children and reads their results", "check.spawn", |peer| {
+        Box::pin(spawns(peer))
+    }),
     ("it enqueues jobs", "check.enqueue", |peer| Box::pin(enqueues(peer))),
-    ("it answers each job of a batch", "check.batch", |peer| Box::pin(answers_batch(peer))),
-    ("it finishes its jobs when it is drained, and exits", "", |peer| Box::pin(drains(peer))),
+    ("it answers each job of a batch", "check.batch", |peer| {
+        Box::pin(answers_batch(peer))
+    }),
+    ("it finishes its jobs when it is drained, and exits", "", |peer| {
+        Box::pin(drains(peer))
+    }),
 ];
 
 /// Check the host that this program is. `tell` gets each verdict.
@@ -287,7 +315,8 @@ impl Peer {
         if !to["call"].is_string() {
             return Err(format!("a {} needs call, a string: {}", to["type"], show_value(to)));
         }
-        self.send(json!({"type": "reply", "call": to["call"], "value": value})).await
+        self.send(json!({"type": "reply", "call": to["call"], "value": value}))
+            .await
     }
 }
 
@@ -297,7 +326,9 @@ fn expect(message: &Value, kind: &str, job: &Value, fields: &Value) -> Result<()
         wanted.insert("id".into(), job["id"].clone());
     }
     wanted.extend(fields.as_object().cloned().unwrap_or_default());
-    let wrong = wanted.iter().find(|(name, value)| !same(&message[name.as_str()], value));
+    let wrong = wanted
+        .iter()
+        .find(|(name, value)| !same(&message[name.as_str()], value));
     match wrong {
         Some((name, value)) => Err(format!(
             "{name} should be {} in {}",
@@ -317,7 +348,9 @@ fn same(a: &Value, b: &Value) -> bool {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(name, value)| b.get(name).is_some_and(|other| same(value, other)))
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(name, value)| b.get(name).is_some_and(|other| same(value, other)))
         }
         _ => a == b,
     }
@@ -377,7 +410,9 @@ async fn reads_pieces(peer: &mut Peer) -> Result<(), String> {
     }
     peer.expect("done", &job, json!({"result": "ü in pieces"})).await?;
     let concurrency = peer.hello.concurrency.min(50);
-    let jobs: Vec<Value> = (0..concurrency).map(|number| peer.job("check.echo", json!(number))).collect();
+    let jobs: Vec<Value> = (0..concurrency)
+        .map(|number| peer.job("check.echo", json!(number)))
+        .collect();
     let text: String = jobs.iter().map(|job| format!("{job}\n")).collect();
     peer.write(format!("{text}{{\"type\":\"ping\"}}\n").as_bytes()).await?;
     let mut missing: Vec<&Value> = jobs.iter().collect();
@@ -398,7 +433,8 @@ async fn reads_pieces(peer: &mut Peer) -> Result<(), String> {
 }
 
 async fn ignores_news(peer: &mut Peer) -> Result<(), String> {
-    peer.send(json!({"type": "check.news", "id": "x", "call": 7, "more": {"a": []}})).await?;
+    peer.send(json!({"type": "check.news", "id": "x", "call": 7, "more": {"a": []}}))
+        .await?;
     let mut job = peer.job("check.echo", json!(1));
     job["news"] = json!({"a": [1, null]});
     job["headers"] = Value::Null;
@@ -412,8 +448,10 @@ async fn ignores_news(peer: &mut Peer) -> Result<(), String> {
 }
 
 async fn survives_error(peer: &mut Peer) -> Result<(), String> {
-    peer.send(json!({"type": "error", "code": "unknown_type", "error": "this is only a check"})).await?;
-    peer.send(json!({"type": "error", "code": "not_held", "error": "this is only a check", "id": "0"})).await?;
+    peer.send(json!({"type": "error", "code": "unknown_type", "error": "this is only a check"}))
+        .await?;
+    peer.send(json!({"type": "error", "code": "not_held", "error": "this is only a check", "id": "0"}))
+        .await?;
     echo(peer, json!("after the error")).await
 }
 
@@ -430,7 +468,10 @@ async fn writes_large(peer: &mut Peer) -> Result<(), String> {
 async fn fails(peer: &mut Peer) -> Result<(), String> {
     for (payload, fields) in [
         (json!({"error": "no such address"}), json!({})),
-        (json!({"error": "e", "code": "bad_address", "retryable": false}), json!({})),
+        (
+            json!({"error": "e", "code": "bad_address", "retryable": false}),
+            json!({}),
+        ),
         (json!({"error": "e", "retry_after": 2.5}), json!({})),
     ] {
         let job = peer.give("check.fail", payload.clone()).await?;
@@ -461,7 +502,8 @@ async fn runs_many(peer: &mut Peer) -> Result<(), String> {
 }
 
 async fn cancel(peer: &mut Peer, job: &Value, why: &str) -> Result<(), String> {
-    peer.send(json!({"type": "cancel", "id": job["id"], "claim": job["claim"], "why": why})).await?;
+    peer.send(json!({"type": "cancel", "id": job["id"], "claim": job["claim"], "why": why}))
+        .await?;
     peer.send(json!({"type": "ping"})).await?;
     let (mut has_outcome, mut has_pong) = (false, false);
     while !has_outcome || !has_pong {
@@ -469,7 +511,13 @@ async fn cancel(peer: &mut Peer, job: &Value, why: &str) -> Result<(), String> {
         match message["type"].as_str().unwrap_or_default() {
             "pong" => has_pong = true,
             "done" | "fail" | "cancelled" | "snooze" if message["id"] == job["id"] => has_outcome = true,
-            _ => return Err(format!("expected the outcome of job {}, got {}", job["id"], show_value(&message))),
+            _ => {
+                return Err(format!(
+                    "expected the outcome of job {}, got {}",
+                    job["id"],
+                    show_value(&message)
+                ));
+            }
         }
     }
     Ok(())
@@ -484,7 +532,8 @@ async fn stops(peer: &mut Peer) -> Result<(), String> {
 }
 
 async fn ignores_cancel(peer: &mut Peer) -> Result<(), String> {
-    peer.send(json!({"type": "cancel", "id": "999999", "claim": "1", "why": "cancelled"})).await?;
+    peer.send(json!({"type": "cancel", "id": "999999", "claim": "1", "why": "cancelled"}))
+        .await?;
     echo(peer, json!("afterwards")).await
 }
 
@@ -521,7 +570,9 @@ async fn makes_step(peer: &mut Peer) -> Result<(), String> {
             peer.expect("done", &job, json!({"result": "stored"})).await?;
         } else {
             peer.reply(&get, json!({"done": false})).await?;
-            let put = peer.expect("step.put", &job, json!({"name": "check", "output": 17})).await?;
+            let put = peer
+                .expect("step.put", &job, json!({"name": "check", "output": 17}))
+                .await?;
             peer.reply(&put, Value::Null).await?;
             peer.expect("done", &job, json!({"result": 17})).await?;
         }
@@ -552,7 +603,8 @@ async fn enqueues(peer: &mut Peer) -> Result<(), String> {
     peer.expect("done", &job, json!({"result": ["4711"]})).await?;
     let job = peer.give("check.enqueue", jobs).await?;
     let call = peer.next().await?;
-    peer.send(json!({"type": "reply", "call": call["call"], "error": "rejected", "code": "bad_call"})).await?;
+    peer.send(json!({"type": "reply", "call": call["call"], "error": "rejected", "code": "bad_call"}))
+        .await?;
     peer.expect("fail", &job, json!({})).await.map(drop)
 }
 
@@ -564,7 +616,8 @@ async fn answers_batch(peer: &mut Peer) -> Result<(), String> {
             job
         })
         .collect();
-    peer.send(json!({"type": "jobs", "command": "check.batch", "jobs": jobs})).await?;
+    peer.send(json!({"type": "jobs", "command": "check.batch", "jobs": jobs}))
+        .await?;
     let mut missing: Vec<&Value> = jobs.iter().collect();
     while !missing.is_empty() {
         let message = peer.next().await?;

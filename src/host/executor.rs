@@ -20,6 +20,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// database knows.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long jobs of a command with batches are collected, so that those that were claimed together come together.
+const LINGER: Duration = Duration::from_millis(2);
+
 /// Hands jobs to hosts.
 pub struct HostExecutor {
     pub shared: Arc<Shared>,
@@ -76,19 +79,27 @@ struct Ticket<'a> {
 }
 
 impl<'a> Ticket<'a> {
-    fn submit(shared: &'a Shared, context: &'a Context) -> Ticket<'a> {
+    fn submit(shared: &'a Arc<Shared>, context: &'a Context) -> Ticket<'a> {
         let (answer, receiver) = oneshot::channel();
         let traceparent = trace::onward(context);
         let talk = Talk::new(context.clone());
         let mut pool = shared.pool();
         let number = pool.number();
-        pool.submit(Waiting {
+        let is_to_be_gathered = pool.submit(Waiting {
             number,
             command: context.job().command.clone(),
             talk,
             traceparent,
             answer,
         });
+        drop(pool);
+        if is_to_be_gathered {
+            let (shared, command) = (shared.clone(), context.job().command.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(LINGER).await;
+                shared.pool().gather(&command);
+            });
+        }
         Ticket {
             shared,
             context,

@@ -51,7 +51,9 @@ impl Mailbox {
             said: mailbox.said.clone(),
         };
         let (over, connections) = (mailbox.over.clone(), mailbox.connections.clone());
-        mailbox.connections.spawn(accept(listener, Arc::new(jobs), over, connections));
+        mailbox
+            .connections
+            .spawn(accept(listener, Arc::new(jobs), over, connections));
         Ok(mailbox)
     }
 

@@ -384,6 +384,10 @@ pub enum ToHost<'a> {
         worker: &'a str,
     },
     Job(&'a JobMessage<'a>),
+    Jobs {
+        command: &'a str,
+        jobs: Vec<JobMessage<'a>>,
+    },
     Cancel {
         id: String,
         claim: String,

@@ -1,6 +1,6 @@
 //! Which job runs in which process: all decisions about the jobs of hosts. No I/O: messages go to outboxes.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 use super::message::{Hello, JobMessage, Rejected, StepMessage, ToHost, names};
 use super::socket::Outbox;
 use super::talk::Talk;
-use crate::execute::context::{Context, Stop};
+use crate::execute::context::Stop;
 use crate::execute::executor::{Failure, Outcome};
 use crate::job::{HeldJob, JobId};
 
@@ -51,6 +51,8 @@ struct Flight {
     answer: Option<oneshot::Sender<Answer>>,
     /// The ping that was sent with its cancellation.
     ping: Option<u64>,
+    /// The call it is part of: jobs of a batch share one.
+    call: u64,
 }
 
 /// A process that has said hello.
@@ -59,6 +61,8 @@ struct Process {
     commands: BTreeMap<String, Option<u32>>,
     concurrency: usize,
     flights: HashMap<HeldJob, Flight>,
+    /// The calls that are under way, with the number of their jobs that were not answered. Each counts as one.
+    calls: HashMap<u64, usize>,
     /// How many jobs it was given.
     given: u64,
     max_jobs: Option<u64>,
@@ -129,6 +133,8 @@ pub struct Pool {
     waiting: BTreeMap<String, VecDeque<Waiting>>,
     waiting_jobs: usize,
     waiting_suspects: VecDeque<Waiting>,
+    /// Commands with batches whose jobs are just coming in.
+    gathering: BTreeSet<String>,
     processes: BTreeMap<ProcessId, Process>,
     /// Jobs that were in a process that died, and in how many of them they were alone.
     suspects: HashMap<JobId, u32>,
@@ -150,7 +156,7 @@ impl Pool {
 
     /// The commands that are served now.
     pub fn commands(&self) -> Vec<String> {
-        let mut all = std::collections::BTreeSet::new();
+        let mut all = BTreeSet::new();
         for (index, host) in self.hosts.iter().enumerate() {
             let open = self
                 .processes
@@ -209,6 +215,7 @@ impl Pool {
             commands: hello.commands.clone(),
             concurrency,
             flights: HashMap::new(),
+            calls: HashMap::new(),
             given: 0,
             max_jobs,
             draining: false,
@@ -256,14 +263,46 @@ impl Pool {
         go.into_iter().for_each(give_back);
     }
 
-    /// A job is to be run.
-    pub fn submit(&mut self, job: Waiting) {
+    /// A job is to be run. True if its command takes batches: then [`gather`](Pool::gather) is to be called in a
+    /// moment, when those that were claimed with it have come.
+    pub fn submit(&mut self, job: Waiting) -> bool {
         if !self.serves(&job.command) {
-            return give_back(job);
+            give_back(job);
+        } else if self.suspects.contains_key(&job.held().id) {
+            self.submit_suspect(job);
+        } else if self.takes_batches(&job.command) {
+            let is_first = self.gathering.insert(job.command.clone());
+            self.line_up(job);
+            return is_first;
+        } else {
+            self.submit_single(job);
         }
-        if self.suspects.contains_key(&job.held().id) {
-            return self.submit_suspect(job);
-        }
+        false
+    }
+
+    fn takes_batches(&self, command: &str) -> bool {
+        let of_host = |host: &HostState| {
+            host.hello
+                .as_ref()
+                .and_then(|hello| hello.commands.get(command).copied())
+        };
+        self.hosts.iter().filter_map(of_host).any(|most| most.is_some())
+    }
+
+    /// Jobs of a command that takes batches were waited for.
+    pub fn gather(&mut self, command: &str) {
+        self.gathering.remove(command);
+        let fits = |(_, process): &(&ProcessId, &Process)| process.commands.contains_key(command);
+        let all: Vec<ProcessId> = self.processes.iter().filter(fits).map(|(id, _)| *id).collect();
+        all.into_iter().for_each(|id| self.fill(id));
+    }
+
+    fn line_up(&mut self, job: Waiting) {
+        self.waiting_jobs += 1;
+        self.waiting.entry(job.command.clone()).or_default().push_back(job);
+    }
+
+    fn submit_single(&mut self, job: Waiting) {
         let command = &job.command;
         let fits = |process: &&mut Process| process.has_room() && process.commands.contains_key(command);
         // the one with the fewest jobs: they share the cores
@@ -274,11 +313,10 @@ impl Pool {
             .min_by_key(|process| process.flights.len());
         match best {
             // those that wait came first
-            Some(process) if self.waiting.get(command).is_none_or(VecDeque::is_empty) => process.give(job, false),
-            _ => {
-                self.waiting_jobs += 1;
-                self.waiting.entry(job.command.clone()).or_default().push_back(job);
+            Some(process) if self.waiting.get(command).is_none_or(VecDeque::is_empty) => {
+                process.give(vec![job], false);
             }
+            _ => self.line_up(job),
         }
     }
 
@@ -293,7 +331,7 @@ impl Pool {
             .filter(fits)
             .min_by_key(|process| process.flights.len());
         match best {
-            Some(process) if process.flights.is_empty() => process.give(job, true),
+            Some(process) if process.flights.is_empty() => process.give(vec![job], true),
             best => {
                 if let Some(process) = best {
                     process.reserved = true;
@@ -319,7 +357,7 @@ impl Pool {
         match suspect {
             Some(at) if process.flights.is_empty() => {
                 let job = self.waiting_suspects.remove(at).expect("it is there");
-                return process.give(job, true);
+                return process.give(vec![job], true);
             }
             None => process.reserved = false,
             Some(_) => {}
@@ -329,14 +367,17 @@ impl Pool {
                 let first = self.waiting.get(command)?.front()?;
                 Some((first.number, command.as_str()))
             });
+            // those that are being gathered come a moment later
+            let oldest = oldest.filter(|(_, command)| !self.gathering.contains(*command));
             let Some((_, command)) = oldest.min() else { return };
             let queue = self.waiting.get_mut(command).expect("it has a first job");
-            let job = queue.pop_front().expect("it has a first job");
+            let most = process.commands[command].map_or(1, |most| most as usize);
+            let jobs: Vec<Waiting> = queue.drain(..most.min(queue.len())).collect();
             if queue.is_empty() {
                 self.waiting.remove(command);
             }
-            self.waiting_jobs -= 1;
-            process.give(job, false);
+            self.waiting_jobs -= jobs.len();
+            process.give(jobs, false);
         }
     }
 
@@ -359,7 +400,7 @@ impl Pool {
         let Some(flight) = process.flights.remove(&held) else {
             return false;
         };
-        process.suspect = false;
+        process.answered(flight.call);
         if let Some(answer) = flight.answer {
             let _ = answer.send(Answer::Outcome(outcome));
         }
@@ -517,24 +558,48 @@ impl Process {
     }
 
     fn has_room(&self) -> bool {
-        self.is_open() && !self.reserved && self.flights.len() < self.concurrency
+        self.is_open() && !self.reserved && self.calls.len() < self.concurrency
     }
 
-    fn give(&mut self, job: Waiting, suspect: bool) {
-        let held = job.held();
-        self.suspect = suspect;
-        self.reserved = false;
-        self.given += 1;
-        job.talk.context.inner.attempt.resume_clock();
-        self.out.send(&ToHost::Job(&message(&job.talk.context, &job)));
-        let flight = Flight {
-            talk: job.talk,
-            answer: Some(job.answer),
-            ping: None,
-        };
-        self.flights.insert(held, flight);
+    /// Give it these jobs of one command in one call.
+    fn give(&mut self, jobs: Vec<Waiting>, suspect: bool) {
+        let Some(first) = jobs.first() else { return };
+        (self.suspect, self.reserved) = (suspect, false);
+        self.given += jobs.len() as u64;
+        jobs.iter()
+            .for_each(|job| job.talk.context.inner.attempt.resume_clock());
+        match self.commands.get(&first.command) {
+            Some(Some(_)) => self.out.send(&ToHost::Jobs {
+                command: &first.command,
+                jobs: jobs.iter().map(message).collect(),
+            }),
+            _ => self.out.send(&ToHost::Job(&message(first))),
+        }
+        let call = first.number;
+        self.calls.insert(call, jobs.len());
+        for job in jobs {
+            let held = job.held();
+            let flight = Flight {
+                talk: job.talk,
+                answer: Some(job.answer),
+                ping: None,
+                call,
+            };
+            self.flights.insert(held, flight);
+        }
         if self.max_jobs.is_some_and(|most| self.given >= most) {
             self.retire();
+        }
+    }
+
+    /// One of the jobs of a call was answered.
+    fn answered(&mut self, call: u64) {
+        self.suspect = false;
+        if let Some(left) = self.calls.get_mut(&call) {
+            *left -= 1;
+            if *left == 0 {
+                self.calls.remove(&call);
+            }
         }
     }
 
@@ -555,7 +620,7 @@ impl Process {
 
     /// A process all of whose jobs were given up would never take another.
     fn check_stuck(&mut self) {
-        let is_full = self.flights.len() >= self.concurrency || self.reserved || self.draining || self.suspect;
+        let is_full = self.calls.len() >= self.concurrency || self.reserved || self.draining || self.suspect;
         if is_full && !self.flights.is_empty() && self.flights.values().all(|flight| flight.answer.is_none()) {
             self.kill(Kill::Stuck);
         }
@@ -583,7 +648,8 @@ fn lost(why: &str, deaths: u32) -> Failure {
     .code("host_lost")
 }
 
-fn message<'a>(context: &'a Context, job: &Waiting) -> JobMessage<'a> {
+fn message(job: &Waiting) -> JobMessage<'_> {
+    let context = &job.talk.context;
     let claimed = context.job();
     let inner = &context.inner;
     let (id, claim) = names(claimed.held);

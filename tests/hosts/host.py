@@ -85,11 +85,15 @@ def run(job):
 commands = os.environ.get("ANNOUNCE", "").split()
 if "ANNOUNCE_FILE" in os.environ:
     commands = open(os.environ["ANNOUNCE_FILE"]).read().split()
+commands = [{"name": name, "most": 10} if name.startswith("batch") else name for name in commands]
 send("hello", protocol=1, commands=commands, concurrency=int(os.environ.get("CONCURRENCY", 4)), language="python")
 errors = []
 for line in reader:
     message = json.loads(line)
-    if message["type"] == "job":
+    if message["type"] == "jobs":
+        for job in message["jobs"]:
+            send("done", id=job["id"], claim=job["claim"], result=len(message["jobs"]))
+    elif message["type"] == "job":
         threading.Thread(target=run, args=[message], daemon=True).start()
     elif message["type"] == "cancel" and message["id"] in cancelled:
         cancelled[message["id"]].put(message["why"])

@@ -158,6 +158,22 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
         );
         found.push(Finding::new("workers", Level::Warn, message));
     }
+    for worker in &alive {
+        for host in worker.hosts.as_array().into_iter().flatten() {
+            if let (Some(name), Some(error), Some(0)) =
+                (host["name"].as_str(), host["error"].as_str(), host["ready"].as_u64())
+            {
+                let message = format!(
+                    "no process of host {name} of worker {} ({}) runs; the last one {}",
+                    worker.id,
+                    worker.name,
+                    error.replace('\n', " | ")
+                );
+                let finding = Finding::new("workers", Level::Warn, message);
+                found.push(finding.fix("bugle host check -- PROGRAM …  -- as in the worker's file, to see it start"));
+            }
+        }
+    }
     if !alive
         .iter()
         .any(|worker| worker.is_keeper && silence(worker.seen_at) < Duration::from_secs(15))
