@@ -11,7 +11,7 @@ def send(message):
     connection.sendall(text)
 
 
-send({"type": "hello", "protocol": 1, "commands": ["bad"], "concurrency": 2})
+send({"type": "hello", "protocol": 1, "commands": ["bad"]})
 for line in reader:
     job = json.loads(line)
     if job["type"] == "ping":
