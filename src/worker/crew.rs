@@ -124,7 +124,7 @@ impl Crew {
     }
 
     /// Let what reports on this database find its crew.
-    pub fn is_ready(self: &Arc<Self>) {
+    pub fn report_here(self: &Arc<Self>) {
         if let Some(part) = &self.part {
             *part.crew.lock().unwrap() = Arc::downgrade(self);
         }

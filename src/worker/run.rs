@@ -118,7 +118,7 @@ impl Worker {
             Some(part) => crew.with_part(part),
             None => crew,
         });
-        crew.is_ready();
+        crew.report_here();
         crew.observed.health.connected(false);
         if let Some(hosts) = &hosts {
             crew.observed.health.watch_hosts(hosts.clone());
