@@ -345,4 +345,19 @@ async fn runs_jobs(program: &str, environment: &str, error: &str) {
     assert!(worker.log().contains("a line"), "{}", worker.log());
     worker.terminate();
     worker.ended().await;
+
+    // as a test of an application does it: hosts start one after the other, and every job is run before the worker ends
+    let two = file.replace(
+        "[hosts.app]",
+        "[hosts.first]\nprogram = [\"sh\", \"-c\", \"exit 1\"]\n[hosts.app]",
+    );
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) values ('count', '{\"page\": 9}')",
+    )
+    .await;
+    let worker = WorkerProcess::start(&database, &folder, "app", &two, &["--until-empty"]);
+    worker.ended().await;
+    let state = "select string_agg(state, ', ') from bugle.jobs where payload->>'page' = '9'";
+    assert_eq!(query_value::<String>(&owner, state).await, "completed");
 }

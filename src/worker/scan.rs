@@ -128,9 +128,10 @@ impl Scan {
         }
     }
 
-    /// The bell was rung.
+    /// The bell was rung: there may be more than the last scan found.
     pub fn rung(&mut self) {
         self.is_rung = true;
+        self.is_exhausted = false;
     }
 
     pub fn is_rung(&self) -> bool {

@@ -313,3 +313,17 @@ fn a_queue_is_exhausted_when_a_scan_from_its_start_got_less_than_it_asked_for() 
         assert_eq!(played.scan.is_exhausted(), is_exhausted, "claim {number}");
     }
 }
+
+/// A worker that stops when its queues are empty would otherwise stop before it polls for what it was told of.
+#[test]
+fn a_queue_whose_bell_is_rung_is_not_exhausted_until_the_next_scan() {
+    let mut played = Played::new();
+    played.claim(1, 0, at(0, 0));
+    assert!(played.scan.is_exhausted());
+
+    played.scan.rung();
+
+    assert!(!played.scan.is_exhausted());
+    played.claim(1, 0, at(0, 1));
+    assert!(played.scan.is_exhausted());
+}
