@@ -10,7 +10,7 @@ use tokio_postgres::{GenericClient, Row};
 use super::families::{Relatives, relatives};
 use super::steps::{Step, steps};
 use super::time::{as_text, as_text_if_any};
-use crate::db::connect::Unnamed;
+use crate::db::connect::{Parameter, Unnamed};
 use crate::error::Result;
 use crate::job::JobId;
 use crate::state::State;
@@ -160,30 +160,27 @@ pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> R
              'worker', j.worker))"
         }
     };
-    let rows = client
-        .ask(
-            &format!(
-                "select {LINE} \
-             from bugle.jobs j \
-             where bugle.matches({row}, $1::text, $2::text, $3::text, $4::text::interval, $5::text::interval, $6::text, \
-             $7::bigint) \
-             and ($8::bigint is null or j.id < $8) \
-             order by j.id desc \
-             limit $9::bigint"
-            ),
-            &[
-                &filter.queue,
-                &filter.command,
-                &filter.state.map(State::as_str),
-                &filter.since,
-                &filter.older_than,
-                &filter.error_like,
-                &filter.worker,
-                &filter.before,
-                &limit,
-            ],
-        )
-        .await?;
+    let sql = format!(
+        "select {LINE} \
+         from bugle.jobs j \
+         where bugle.matches({row}, $1::text, $2::text, $3::text, $4::text::interval, $5::text::interval, \
+           $6::text, $7::bigint) \
+         and ($8::bigint is null or j.id < $8) \
+         order by j.id desc \
+         limit $9::bigint"
+    );
+    let values: [&dyn Parameter; 9] = [
+        &filter.queue,
+        &filter.command,
+        &filter.state.map(State::as_str),
+        &filter.since,
+        &filter.older_than,
+        &filter.error_like,
+        &filter.worker,
+        &filter.before,
+        &limit,
+    ];
+    let rows = client.ask(&sql, &values).await?;
     rows.iter().map(job_line).collect()
 }
 
