@@ -19,8 +19,9 @@ use crate::web::site::{self, Options as Site};
 /// First byte and size of each page on a large database, and what watching costs
 ///
 /// A database is filled with finished and live jobs, failed attempts and the minutes of a day. Each page is then opened
-/// several times, one at a time; its size is without compression. At last browsers watch the overview, and the processor
-/// time of all processes of the Postgres server is compared with the same time without them (on this machine only).
+/// several times, one at a time; its size is without compression. At last browsers watch the overview, and the
+/// processor time of all processes of the Postgres server is compared with the same time without them (on this machine
+/// only).
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Number of finished jobs, of which one in a hundred has failed [default: 10000000]
@@ -155,8 +156,8 @@ async fn fill(bench: &Bench, client: &Client, sizes: &Sizes) -> Result<()> {
                 "insert into bugle.jobs_{table} (id, command, queue, state, payload, created_at, run_at, started_at, \
                  first_started_at, finished_at, attempt, claim, day, reason, last_error, last_error_code) \
                  overriding system value \
-                 select nextval('bugle.job_ids'), {names}, '{state}', jsonb_build_object('user', n % 10000), t.at, t.at, \
-                 t.at, t.at, t.at + interval '1 second', 1, 1, d.day{more} \
+                 select nextval('bugle.job_ids'), {names}, '{state}', jsonb_build_object('user', n % 10000), \
+                 t.at, t.at, t.at, t.at, t.at + interval '1 second', 1, 1, d.day{more} \
                  from generate_series({begin}, {end}) n \
                  cross join lateral (select now() - n % 80000 * interval '1 second' as at) t \
                  cross join (select max(day) as day from bugle.history_days \
@@ -184,9 +185,11 @@ async fn fill(bench: &Bench, client: &Client, sizes: &Sizes) -> Result<()> {
              'connection to 10.0.0.' || n % 250 || ' refused', t.at, t.at \
              from generate_series(1, least({finished}, 100000)) n \
              cross join lateral (select now() - n % 7200 * interval '1 second' as at) t; \
-             insert into bugle.minutes (minute, queue, command, completed, failed) \
-             select date_trunc('minute', now()) - m * interval '1 minute', 'queue_' || c % {queues}, \
-             'command_' || c % {commands}, 100, 1 \
+             insert into bugle.minutes (minute, worker, queue, command, completed, failed, others, \
+             run_seconds, wait_seconds, run, wait) \
+             select date_trunc('minute', now()) - m * interval '1 minute', 0, 'queue_' || c % {queues}, \
+             'command_' || c % {commands}, 100, 1, 0, 10, 20, array_fill(5::bigint, array[20]), \
+             array_fill(5::bigint, array[20]) \
              from generate_series(0, 1440) m cross join generate_series(0, least({commands}, 100) - 1) c; \
              insert into bugle.changes (verb, job, note) select 'cancel', n, 'note' from generate_series(1, 100000) n; \
              insert into bugle.schedules (name, cron, command) \

@@ -171,7 +171,8 @@ const refresh = async () => {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (isBusy()) return;
     for (const old of $$("[data-live]")) {
-      const fresh = page.getElementById(old.id);
+      // not old.id: a form with a field of that name has the field there
+      const fresh = page.getElementById(old.getAttribute("id"));
       if (fresh && fresh.innerHTML !== old.dataset.was) {
         old.dataset.was = fresh.innerHTML;
         const open = $$("details", old).map((details) => details.open);
