@@ -126,7 +126,7 @@ pub struct Rights {
 pub async fn rights(client: &impl GenericClient) -> Result<Rights> {
     let row = client
         .ask_one(
-            "select current_user::text, has_function_privilege('bugle.cancel(bigint, text)', 'execute'), \
+            "select current_user::text, has_function_privilege('bugle.cancel(bigint[], text)', 'execute'), \
              has_function_privilege('bugle.enqueue_job(jsonb)', 'execute'), \
              has_table_privilege('bugle.queue_stats', 'select'), \
              pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on', \
