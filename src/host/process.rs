@@ -53,9 +53,10 @@ pub async fn keep(shared: Arc<Shared>, host: usize, number: u32) {
     let mut restart = Restart::default();
     while !shared.stopping.is_cancelled() {
         let retired = Arc::new(Notify::new());
-        let life = tokio::spawn(live(shared.clone(), host, number, retired.clone()));
+        // the worker waits for it when it stops, even if nobody else does any more
+        let life = shared.processes.spawn(live(shared.clone(), host, number, retired.clone()));
         let ended = tokio::select! {
-            ended = shared.processes.track_future(life) => ended,
+            ended = life => ended,
             // it ends by itself while its successor starts
             () = retired.notified() => continue,
         };
