@@ -54,7 +54,9 @@ pub async fn keep(shared: Arc<Shared>, host: usize, number: u32) {
     while !shared.stopping.is_cancelled() {
         let retired = Arc::new(Notify::new());
         // the worker waits for it when it stops, even if nobody else does any more
-        let life = shared.processes.spawn(live(shared.clone(), host, number, retired.clone()));
+        let life = shared
+            .processes
+            .spawn(live(shared.clone(), host, number, retired.clone()));
         let ended = tokio::select! {
             ended = life => ended,
             // it ends by itself while its successor starts
