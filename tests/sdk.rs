@@ -245,6 +245,35 @@ async fn prisma_enqueues_in_its_own_transaction() {
     assert_eq!(query_value::<i64>(&database.owner().await, jobs).await, 3);
 }
 
+/// What `bugle host check` says: every check passes, and none is skipped.
+async fn passes_every_check(program: &mut Command) {
+    let said = run(program).await;
+    let passed = said.lines().filter(|line| line.starts_with("ok ")).count();
+    assert!(passed >= 24 && passed == said.lines().count(), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_in_python_passes_every_check_of_the_protocol() {
+    let Some(path) = packages::python().await else { return };
+    let mut check = Command::new(BUGLE);
+    check
+        .args(["host", "check", "--", "python3"])
+        .arg(source("check.py"))
+        .env("PYTHONPATH", path)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    passes_every_check(&mut check).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_in_typescript_passes_every_check_of_the_protocol() {
+    let folder = Folder::new();
+    let Some(host) = compiled("check", &folder).await else {
+        return;
+    };
+    let mut check = Command::new(BUGLE);
+    passes_every_check(check.args(["host", "check", "--", "node"]).arg(host)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_runs_jobs_in_a_host_in_python() {
     let Some(path) = packages::python().await else { return };
