@@ -82,7 +82,8 @@ begin
   return bugle.refuse('JB002', format('column %s cannot be set', (
       select string_agg(format('"%s" (%s)', c.key, bugle.quoted(c.value)), ', ')
       from jsonb_each_text(jsonb_strip_nulls(to_jsonb(p_job))) c
-      where c.key <> all (bugle.settable_columns() || '{id,state,enqueued_by,enqueued_from,created_at,updated_at}'::text[])
+      where c.key <> all (bugle.settable_columns()
+          || '{id,state,enqueued_by,enqueued_from,created_at,updated_at}'::text[])
         and (c.value <> '0' or c.key not in ('attempt', 'crashes', 'claim')))),
     format('The engine sets these columns. Set only %s.', array_to_string(bugle.settable_columns(), ', ')));
 end
@@ -285,7 +286,8 @@ begin
     and new.attempt operator(pg_catalog.=) 0
     and new.crashes operator(pg_catalog.=) 0
     and new.claim operator(pg_catalog.=) 0
-    and new.priority is not null and new.enqueued_by is not null and new.created_at is not null and new.updated_at is not null
+    and new.priority is not null and new.enqueued_by is not null and new.created_at is not null
+    and new.updated_at is not null
     -- there are no templates (12_template.sql); checked for each row, because a setting could be forged
     and pg_catalog.pg_sequence_last_value('bugle.templates') is null;
   -- a separate expression: most jobs have none of these

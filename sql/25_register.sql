@@ -68,15 +68,16 @@ end
 $$;
 comment on function bugle.register is 'Register a worker on this session. Every later call needs the nonce.';
 
--- The commands of a worker change when its hosts announce others. It scans its queues afterwards: that it was idle until
--- now says nothing about jobs of a new command.
+-- The commands of a worker change when its hosts announce others. It scans its queues afterwards: that it was idle
+-- until now says nothing about jobs of a new command.
 create or replace function bugle.serve(p_worker bigint, p_nonce uuid, p_commands text[], p_hosts jsonb default '[]')
 returns void
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   perform bugle.check_worker(p_worker, p_nonce);
-  if p_commands is null or array_position(p_commands, null) is not null or jsonb_typeof(p_hosts) is distinct from 'array'
+  if p_commands is null or array_position(p_commands, null) is not null
+    or jsonb_typeof(p_hosts) is distinct from 'array'
   then
     perform bugle.refuse('JB014', format('commands %s and hosts %s do not fit', p_commands, p_hosts),
       'Name the commands as an array without null, and describe the hosts as a JSON array.');

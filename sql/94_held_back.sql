@@ -196,5 +196,5 @@ as $$
   order by q.queue, r.id
 $$;
 comment on function bugle.doorbell is
-  'How each worker waits for jobs of each of its queues: sentinel (idle, the doorbell wakes it), follower (idle, another '
-  'worker calls it), watcher (polls for all while the bell is taken), awake (scans by itself) or paused.';
+  'How each worker waits for jobs of each of its queues: sentinel (the doorbell wakes it), follower (another worker '
+  'calls it), watcher (polls while the bell is taken), awake or paused.';

@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where SQL text may be written in Rust. Everything else calls these.
-const SQL_TEXT: [&str; 8] = [
+const SQL_TEXT: [&str; 9] = [
     "src/admin/",
     "src/client/bulk.rs",
     "src/client/enqueue.rs",
     "src/client/result.rs",
     "src/db/calls/",
     "src/db/connect/pinned.rs",
+    "src/db/connect/replaced.rs",
     "src/schema.rs",
     "src/schema/",
 ];
 /// The demo and the benchmark play an application, which writes its own SQL.
-const APPLICATIONS: [&str; 7] = [
+const APPLICATIONS: [&str; 8] = [
     // for the tests of applications, which ask about jobs and move time
     "src/testing/",
     // show statements for people to copy
@@ -28,6 +29,8 @@ const APPLICATIONS: [&str; 7] = [
     "src/bench/",
     // prints a statement for others to run
     "src/cli/enqueue/statement.rs",
+    // reads the statements of hints
+    "src/cli/hint.rs",
 ];
 
 #[test]

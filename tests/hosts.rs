@@ -537,7 +537,8 @@ async fn a_host_that_does_everything_wrong_harms_only_its_own_jobs() {
     let harmed = "select count(*) from bugle.jobs where command = 'echo' \
         and (state <> 'completed' or result <> payload or attempt <> 1)";
     assert_eq!(query_value::<i64>(&scene.owner, harmed).await, 0);
-    let codes = "select jsonb_object_agg(payload #>> '{}', coalesce(last_error_code, state)) from bugle.jobs where command = 'bad'";
+    let codes = "select jsonb_object_agg(payload #>> '{}', coalesce(last_error_code, state)) from bugle.jobs \
+                 where command = 'bad'";
     let codes: Value = query_value(&scene.owner, codes).await;
     for (kind, expected) in [
         (0, "host_lost"),

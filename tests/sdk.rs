@@ -306,8 +306,8 @@ async fn runs_jobs(program: &str, environment: &str, error: &str) {
     .await;
     let host_url = url(&database, "worker");
     let file = format!(
-        "[queues]\ndefault = 16\n[hosts.app]\nprogram = [{program}]\nenv = {{ {environment}, DATABASE_URL = \"{host_url}\" \
-         }}\n"
+        "[queues]\ndefault = 16\n[hosts.app]\nprogram = [{program}]\nenv = {{ {environment}, \
+         DATABASE_URL = \"{host_url}\" }}\n"
     );
     let worker = WorkerProcess::start(&database, &folder, "app", &file, &[]);
     let later = folder.join("later");

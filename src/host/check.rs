@@ -295,7 +295,8 @@ impl Peer {
         self.jobs += 1;
         json!({
             "type": "job", "id": self.jobs.to_string(), "claim": "1", "command": command, "payload": payload,
-            "queue": "default", "attempt": 1, "timeout": 300.0, "deadline": "2100-01-01T00:00:00.000Z", "workdir": "/nonexistent",
+            "queue": "default", "attempt": 1, "timeout": 300.0, "deadline": "2100-01-01T00:00:00.000Z",
+            "workdir": "/nonexistent",
             "worker_id": "1", "nonce": "00000000-0000-0000-0000-000000000000",
         })
     }

@@ -13,7 +13,7 @@ use crate::host::Hosts;
 use crate::worker::claimer::Hint;
 use crate::worker::crew::Crew;
 
-/// The minimum interval between two announcements: a host that dies again and again must not keep the database busy.
+/// The minimum interval between two announcements: a host that dies repeatedly must not keep the database busy.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What it needs.

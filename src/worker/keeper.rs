@@ -48,7 +48,9 @@ impl Keeper {
         let mut promoted = Instant::now();
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next_beat.into()) => match self.link.watched(self.beat(&mut reconciler)).await {
+                () = tokio::time::sleep_until(next_beat.into()) => match
+                    self.link.watched(self.beat(&mut reconciler)).await
+                {
                     Ok(pulse) => {
                         self.crew.observed.health.answered(&pulse.role);
                         let now = Instant::now();

@@ -543,8 +543,8 @@ impl std::fmt::Display for Lost {
 }
 
 impl Lost {
-    /// Take out of the history what the audit does not know: it was written in the same transactions, so PostgreSQL lost
-    /// them. What it knows must be there: the judge sees to that.
+    /// Take out of the history what the audit does not know: it was written in the same transactions, so PostgreSQL
+    /// lost them. What it knows must be there: the judge sees to that.
     fn take(history: &mut History, evidence: &Evidence) -> Lost {
         let mut lost = Lost::default();
         let (mut claimed, mut ended) = (HashSet::new(), HashMap::<i64, HashSet<&str>>::new());

@@ -140,8 +140,8 @@ pub struct Cluster {
     reaper: Child,
 }
 
-/// A process belongs to the cluster if its working directory is in the folder of the cluster. It may be stopped, or have
-/// lost its parent.
+/// A process belongs to the cluster if its working directory is in the folder of the cluster. It may be stopped, or
+/// have lost its parent.
 const REAPER: &str = "
     cat > /dev/null
     for again in 1 2 3; do

@@ -39,7 +39,7 @@ pub(crate) use unnamed::{Parameter, Unnamed};
 use crate::config::Environment;
 use crate::error::{Error, Result};
 
-/// A worker closes a connection that was opened on demand and was not used for this time, and looks for such this often.
+/// A worker closes a connection that was opened on demand and has not been used for this time. It checks as often.
 const IDLE: Duration = Duration::from_secs(30);
 const IDLE_CHECK: Duration = Duration::from_secs(10);
 

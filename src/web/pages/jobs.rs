@@ -59,7 +59,7 @@ struct Row {
     cells: Vec<Html>,
 }
 
-/// A column that can be shown: its name in the URL, its heading, its class, whether it is shown unless others are chosen.
+/// A column that can be shown: its name in the URL, its heading, its class, and whether it is shown by default.
 struct Column {
     name: &'static str,
     label: &'static str,

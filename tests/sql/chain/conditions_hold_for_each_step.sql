@@ -12,8 +12,10 @@ begin
   perform bugle.start_step(v_worker, v_nonce, v_held);
   perform test.equal((select f.verdict from bugle.finish_step(v_worker, v_nonce, v_held, 1, 1, '{"again": 1}') f),
     'retry_when', 'the first step');
-  perform test.equal((select r.state from bugle.step_records r where r.job = v_held.id), 'running', 'has not ended');
-  perform test.equal((select f.position from bugle.finish_step(v_worker, v_nonce, v_held, 1, 1, '{"again": 1}', true) f),
+  perform test.equal((select r.state from bugle.step_records r where r.job = v_held.id), 'running',
+    'has not ended');
+  perform test.equal(
+    (select f.position from bugle.finish_step(v_worker, v_nonce, v_held, 1, 1, '{"again": 1}', true) f),
     2, 'unless it is skipped');
   perform test.equal((select f.verdict from bugle.finish_step(v_worker, v_nonce, v_held, 2, 1, '{"later": true}') f),
     'wait_when', 'the second step');

@@ -5,7 +5,8 @@ select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol() +
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol() - 1, '{default}', '{1}', '{noop}')$$,
   'JB013');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{}', '{}', '{noop}')$$, 'JB014');
-select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{default}', '{1}', '{null}')$$, 'JB014');
+select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{default}', '{1}', '{null}')$$,
+  'JB014');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), null, null, null)$$, 'JB014');
 select test.refused($$select bugle.register('w', 'h', 1, 'v', bugle.protocol(), '{a,b}', '{1}', '{noop}')$$,
   'JB014');

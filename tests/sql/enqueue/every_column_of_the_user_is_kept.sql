@@ -55,7 +55,8 @@ begin
       select max(j.id) into v_id from bugle.jobs_live j;
     end if;
     perform test.equal(jsonb_strip_nulls(to_jsonb(test.job(v_id))) - v_keys
-      - '{id,state,attempt,crashes,claim,awaited,enqueued_by,enqueued_from,created_at,updated_at}'::text[], v_samples - v_keys,
+      - '{id,state,attempt,crashes,claim,awaited,enqueued_by,enqueued_from,created_at,updated_at}'::text[],
+      v_samples - v_keys,
       format('stored in way %s', v_way));
   end loop;
 

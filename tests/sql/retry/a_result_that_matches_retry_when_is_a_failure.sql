@@ -12,7 +12,8 @@ begin
   v_held := test.running(v_worker, bugle.enqueue('poll'));
   perform test.equal(test.complete(v_worker, v_held, '{"status": "busy"}'), 'retry_when', 'the verdict');
   select j.* into v_job from bugle.jobs j where j.id = v_held.id;
-  perform test.equal(concat_ws(' ', v_job.state, v_job.attempt, v_job.last_error_code), 'retrying 1 retry_when', 'state');
+  perform test.equal(concat_ws(' ', v_job.state, v_job.attempt, v_job.last_error_code), 'retrying 1 retry_when',
+    'state');
   perform test.equal(v_job.last_error,
     'the result matches retry_when: ($."status" == "busy" || exists ($."again"))', 'the error');
   perform test.equal((select concat_ws(' ', a.outcome, a.code) from bugle.attempts a where a.job = v_held.id),
