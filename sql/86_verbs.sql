@@ -1,9 +1,9 @@
 -- verbs: what operators call. At the end: setting a step.
 --
 -- Each verb exists for one id (bugle.cancel(17)), and with p_family for its workflow and its children as one; for an
--- array of ids (bugle.cancel(array[17, 18])); and for a filter (bugle.cancel_where(p_queue => 'mail')). It hands over to
--- 85_operate.sql with the owner's rights. They differ in nothing but the verb and its own argument, so they are created
--- from a table: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state.
+-- array of ids (bugle.cancel(array[17, 18])); and for a filter (bugle.cancel_where(p_queue => 'mail')). It hands over
+-- to 85_operate.sql with the owner's rights. They differ in nothing but the verb and its own argument, so they are
+-- created from a table: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state.
 do $do$
 declare
   v_verb record;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Functions that operators and enqueuers may call and that are no operation of their own: they read, they are called
 /// by the trigger of an INSERT, or they are enqueue_job with parameters instead of JSON.
-const NOT_OPERATIONS: [&str; 20] = [
+const NOT_OPERATIONS: [&str; 21] = [
     "job",
     "explain",
     "results_of",
@@ -33,6 +33,7 @@ const NOT_OPERATIONS: [&str; 20] = [
     "throughput",
     "count_matching",
     "jobs_matching",
+    "redacted",
 ];
 
 fn description() -> Value {

@@ -46,7 +46,7 @@ async fn enqueue_prints_the_id_and_every_option_reaches_its_column() {
         json!({
             "command": "ship", "queue": "parcels", "priority": -5, "timeout": "00:05:00", "max_attempts": 3,
             "retry_policy": "fixed", "headers": {"trace": "a=b", "tenant": "7"}, "state": "scheduled",
-            "attempt": 0, "crashes": 0, "claim": 0
+            "attempt": 0, "crashes": 0, "claim": 0, "enqueued_by": database.login("enqueuer"), "enqueued_from": "bugle"
         })
     );
     assert_eq!(row.get::<_, String>(1), r#"{"order": 12345678901234567890123}"#);
@@ -444,7 +444,7 @@ async fn workers_are_listed_and_those_that_stopped_if_asked_for() {
     let cells: Vec<&str> = plain.trim_end().split('\t').collect();
     assert_eq!(plain.lines().count(), 1, "{plain}");
     assert!(
-        cells[5].starts_with("alive") && cells[7] == "default=3 mail=1" && cells[8] == "noop",
+        cells[5].starts_with("alive") && cells[9] == "default=3 mail=1" && cells[10] == "noop",
         "{plain}"
     );
     let states = |workers: &Value| {

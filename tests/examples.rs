@@ -349,7 +349,7 @@ async fn runs_its_jobs(folder: &Folder, tests: &[&str], order: &[&str], runtime:
 
 #[test]
 fn every_example_is_in_the_index_and_in_a_test() {
-    let tests = include_str!("examples.rs");
+    let tests = concat!(include_str!("examples.rs"), include_str!("hosts.rs"));
     let index = std::fs::read_to_string(runtime::example("README.md")).unwrap();
     for entry in std::fs::read_dir(runtime::example("")).unwrap() {
         let path = entry.unwrap().path();

@@ -216,7 +216,7 @@ async fn a_job_that_finds_no_free_connection_of_its_worker_is_given_back_and_rea
 
     execute(
         &owner,
-        "insert into bugle.jobs (command, timeout) select 'brief', '0.1 s' from generate_series(1, 20)",
+        "insert into bugle.jobs (command, timeout) select 'brief', '2 s' from generate_series(1, 20)",
     )
     .await;
     wait_for_readiness(address, "shortage: no free connection to the database").await;

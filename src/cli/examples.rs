@@ -54,6 +54,26 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["bugle jobs show 17", "bugle jobs show 17 --json | jq .payload"],
     ),
     ("jobs wait", &["bugle jobs wait 17 --timeout 5m"]),
+    ("host", &["bugle host check -- python3 -m app.jobs"]),
+    ("host check", &["bugle host check -- perl host.pl"]),
+    (
+        "job",
+        &["bugle job progress 50 'half of the rows'", "bugle job snooze 10m"],
+    ),
+    ("job progress", &["bugle job progress 50 'half of the rows'"]),
+    ("job log", &["bugle job log 'no rows today' --level warn"]),
+    ("job done", &["bugle job done '{\"rows\": 7}'"]),
+    (
+        "job fail",
+        &[
+            "bugle job fail 'no such address' --code bad_address --no-retry",
+            "bugle job fail 'the service is busy' --retry-after 2m",
+        ],
+    ),
+    ("job snooze", &["bugle job snooze 10m"]),
+    ("job wait", &["bugle job wait --token order-17 --at-most 1d"]),
+    ("job skip", &["bugle job skip 'nothing to do'"]),
+    ("job cancel", &["bugle job cancel 'the order was withdrawn'"]),
     ("jobs explain", &["bugle jobs explain 17"]),
     (
         "jobs answer",
@@ -215,6 +235,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench idle", &["bugle bench idle --quick"]),
     ("bench payload", &["bugle bench payload --quick"]),
     ("bench floor", &["bugle bench floor --quick"]),
+    ("bench web", &["bugle bench web --finished 200000 --live 50000"]),
     ("bench all", &["bugle bench all --quick --json"]),
 ];
 

@@ -83,7 +83,8 @@ pub fn graph(label: &str, nodes: &[Node], edges: &[Edge]) -> Html {
             svg,
             "<a href=\"{}\" class=\"node {}\"><title>{}: {}, {}</title><rect x=\"{x}\" y=\"{y:.1}\" width=\"{WIDTH}\" \
              height=\"{HEIGHT}\" rx=\"8\"/><text class=\"name\" x=\"{}\" y=\"{:.1}\">{}</text><svg x=\"{}\" \
-             y=\"{:.1}\" width=\"10\" height=\"10\" viewBox=\"0 0 10 10\">{}</svg><text x=\"{}\" y=\"{:.1}\">{}</text></a>",
+             y=\"{:.1}\" width=\"10\" height=\"10\" viewBox=\"0 0 10 10\">{}</svg><text x=\"{}\" \
+             y=\"{:.1}\">{}</text></a>",
             escape(&node.path),
             escape(&node.state),
             escape(&node.name),

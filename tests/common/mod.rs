@@ -89,7 +89,7 @@ impl Database {
         }
     }
 
-    fn login(&self, role: &str) -> String {
+    pub fn login(&self, role: &str) -> String {
         format!("{}_{role}", self.name)
     }
 
