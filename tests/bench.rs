@@ -114,6 +114,32 @@ async fn drain_can_keep_no_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn host_compares_executors_in_other_languages_with_one_in_rust() {
+    let lines = bench(&["host", "--jobs", "300", "--program-jobs", "3", "--pickups", "5"]).await;
+
+    assert_eq!(named(&lines, "drain, Rust executor")["ratio_to_floor"], 1.0);
+    assert_eq!(named(&lines, "pickup, Rust executor")["n"], 5);
+    let measured = |what: &str| lines.iter().any(|line| line["what"] == what);
+    for (interpreter, name) in [("python3", "Python host"), ("node", "Node host")] {
+        let is_here = Command::new(interpreter).arg("--version").output();
+        let is_here = is_here.is_ok_and(|output| output.status.success());
+        assert_eq!(measured(&format!("drain, {name}")), is_here, "{interpreter}");
+        if is_here {
+            let drained = named(&lines, &format!("drain, {name}"));
+            assert_eq!(
+                (&drained["n"], &drained["notes"]["bar_to_rust"]),
+                (&300.into(), &0.3.into())
+            );
+            assert!(named(&lines, &format!("pickup, {name}"))["p50_ms"].is_number());
+        }
+    }
+    if measured("drain, Python host") {
+        assert_eq!(named(&lines, "drain, Python program per job")["n"], 3);
+        assert!(named(&lines, "drain, Python host")["notes"]["ratio_to_program"].is_number());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pickup_counts_from_the_call_and_from_the_commit() {
     let lines = bench(&["pickup", "--jobs", "20", "--workers", "2"]).await;
 

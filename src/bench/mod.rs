@@ -9,6 +9,7 @@ mod clock;
 pub mod drain;
 pub mod enqueue;
 pub mod floor;
+pub mod host;
 pub mod idle;
 pub mod limits;
 pub mod payload;

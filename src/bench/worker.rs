@@ -4,6 +4,7 @@
 //! stdin is closed, by the parent or because the parent is gone.
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,8 @@ use tokio::sync::Notify;
 
 use super::clock::now;
 use crate::cli::log::{self, LogFlags};
+use crate::cli::worker;
+use crate::config::Config;
 use crate::{Context, Registry, Settings, Shutdown, Worker};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);
@@ -29,6 +32,9 @@ pub struct Arguments {
     /// Do not serve the command `stamp`.
     #[arg(long)]
     outdated: bool,
+    /// Serve the commands and hosts of this file instead.
+    #[arg(long)]
+    file: Option<PathBuf>,
 }
 
 /// A job that carries its enqueue time.
@@ -79,16 +85,22 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         log_format: None,
     })?;
     let seen = Arc::new(Seen::default());
+    let file = arguments.file.as_deref().map(Config::from_file).transpose()?;
+    let registry = match &file {
+        Some(file) => worker::executors(Registry::new(), &file.commands, &file.hosts)?,
+        None => executors(&seen, arguments.outdated),
+    };
     let settings = Settings {
         database_url: std::env::var("BUGLE_DATABASE_URL").context("BUGLE_DATABASE_URL is not set")?,
         name: arguments.name,
         queues: vec![("default".into(), arguments.slots)],
+        hosts: file.map(|file| file.hosts).unwrap_or_default(),
         ..Settings::default()
     };
     let shutdown = Shutdown::new();
     drain_at_end_of_stdin(shutdown.clone());
 
-    let mut worker = tokio::spawn(Worker::new(settings, executors(&seen, arguments.outdated)).run(shutdown));
+    let mut worker = tokio::spawn(Worker::new(settings, registry).run(shutdown));
     let mut said = 0;
     let drained = loop {
         tokio::select! {

@@ -1,5 +1,7 @@
 //! Worker processes and their reports.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,9 @@ use super::server::Database;
 
 /// The deadline of a benchmark: long enough for ten million jobs.
 const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// One of the workers holds the bell.
+const ASLEEP: &str = "not pg_try_advisory_xact_lock_shared(bugle.bell_key('default'))";
 
 /// The worker processes of a database.
 pub struct Workers {
@@ -68,10 +73,16 @@ enum Report {
 impl Workers {
     /// Start worker processes without waiting for them.
     pub fn start(database: &Database, count: usize, slots: u32) -> Result<Workers> {
-        Workers::start_serving(Serving::All, database, count, slots)
+        Workers::start_serving(Serving::All, None, database, count, slots)
     }
 
-    fn start_serving(serving: Serving, database: &Database, count: usize, slots: u32) -> Result<Workers> {
+    fn start_serving(
+        serving: Serving,
+        file: Option<&Path>,
+        database: &Database,
+        count: usize,
+        slots: u32,
+    ) -> Result<Workers> {
         let program = std::env::current_exe().context("cannot determine the path of this program")?;
         let (sender, reports) = mpsc::unbounded_channel();
         let mut workers = Workers {
@@ -88,6 +99,10 @@ impl Workers {
                 .args(["bench", "worker", "--name", &serving.name(number)])
                 .args(["--slots", &slots.to_string()])
                 .args((serving == Serving::Outdated).then_some("--outdated"))
+                .args(
+                    file.into_iter()
+                        .flat_map(|file| [OsStr::new("--file"), file.as_os_str()]),
+                )
                 .env("BUGLE_DATABASE_URL", database.url())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -122,9 +137,18 @@ impl Workers {
     }
 
     async fn start_idle_serving(serving: Serving, database: &Database, count: usize, slots: u32) -> Result<Workers> {
-        let mut workers = Workers::start_serving(serving, database, count, slots)?;
-        let asleep = "not pg_try_advisory_xact_lock_shared(bugle.bell_key('default'))";
-        workers.wait_until_signed_on(serving, database, asleep).await?;
+        let mut workers = Workers::start_serving(serving, None, database, count, slots)?;
+        workers.wait_until_signed_on(serving, database, ASLEEP).await?;
+        Ok(workers)
+    }
+
+    /// The same for one worker process that serves what is in this file, if there is one. Waits in addition until it
+    /// serves the no-op jobs: the process of a host has to start first.
+    pub async fn start_idle_with(database: &Database, file: Option<&Path>, slots: u32) -> Result<Workers> {
+        let mut workers = Workers::start_serving(Serving::All, file, database, 1, slots)?;
+        let serves = "select from bugle.registrations r where r.stopped_at is null and 'noop' = any (r.commands)";
+        let and = format!("exists ({serves}) and {ASLEEP}");
+        workers.wait_until_signed_on(Serving::All, database, &and).await?;
         Ok(workers)
     }
 
@@ -191,6 +215,26 @@ impl Workers {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(now())
+    }
+
+    /// Wait until all jobs are finished, of workers that do not report them. Returns that time.
+    ///
+    /// While there are others, only the job that is claimed last is asked for: a search for any unfinished job would
+    /// read over all that is left of the finished ones.
+    pub async fn emptied(&mut self, client: &Client, last: i64) -> Result<i64> {
+        let question = client
+            .prepare("select exists (select from bugle.jobs_live j where j.id = $1)")
+            .await?;
+        let deadline = Instant::now() + PATIENCE;
+        while client.query_one(&question, &[&last]).await?.get::<_, bool>(0) {
+            ensure!(
+                Instant::now() < deadline,
+                "the last job was not finished in {PATIENCE:?}"
+            );
+            self.take_reports()?;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.drained(client, 0).await
     }
 
     /// Drain the workers and wait until they have exited.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 #[cfg(feature = "web")]
 use crate::bench::web;
 use crate::bench::{
-    Bench, backlog, drain, enqueue, floor, idle, limits, payload, peer, pickup, pinned, steady, worker,
+    Bench, backlog, drain, enqueue, floor, host, idle, limits, payload, peer, pickup, pinned, steady, worker,
 };
 
 /// Benchmark Bugle on this machine and compare it with plain Postgres tables
@@ -42,6 +42,7 @@ pub struct Arguments {
 enum What {
     Drain(drain::Options),
     Limits(limits::Options),
+    Host(host::Options),
     Pickup(pickup::Options),
     Enqueue(enqueue::Options),
     Steady(steady::Options),
@@ -96,6 +97,7 @@ async fn measure(bench: &mut Bench, what: What) -> Result<()> {
     let title = match what {
         What::Drain(options) => drain::run(bench, options).await.map(|()| "drain"),
         What::Limits(options) => limits::run(bench, options).await.map(|()| "limits"),
+        What::Host(options) => host::run(bench, options).await.map(|()| "host"),
         What::Pickup(options) => pickup::run(bench, options).await.map(|()| "pickup"),
         What::Enqueue(options) => enqueue::run(bench, options).await.map(|()| "enqueue"),
         What::Steady(options) => steady::run(bench, options).await.map(|()| "steady"),
@@ -127,6 +129,7 @@ fn everything() -> Vec<What> {
         What::Drain(Default::default()),
         What::Drain(keep_none),
         What::Limits(Default::default()),
+        What::Host(Default::default()),
         What::Pickup(Default::default()),
         What::Enqueue(Default::default()),
         What::Steady(Default::default()),

@@ -227,6 +227,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench", &["bugle bench drain --quick", "bugle bench all --json"]),
     ("bench drain", &["bugle bench drain --workers 2 --slots 50"]),
     ("bench limits", &["bugle bench limits --quick"]),
+    ("bench host", &["bugle bench host --quick"]),
     ("bench pickup", &["bugle bench pickup --quick"]),
     ("bench enqueue", &["bugle bench enqueue --clients 4 --seconds 5"]),
     ("bench steady", &["bugle bench steady --quick"]),

@@ -1,0 +1,6 @@
+"""A program that is started for each job."""
+
+import json
+import sys
+
+json.load(sys.stdin)
