@@ -76,13 +76,18 @@ async fn a_payload_that_does_not_fit_fails_at_once_and_says_where() {
     worker.stop().await;
 }
 
+#[inline(never)]
+fn stumble() {
+    panic!("at the disco");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_a_failure_and_not_the_end_of_the_worker() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let registry = common::noop().on("panic", async |_: Context, explode: Value| {
         if explode != Value::Null {
-            panic!("at the disco");
+            stumble();
         }
         Ok(())
     });
@@ -97,8 +102,19 @@ async fn a_panic_is_a_failure_and_not_the_end_of_the_worker() {
         .query_one("select last_error, last_error_code from bugle.job($1)", &[&id])
         .await
         .unwrap();
-    assert_eq!(row.get::<_, String>(0), "the executor panicked: at the disco");
+    let error = row.get::<_, String>(0);
+    let mut lines = error.lines();
+    assert_eq!(lines.next(), Some("the executor panicked: at the disco"));
+    let (place, stack): (_, Vec<_>) = (lines.next().unwrap(), lines.collect());
+    assert!(place.starts_with("    at tests/executors.rs:"), "where it was: {error}");
+    assert!(stack[0].contains("executors::stumble"), "how it came there: {error}");
+    assert!(
+        stack.len() <= 16 && !error.contains("tokio::runtime"),
+        "and no more: {error}"
+    );
     assert_eq!(row.get::<_, String>(1), "panic");
+    let row = owner.query_one("select bugle.error_line($1)", &[&error]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "the executor panicked: at the disco");
     worker.stop().await;
 }
 

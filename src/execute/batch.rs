@@ -8,15 +8,12 @@
 //! until each of them has been started ([`Burst`]). While a call is under way, the next jobs are collected until there
 //! are `most` of them, until it ends, or for a moment.
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -25,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::execute::context::Context;
-use crate::execute::executor::{Execution, Executor, Failure, Outcome, panic_message};
+use crate::execute::executor::{Execution, Executor, Failure, Outcome};
+use crate::execute::panics;
 use crate::job::JobId;
 
 /// How long jobs are collected while a call of their command is under way.
@@ -436,7 +434,7 @@ impl Gathering {
             cancellation: cancellation.clone(),
         };
         // an executor may panic before it returns its future, too
-        let execution = AssertUnwindSafe(async { self.executor.execute(batch).await }).catch_unwind();
+        let execution = panics::caught(async { self.executor.execute(batch).await });
         let ended = tokio::select! {
             ended = execution => ended,
             () = abandoned(&call, &signs, &cancellation) => return false,
@@ -444,7 +442,7 @@ impl Gathering {
         let (failure, did_panic) = match ended {
             Ok(Err(failure)) => (failure, false),
             Ok(Ok(())) => (no_outcome(&self.command), false),
-            Err(panic) => (panicked(&*panic), true),
+            Err(panic) => (panic, true),
         };
         call.fail_rest(&failure);
         did_panic
@@ -477,10 +475,6 @@ fn no_outcome(command: &str) -> Failure {
          job of the batch, or return an error."
     ))
     .code("no_outcome")
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Failure {
-    Failure::new(panic_message(panic)).code("panic")
 }
 
 /// Jobs that were claimed together, until each of them was started and has come as far as it could without waiting.

@@ -1,6 +1,5 @@
 //! Executors: the code that runs a command, and the outcomes of its attempts.
 
-use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -167,14 +166,4 @@ pub trait Executor: Send + Sync + 'static {
     fn default_timeout(&self) -> Option<Duration> {
         None
     }
-}
-
-/// What a panic of an executor says.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    format!("the executor panicked: {message}")
 }

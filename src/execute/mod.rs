@@ -7,6 +7,7 @@ pub mod descriptors;
 pub mod executor;
 pub mod family;
 pub mod leftovers;
+pub(crate) mod panics;
 pub mod registry;
 pub mod rehearsal;
 pub mod shortage;

@@ -1,18 +1,16 @@
 //! Run what is due in this process until nothing is left, and let time pass.
 
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio_postgres::GenericClient;
 
 use crate::config::Settings;
 use crate::db::connect::{self, Pool, Unnamed};
 use crate::error::{Error, Result};
 use crate::execute::context::{Context, Settled};
-use crate::execute::executor::{Execution, Failure, Outcome, panic_message};
+use crate::execute::executor::{Execution, Outcome};
+use crate::execute::panics;
 use crate::execute::registry::Registry;
 use crate::execute::stage::{Next, Stage};
 use crate::job::JobId;
@@ -221,18 +219,15 @@ impl Stage for Record {
             attempts.len() - 1
         };
         Box::pin(async move {
-            let caught = AssertUnwindSafe(next.run(context.clone())).catch_unwind().await;
-            let outcome = caught.unwrap_or_else(|panic| panicked(&*panic));
+            let outcome = panics::caught(next.run(context.clone()))
+                .await
+                .unwrap_or_else(Outcome::Fail);
             let attempt = &mut attempts.lock().unwrap()[place];
             attempt.outcome = word(&outcome, &context);
             attempt.description = describe(&outcome);
             outcome
         })
     }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Outcome {
-    Outcome::Fail(Failure::new(panic_message(panic)).code("panic"))
 }
 
 fn word(outcome: &Outcome, context: &Context) -> &'static str {

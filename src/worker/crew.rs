@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::FutureExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +18,8 @@ use crate::db::connect::Pool;
 use crate::execute::batch::Burst;
 use crate::execute::chain;
 use crate::execute::context::{Attempt, Context, Inner, Settled, Stop};
-use crate::execute::executor::{Failure, Outcome, panic_message};
+use crate::execute::executor::{Failure, Outcome};
+use crate::execute::panics;
 use crate::execute::registry::Registry;
 use crate::execute::shortage::Shortage;
 use crate::job::{ClaimedJob, HeldJob};
@@ -524,7 +523,7 @@ pub(crate) async fn limited(
     if limit.is_some() {
         attempt.note_limit(limit);
     }
-    let mut caught = std::pin::pin!(AssertUnwindSafe(execution).catch_unwind());
+    let mut caught = std::pin::pin!(panics::caught(execution));
     let outcome = match limit {
         None => caught.await,
         Some(limit) => match in_time(&mut caught, limit, attempt).await {
@@ -537,7 +536,7 @@ pub(crate) async fn limited(
             }
         },
     };
-    outcome.unwrap_or_else(|panic| Outcome::Fail(Failure::new(panic_message(&*panic)).code("panic")))
+    outcome.unwrap_or_else(Outcome::Fail)
 }
 
 /// What it returns within this time, without the time it waits for its executor; none if it takes longer.
