@@ -13,7 +13,11 @@ begin
   select j.* into v_job from bugle.job(p_id) j;
   if v_job.id is null then
     perform bugle.refuse_unknown_job(p_id);
-  elsif v_job.finished_at is not null then
+  end if;
+  if v_job.finished_at is null and v_job.state <> 'running' then
+    return query select e.* from bugle.explain_lock(v_job) e;
+  end if;
+  if v_job.finished_at is not null then
     return query select e.* from bugle.explain_ended(v_job) e;
   elsif v_job.state = 'ready' then
     return query select e.* from bugle.explain_ready(v_job) e;
@@ -100,6 +104,29 @@ as $$
   from (select bugle.describe_interval(now() - p_job.finished_at) as ago) e
 $$;
 comment on function bugle.explain_ended is 'What became of a job that has ended.';
+
+-- Claims and promotions skip locked rows. The row names the transaction that has locked it last, and pg_locks shows the
+-- session of one that is still open to everybody. Several that share a lock are not found.
+create or replace function bugle.explain_lock(p_job bugle.jobs)
+returns table (reason text, message text, fix text, facts jsonb)
+language sql stable
+as $$
+  select 'locked',
+    format('Its row is locked by process %s (user %s%s)%s, which is not a worker: it cannot be started, and nothing '
+      'else can change it, until that transaction ends.', l.pid, a.usename,
+      ', program ' || bugle.quoted(nullif(a.application_name, '')),
+      ' for ' || bugle.describe_interval(clock_timestamp() - a.xact_start)),
+    format('select pg_terminate_backend(%s);', l.pid),
+    jsonb_strip_nulls(jsonb_build_object('process', l.pid, 'login', a.usename, 'program', a.application_name,
+      'transaction_started_at', a.xact_start))
+  from bugle.jobs_live j
+    join pg_catalog.pg_locks l on l.locktype = 'transactionid' and l.granted and l.transactionid = j.xmax
+    left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+  where j.id = p_job.id
+    and l.pid <> pg_backend_pid()
+    and not exists (select from bugle.registrations r where r.backend_pid = l.pid and bugle.is_active(r))
+$$;
+comment on function bugle.explain_lock is 'Which session, other than a worker, has locked the row of a job.';
 
 create or replace function bugle.explain_live(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)

@@ -137,3 +137,35 @@ async fn a_claim_under_way_takes_nothing_that_was_enqueued_after_a_pause() {
         wait_for_state(&owner, held, "ready").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_row_a_stranger_has_locked_is_explained_with_the_statement_that_ends_it() {
+    let database = Database::new().await;
+    let (owner, stranger) = (database.owner().await, database.owner().await);
+    let id = enqueue(&owner, "noop").await;
+    let explained = "select e.message, e.fix from bugle.explain($1) e where e.reason = 'locked'";
+    assert!(owner.query(explained, &[&id]).await.unwrap().is_empty());
+
+    stranger
+        .batch_execute(&format!(
+            "set application_name = 'report'; begin; select from bugle.jobs_live where id = {id} for update"
+        ))
+        .await
+        .unwrap();
+    let process: i32 = query_value(&stranger, "select pg_backend_pid()").await;
+
+    let row = owner.query_one(explained, &[&id]).await.unwrap();
+    let (message, fix): (&str, &str) = (row.get(0), row.get(1));
+    assert!(
+        message.contains(&format!("locked by process {process} (user")) && message.contains("program 'report')"),
+        "{message}"
+    );
+    assert!(
+        stranger.query_one(explained, &[&id]).await.is_err(),
+        "its own lock is none"
+    );
+    owner.batch_execute(fix).await.unwrap();
+    let worker = database.worker(&[("default", 1)], common::noop());
+    wait_for_state(&owner, id, "completed").await;
+    worker.stop().await;
+}

@@ -59,7 +59,7 @@ pub(crate) async fn caught<T>(execution: impl Future<Output = T>) -> Result<T, F
     .await
 }
 
-/// A panic's place is known only to the hook. The hook that was there before, which prints the panic, is called as ever.
+/// Only a hook knows where a panic was. The hook that was there before, which prints the panic, is called as well.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn frames_are_those_of_the_executor_and_bounded() {
         let own = (0..40).map(|n| format!("  {n}: shop::pay::step_{n}\n        at ./src/pay.rs:{n}:9\n"));
-        let above = "  0: bugle::execute::panics::stack\n        at ./src/execute/panics.rs:1:1\n  1: <core::x as y>::z\n\
-             2: <unknown>\n  3: poll<shop::pay>\n        at /rustc/1/future.rs:1:1\n";
+        let above = "  0: bugle::execute::panics::stack\n        at ./src/execute/panics.rs:1:1\n\
+             1: <core::x as y>::z\n  2: <unknown>\n  3: poll<shop::pay>\n        at /rustc/1/future.rs:1:1\n";
         let below = "  50: {closure#0}\n        at ./src/execute/panics.rs:9:9\n  51: main\n";
         let long = frames(&(above.to_string() + &own.collect::<String>()));
         assert_eq!(
