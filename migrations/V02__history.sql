@@ -91,3 +91,4 @@ comment on column bugle.dead_letter_counts.id is 'Orders nothing.';
 comment on column bugle.dead_letter_counts.queue is 'bugle.jobs.queue.';
 comment on column bugle.dead_letter_counts.reason is 'bugle.jobs.reason.';
 comment on column bugle.dead_letter_counts.jobs is 'How many. The sum of all rows of a queue and reason is the count.';
+comment on sequence bugle.dead_letter_counts_id_seq is 'Gives bugle.dead_letter_counts.id.';

@@ -275,9 +275,8 @@ return (p_queue is null or (p_job).queue = p_queue)
     case when strpos(p_error_like, '%') > 0 then p_error_like else '%' || p_error_like || '%' end)
   and (p_worker is null or (p_job).worker = p_worker);
 comment on function bugle.matches is
-  'Whether a job is in this queue, of this command, in this state, was enqueued within p_since, has not changed for '
-  'p_older_than, has this text in its last error (in any case; with %, it is a pattern), and is run or was run last by '
-  'this worker.';
+  'Whether a job matches a filter: queue, command, state, age (p_since, p_older_than), text of its last error (with %, '
+  'a pattern), worker.';
 
 create or replace function bugle.check_filter(
   p_verb text, p_state text, p_since interval, p_older_than interval)
@@ -346,8 +345,8 @@ begin
 end
 $$;
 comment on function bugle.jobs_matching is
-  'The jobs that match a filter and are in a state from which a verb is allowed, oldest first, at most p_limit with '
-  'ids above p_after: so that many jobs can be changed step by step, each in a transaction of its own.';
+  'Jobs that match a filter and are in a state from which a verb is allowed: the oldest p_limit with ids above '
+  'p_after.';
 
 -- One of the filters must be given. The oldest jobs first, as in bugle.jobs_matching.
 create or replace function bugle.operate_matching(
