@@ -326,8 +326,12 @@ as $$
 begin
   return query
   select v.id, v.claim, case when v.verdict = 'repeated' then coalesce((
-      select case when j.state = 'waiting' then 'wait_when' when j.last_error_code = 'retry_when' then 'retry_when' end
+      select case
+          when j.state = 'waiting' and j.result is not null and c.wait_when is not null then 'wait_when'
+          when j.last_error_code = 'retry_when' and c.retry_when is not null then 'retry_when'
+        end
       from bugle.jobs j
+        join bugle.commands c on c.name = j.command
       where j.id = v.id
         and j.state <> 'completed'), v.verdict) else v.verdict end
   from bugle.verdicts_for_rest(p_worker, p_jobs, p_done) v;

@@ -62,7 +62,7 @@ declare
   v_paths text[] := (select s.redacted_paths from bugle.settings s);
   v_key text;
 begin
-  foreach v_key in array p_path loop
+  foreach v_key in array coalesce(p_path, '{}') loop
     -- an element of an array
     continue when v_key ~ '^-?[0-9]+$' and cardinality(bugle.paths_below(v_paths, v_key)) = 0;
     v_paths := bugle.paths_below(v_paths, v_key);

@@ -37,10 +37,10 @@ begin
             join (select distinct h.route from bugle.ready_heads() h where h.queue = p_queue) h on h.route = j.route
           where j.queue_hash = hashtextextended(p_queue, 0)
             and j.queue = p_queue
-          limit 20 * p_most)) k
+          limit 20 * greatest(p_most, 0))) k
       group by k.limit_key
       order by min(k.place), count(*) desc, k.limit_key
-      limit p_most);
+      limit greatest(p_most, 0));
     return query
     select 'max_running_per_key', k.key, v_limits.max_running_per_key, r.jobs,
       greatest(v_limits.max_running_per_key - r.jobs, 0), null::timestamptz
@@ -101,7 +101,7 @@ begin
           limit 1000) f
       limit 1000) counted)
   from unnest(bugle.fair_turns(p_queue, v_routes, coalesce(
-      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), -9223372036854775808), p_most))
+      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), -9223372036854775808), greatest(p_most, 0)))
       with ordinality t (fair_hash, place)
     cross join lateral (
       select f.fair_key, f.id
@@ -164,7 +164,7 @@ begin
   from held h
   where h.waiting > 0
   order by h.waiting desc, h.id
-  limit p_most;
+  limit greatest(p_most, 0);
 end
 $$;
 comment on function bugle.blocked_keys is

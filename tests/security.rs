@@ -508,6 +508,9 @@ fn every_cannot_of_the_document_names_tests_that_exist() {
     for link in document.split("[`").skip(1) {
         let (name, rest) = link.split_once("`](").expect("a name and a place");
         let (place, _) = rest.split_once(')').expect("its end");
+        if place.starts_with('#') {
+            continue;
+        }
         let file = root.join("docs").join(place);
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{place}: {error}"));
         let is_there = match place.strip_suffix(".sql") {
