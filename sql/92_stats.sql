@@ -326,14 +326,19 @@ begin
       and a.ended_at > now() - least(greatest(p_since, interval '0'), interval '10 years')
     order by a.ended_at desc
     limit greatest(p_most, 0)
+  ), messages as (
+    -- one fingerprint for equal messages: it costs more than everything else here
+    select d.error, bugle.fingerprint(d.error) as fingerprint
+    from (select distinct n.error from newest n) d
   ), groups as (
     select
-      n.command, n.code, bugle.fingerprint(n.error) as fingerprint, count(*) as attempts, count(distinct n.job) as jobs,
+      n.command, n.code, m.fingerprint, count(*) as attempts, count(distinct n.job) as jobs,
       min(n.ended_at) as first_at, max(n.ended_at) as last_at,
       (array_agg(n.job order by n.ended_at desc))[1] as last_job,
       (array_agg(n.error order by n.ended_at desc))[1] as last_error
     from newest n
-    group by n.command, n.code, bugle.fingerprint(n.error)
+      left join messages m on m.error = n.error
+    group by n.command, n.code, m.fingerprint
   )
   select
     g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, left(g.last_error, 1000),

@@ -242,6 +242,22 @@ async fn floor_measures_every_shape() {
     }
 }
 
+#[cfg(feature = "web")]
+#[tokio::test(flavor = "multi_thread")]
+async fn web_opens_every_page_and_counts_what_watching_costs() {
+    let lines = bench(&["web", "--finished", "500", "--live", "300"]).await;
+
+    let (watching, pages) = lines.split_last().expect("lines");
+    for page in pages {
+        assert!(page["p50_ms"].is_number(), "{page}");
+        // whatever the size of the database
+        let size = page["notes"]["kilobytes"].as_f64().expect("a size");
+        assert!(size > 1.0 && size <= 100.0, "{page}");
+    }
+    named(pages, "first byte of /errors, 500 finished, 300 live");
+    assert_eq!(watching["what"], "2 browsers watch, 500 finished, 300 live");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_harness_can_drive_it_by_terms_common_to_all_job_runners() {
     let database = common::Database::empty().await;

@@ -91,7 +91,6 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written while the screens were changing: run it with --ignored before relying on it"]
 async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
     let Some(browser) = Browser::start() else { return };
     let database = Database::new().await;
@@ -194,7 +193,6 @@ async fn act(page: &Page, operation: &str, fields: &[(&str, &str)]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written while the screens were changing: run it with --ignored before relying on it"]
 async fn every_action_on_a_job_is_done_by_clicks() {
     let Some(browser) = Browser::start() else { return };
     let database = Database::new().await;
@@ -361,7 +359,6 @@ async fn everything_can_be_done_with_the_keyboard_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written while the screens were changing: run it with --ignored before relying on it"]
 async fn a_page_follows_what_happens_and_stands_still_while_it_is_used() {
     let Some(browser) = Browser::start() else { return };
     let database = Database::new().await;

@@ -563,6 +563,9 @@ async fn act(
             let back = form.get("back").map_or("/", String::as_str);
             match job {
                 Some(job) => redirect(&format!("{}/jobs/{job}", site.base(&headers)), &notice),
+                // its own page is gone
+                None if name == "remove" => redirect(&format!("{}/jobs", site.base(&headers)), &notice),
+                None if name == "remove_schedule" => redirect(&format!("{}/schedules", site.base(&headers)), &notice),
                 None => redirect(back, &notice),
             }
         }

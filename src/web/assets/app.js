@@ -85,9 +85,12 @@ dress();
 document.addEventListener("toggle", (event) => {
   if (!event.target.open || !event.target.matches("details.act")) return;
   for (const other of $$("details.act[open]")) {
-    if (other !== event.target && !other.contains(event.target)) other.open = false;
+    // neither what it is in, nor what it contains: the event of a menu may come after that of what was opened in it
+    if (!other.contains(event.target) && !event.target.contains(other)) other.open = false;
   }
-  $("input:not([type=hidden]), textarea", event.target)?.focus();
+  // what one writes in, rather than an option before it
+  const field = $("input:not([type=hidden], [type=checkbox]), textarea", event.target) ?? $("input:not([type=hidden])", event.target);
+  if (!event.target.contains(document.activeElement?.closest("form"))) field?.focus();
 }, true);
 
 // keys
@@ -154,9 +157,12 @@ if (upload) {
   });
 }
 
-// live: the server says when to look; nothing moves while something is selected, open, focused or hidden
+// live: the server says when to look; nothing moves while something is selected, open, focused, pressed or hidden
 const live = $("#live");
-const isBusy = () => document.hidden || $("details.act[open]") || $("[data-live] input:checked") ||
+let pressed = false;
+addEventListener("pointerdown", () => { pressed = true; });
+for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => { pressed = false; });
+const isBusy = () => document.hidden || pressed || $("details.act[open]") || $("[data-live] input:checked") ||
   $("dialog[open]") || getSelection()?.type === "Range" ||
   document.activeElement?.closest("[data-live] form, form[data-live], [data-live] table");
 let loading = false;

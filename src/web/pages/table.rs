@@ -8,6 +8,10 @@ use crate::web::text::{Html, escape};
 
 /// How many rows a table has at most.
 const MOST: usize = 200;
+/// As many rows as that a table always has: pages that go on with *Older* have no more.
+const LEAST: usize = 50;
+/// How many bytes its rows may have beyond that, so that a page stays below 100 kB.
+const BYTES: usize = 90_000;
 
 #[derive(Template)]
 #[template(path = "table.html")]
@@ -60,6 +64,15 @@ pub struct Row {
     pub buttons: Vec<Button>,
 }
 
+impl Row {
+    /// About how large it is on the page.
+    fn bytes(&self) -> usize {
+        let cells: usize = self.cells.iter().map(|cell| cell.0.len() + 30).sum();
+        let buttons = self.buttons.iter().map(|button| escape(&button.value).len() + 130);
+        cells + buttons.sum::<usize>()
+    }
+}
+
 /// A button of a row: one click, one parameter.
 pub struct Button {
     pub operation: &'static str,
@@ -105,8 +118,14 @@ impl Table {
     }
 
     pub fn finished(mut self) -> Table {
-        self.left_out = self.rows.len().saturating_sub(MOST);
-        self.rows.truncate(MOST);
+        let mut bytes = 0;
+        let fit = self.rows.iter().take_while(|row| {
+            bytes += row.bytes();
+            bytes <= BYTES
+        });
+        let most = fit.count().clamp(LEAST, MOST);
+        self.left_out = self.rows.len().saturating_sub(most);
+        self.rows.truncate(most);
         if !self.frame.can_change {
             self.rows.iter_mut().for_each(|row| row.buttons.clear());
         }
