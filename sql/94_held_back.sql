@@ -101,7 +101,8 @@ begin
           limit 1000) f
       limit 1000) counted)
   from unnest(bugle.fair_turns(p_queue, v_routes, coalesce(
-      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), -9223372036854775808), greatest(p_most, 0)))
+      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), -9223372036854775808),
+      greatest(p_most, 0)))
       with ordinality t (fair_hash, place)
     cross join lateral (
       select f.fair_key, f.id
