@@ -245,7 +245,7 @@
 //! # The schema, and tests
 //!
 //! [`migrate`] creates or upgrades the schema, as `bugle migrate` does. For your own tests, [`private_postgres`] starts
-//! a server that is gone afterwards. The module [`testing`](crate::testing) runs one executor without a database, or
+//! a server that is gone afterwards. The module [`testing`] runs one executor without a database, or
 //! everything that is due, and asserts what was enqueued. [`Settings::until_empty`] makes a worker stop when no job is
 //! left that could run.
 //!
@@ -271,7 +271,7 @@
 //! | `dev` | yes | `private_postgres`: a temporary server, for tests; with `cli`, `bugle dev` and `bugle demo` |
 //! | `tui` | yes | `bugle top`; implies `cli` |
 //! | `bench` | yes | `bugle bench`; implies `cli` and `dev` |
-//! | `testing` | yes | [`testing`](crate::testing): run executors, drain queues, inspect what was enqueued |
+//! | `testing` | yes | [`testing`]: run executors, drain queues, inspect what was enqueued |
 //! | `otlp` | no | a span for each attempt, exported by OTLP over HTTP as the `OTEL_*` variables configure |
 //!
 //! A setting or a command that needs a missing feature is rejected when the worker starts, with an error that names the

@@ -38,7 +38,13 @@ pub struct Limits {
 
 /// Which address a request comes from.
 #[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
+pub struct Peer(
+    #[cfg_attr(
+        not(feature = "cli"),
+        expect(dead_code, reason = "only the pages of `bugle web` ask for it")
+    )]
+    pub IpAddr,
+);
 
 /// Bind the address.
 ///
