@@ -10,9 +10,11 @@ mod steps;
 mod wake;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::error::Error;
+use std::time::Duration;
 
-use postgres_types::{FromSql, Json, ToSql};
+use postgres_types::private::BytesMut;
+use postgres_types::{FromSql, IsNull, Json, ToSql, Type, accepts, to_sql_checked};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::{GenericClient, Row};
@@ -150,8 +152,30 @@ pub async fn unlisten(session: &Session, channel: &str) -> Result<()> {
 #[postgres(name = "queue_position")]
 pub struct Position {
     pub priority: i32,
-    pub run_at: SystemTime,
+    pub run_at: Moment,
     pub id: JobId,
+}
+
+/// A time as Postgres sends it, only to be compared and sent back. It may be infinite, which `SystemTime` cannot be.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(i64);
+
+impl<'a> FromSql<'a> for Moment {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Moment, Box<dyn Error + Sync + Send>> {
+        Ok(Moment(i64::from_be_bytes(raw.try_into()?)))
+    }
+
+    accepts!(TIMESTAMPTZ);
+}
+
+impl ToSql for Moment {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0.to_be_bytes());
+        Ok(IsNull::No)
+    }
+
+    accepts!(TIMESTAMPTZ);
+    to_sql_checked!();
 }
 
 impl Position {

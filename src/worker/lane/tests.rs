@@ -1,13 +1,12 @@
-use std::time::SystemTime;
-
 use super::*;
+use crate::db::calls::Moment;
 
 const MS: Duration = Duration::from_millis(1);
 
 fn at(id: i64) -> Position {
     Position {
         priority: 0,
-        run_at: SystemTime::UNIX_EPOCH,
+        run_at: Moment::default(),
         id,
     }
 }

@@ -1,6 +1,5 @@
-use std::time::SystemTime;
-
 use super::*;
+use crate::db::calls::Moment;
 
 const MS: Duration = Duration::from_millis(1);
 const START: Option<i64> = None;
@@ -12,7 +11,7 @@ fn behind(id: i64) -> Option<i64> {
 fn at(priority: i32, id: i64) -> Position {
     Position {
         priority,
-        run_at: SystemTime::UNIX_EPOCH,
+        run_at: Moment::default(),
         id,
     }
 }
