@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 
 /// What holds for all pages together.
 fn rules(runtime: &Handle) -> Vec<Trial> {
-    let rules: [(&str, fn()); 14] = [
+    let rules: [(&str, fn()); 15] = [
         (
             "every_worker_file_in_the_documentation_is_read",
             run::every_worker_file_is_read,
@@ -80,6 +80,10 @@ fn rules(runtime: &Handle) -> Vec<Trial> {
         (
             "every_command_and_option_is_in_the_reference",
             names::every_command_and_option_is_in_the_reference,
+        ),
+        (
+            "every_page_ends_with_one_newline",
+            prose::every_page_ends_with_one_newline,
         ),
         ("the_documentation_is_in_plain_english", prose::no_word_is_on_the_list),
         (

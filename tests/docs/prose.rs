@@ -26,6 +26,17 @@ pub fn no_line_is_wider_than_120_columns() {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
+/// A page that lost its end, in an edit or a merge, usually stops in the middle of a line.
+pub fn every_page_ends_with_one_newline() {
+    let is_whole = |page: &Page| page.text.ends_with('\n') && !page.text.ends_with("\n\n");
+    let broken: Vec<String> = page::pages()
+        .iter()
+        .filter(|page| !is_whole(page))
+        .map(Page::name)
+        .collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
 pub fn no_word_is_on_the_list() {
     let mut found = Vec::new();
     for page in pages() {
