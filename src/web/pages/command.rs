@@ -1,4 +1,4 @@
-//! One command: its template, its limits, who serves it, and how it went.
+//! Commands, and one of them: its template, its limits, who serves it, and how it went.
 
 use askama::Template;
 use axum::Form;
@@ -7,13 +7,86 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value};
 
-use super::table::Section;
-use super::{answer, jobs_path, link, lists, quoted, text};
+use super::detail::last_hour;
+use super::table::{Row, Section, Table};
+use super::{answer, jobs_path, link, quoted, text};
 use crate::read::{self, TEMPLATE};
 use crate::web::actions::Action;
 use crate::web::api;
 use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, asked, encoded, reading, redirect};
 use crate::web::text::{Html, number, percent, seconds};
+
+pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
+    answer(&site, request, "commands", async |frame, _| {
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let commands = read::commands(&transaction).await?;
+        let snapshot = site.snapshot().await?;
+        let lead = "Who serves them, what holds for their jobs, and how the last hour went.";
+        let mut table = Table::new(
+            frame,
+            "Commands",
+            lead,
+            "select * from bugle.command_stats order by command;",
+        );
+        table.columns = vec![
+            ("Command", ""),
+            ("Workers", "num"),
+            ("Completed", "num"),
+            ("Failed", "num"),
+            ("Failure rate", "num hide-s"),
+            ("Run, p50 · p95", "num hide-s"),
+            ("Timeout", "num hide-s"),
+            ("Attempts", "num hide-s"),
+            ("Policy", "hide-s"),
+            ("", "acts"),
+        ];
+        table.empty = "A command appears when a worker serves it, a setting names it, or a job of it has run.";
+        for command in &commands {
+            let path = format!("/commands/{}", encoded(&command.name));
+            let stats = snapshot.stats.iter().find(|stats| stats.command == command.name);
+            let run = stats.map_or_else(String::new, |stats| {
+                format!(
+                    "{} · {}",
+                    seconds(stats.run_p50_seconds),
+                    seconds(stats.run_p95_seconds)
+                )
+            });
+            let workers = match command.workers {
+                0 => Html("<small class=\"warn\">nobody</small>".to_owned()),
+                workers => text(number(workers)),
+            };
+            let all = command.failed_last_hour + command.completed_last_hour;
+            let enqueue = format!("/enqueue?command={}", encoded(&command.name));
+            table.rows.push(Row {
+                cells: vec![
+                    link(frame, &path, &command.name),
+                    workers,
+                    text(number(command.completed_last_hour)),
+                    text(number(command.failed_last_hour)),
+                    text(percent(command.failed_last_hour, all)),
+                    text(run),
+                    text(seconds(command.timeout_seconds)),
+                    text(
+                        command
+                            .max_attempts
+                            .map_or_else(|| "–".to_owned(), |most| most.to_string()),
+                    ),
+                    text(command.retry_policy.as_deref().unwrap_or("–")),
+                    if frame.can_enqueue {
+                        link(frame, &enqueue, "Enqueue…")
+                    } else {
+                        text("")
+                    },
+                ],
+                buttons: Vec::new(),
+            });
+        }
+        table.actions = allowed(frame, vec![Action::new("set_command_limit", "Limit a command", &[])]);
+        Ok(table.finished())
+    })
+    .await
+}
 
 #[derive(Template)]
 #[template(path = "command.html")]
@@ -70,7 +143,7 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                 ),
             ],
             actions: allowed(frame, vec![limit]),
-            chart: lists::last_hour(
+            chart: last_hour(
                 &buckets,
                 snapshot.now,
                 "Completed and failed attempts of this command per minute",

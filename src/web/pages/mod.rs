@@ -1,12 +1,18 @@
 //! The pages. Each gathers what it shows with functions of `read`, and renders a template.
 
+mod changes;
 mod command;
+mod database;
+mod detail;
+mod errors;
 mod job;
 mod jobs;
-mod lists;
 mod missing;
 mod overview;
+mod queues;
+mod schedules;
 mod table;
+mod workers;
 mod workflows;
 
 use std::time::SystemTime;
@@ -28,18 +34,18 @@ pub fn router() -> Router<Shared> {
         .route("/add-missing", get(missing::show).post(missing::add))
         .route("/workflows", get(workflows::list))
         .route("/workflows/{id}", get(workflows::show))
-        .route("/queues", get(lists::queues))
-        .route("/queues/{name}", get(lists::queue))
-        .route("/commands", get(lists::commands))
+        .route("/queues", get(queues::list))
+        .route("/queues/{name}", get(queues::show))
+        .route("/commands", get(command::list))
         .route("/commands/{name}", get(command::show))
         .route("/commands/{name}/template", post(command::save))
-        .route("/schedules", get(lists::schedules))
-        .route("/schedules/{name}", get(lists::schedule))
-        .route("/workers", get(lists::workers))
-        .route("/errors", get(lists::errors))
-        .route("/dead-letters", get(lists::dead_letters))
-        .route("/changes", get(lists::changes))
-        .route("/database", get(lists::database))
+        .route("/schedules", get(schedules::list))
+        .route("/schedules/{name}", get(schedules::show))
+        .route("/workers", get(workers::show))
+        .route("/errors", get(errors::show))
+        .route("/dead-letters", get(errors::dead_letters))
+        .route("/changes", get(changes::show))
+        .route("/database", get(database::show))
 }
 
 /// A page, or what went wrong.

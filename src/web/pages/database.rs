@@ -1,0 +1,151 @@
+//! The database: what doctor finds, snapshots, history, sizes.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::table::{Row, Section, Table, mono};
+use super::{answer, text};
+use crate::read::{self, Level};
+use crate::web::site::{Asked, Shared, reading};
+use crate::web::text::{Html, badge, escape, number, seconds};
+
+pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
+    answer(&site, request, "database", async |frame, _| {
+        let findings = site.findings().await?;
+        let lead = "What bugle doctor checks, with the statement that fixes it.";
+        let mut table = Table::new(frame, "Database", lead, "bugle doctor");
+        table.columns = vec![("Check", ""), ("", ""), ("Finding", ""), ("Fix", "")];
+        for finding in findings.iter() {
+            let level = match finding.level {
+                Level::Ok => "ok",
+                Level::Skipped => "skipped",
+                Level::Warn => "warning",
+                _ => "failed",
+            };
+            let fix = finding
+                .fix
+                .as_deref()
+                .map(|fix| Html(format!("<code class=\"wrap\" data-copy>{}</code>", escape(fix))));
+            table.rows.push(Row {
+                cells: vec![
+                    text(finding.check),
+                    badge(level),
+                    Html(format!("<span class=\"wrap\">{}</span>", escape(&finding.message))),
+                    fix.unwrap_or_default(),
+                ],
+                buttons: Vec::new(),
+            });
+        }
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let dead = read::dead_rows(&transaction).await?;
+        let sizes = read::sizes(&transaction).await?;
+        table.sections = vec![
+            snapshots(&read::snapshots(&transaction, 8).await?, dead),
+            history(&sizes),
+            largest(sizes),
+        ];
+        Ok(table.finished())
+    })
+    .await
+}
+
+/// Which session pins the oldest snapshot, and what that costs.
+fn snapshots(snapshots: &[read::Snapshot], dead: i64) -> Section {
+    let lead = format!(
+        "VACUUM cannot remove what the oldest of them may still see: {} dead rows are in bugle.jobs_live now.",
+        number(dead)
+    );
+    let mut section = Section::new("snapshots", "Oldest snapshots", lead);
+    section.columns = vec![
+        ("Session", ""),
+        ("Program", ""),
+        ("From", "hide-s"),
+        ("State", "hide-s"),
+        ("Open for", "num"),
+        ("Behind", "num"),
+        ("To end it", ""),
+    ];
+    section.empty = "No other session holds a snapshot, so VACUUM can remove every dead row.";
+    section.rows = snapshots
+        .iter()
+        .map(|session| {
+            vec![
+                Html(format!("{} {}", mono(&session.pid.to_string()), escape(&session.login))),
+                text(&session.application),
+                text(&session.client),
+                text(&session.state),
+                text(seconds(session.open_seconds)),
+                text(format!("{} transactions", number(session.behind))),
+                Html(format!(
+                    "<code data-copy>select pg_terminate_backend({});</code>",
+                    session.pid
+                )),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// History by day.
+fn history(sizes: &[read::Size]) -> Section {
+    let mut section = Section::new(
+        "history",
+        "History by day",
+        "Finished jobs leave by the day: bugle.settings says after how many.",
+    );
+    section.columns = vec![
+        ("Day (UTC)", ""),
+        ("Completed and cancelled", "num"),
+        ("Size", "num"),
+        ("Failed", "num"),
+        ("Size", "num"),
+    ];
+    section.empty = "There is no day of history. A keeper creates them: start a worker.";
+    let mut days: BTreeMap<&str, [Option<&read::Size>; 2]> = BTreeMap::new();
+    for size in sizes {
+        if let Some((kind, day)) = &size.day {
+            days.entry(day).or_default()[usize::from(kind == "failed")] = Some(size);
+        }
+    }
+    let rows = |size: Option<&read::Size>| {
+        size.and_then(|size| size.rows)
+            .map_or_else(|| text("–"), |rows| text(format!("≈ {}", number(rows))))
+    };
+    let bytes = |size: Option<&read::Size>| text(size.map_or_else(|| "–".to_owned(), |size| bytes(size.bytes)));
+    section.rows = (days.iter().rev())
+        .take(60)
+        .map(|(day, [ended, failed])| vec![text(day), rows(*ended), bytes(*ended), rows(*failed), bytes(*failed)])
+        .collect();
+    section
+}
+
+/// The other tables.
+fn largest(mut sizes: Vec<read::Size>) -> Section {
+    sizes.retain(|size| size.day.is_none());
+    sizes.sort_by_key(|size| std::cmp::Reverse(size.bytes));
+    let mut section = Section::new("sizes", "Tables", "With their indexes.");
+    section.columns = vec![("Table", ""), ("Rows", "num"), ("Size", "num")];
+    section.rows = (sizes.iter().take(10))
+        .map(|size| {
+            vec![
+                mono(&format!("bugle.{}", size.name)),
+                size.rows
+                    .map_or_else(|| text("–"), |rows| text(format!("≈ {}", number(rows)))),
+                text(bytes(size.bytes)),
+            ]
+        })
+        .collect();
+    section
+}
+
+fn bytes(bytes: i64) -> String {
+    match bytes {
+        b if b < 1 << 20 => format!("{} kB", b >> 10),
+        b if b < 10 << 20 => format!("{:.1} MB", b as f64 / f64::from(1 << 20)),
+        b if b < 1 << 30 => format!("{} MB", b >> 20),
+        b => format!("{:.1} GB", b as f64 / f64::from(1 << 30)),
+    }
+}

@@ -1,0 +1,358 @@
+//! Queues: all of them, and one with its limits, turns and doorbell.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::detail::{Detail, last_hour};
+use super::table::{Row, Section, Table, button};
+use super::{answer, job_link, jobs_path, link, quoted, text};
+use crate::read;
+use crate::web::actions::Action;
+use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
+use crate::web::text::{Html, badge, escape, number, seconds, when};
+use crate::web::waterfall::shares;
+
+pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
+    answer(&site, request, "queues", async |frame, _| {
+        let snapshot = site.snapshot().await?;
+        let lead = "Jobs by state, the oldest that is ready, what was done in the last minute, and what holds it back.";
+        let mut table = Table::new(frame, "Queues", lead, "select * from bugle.queue_stats order by queue;");
+        table.columns = vec![
+            ("Queue", ""),
+            ("Ready", "num"),
+            ("Running", "num"),
+            ("Later", "num hide-s"),
+            ("Waiting", "num hide-s"),
+            ("Oldest", "num"),
+            ("Done/min", "num"),
+            ("Failed/min", "num hide-s"),
+            ("Limits", "hide-s"),
+        ];
+        table.empty = "A queue appears when a job, a worker or a setting names it. Enqueue a job, or start a worker.";
+        for queue in &snapshot.queues {
+            let about = if queue.is_estimate { "≈ " } else { "" };
+            let paused = queue
+                .paused_since
+                .map(|_| format!(" {}", badge("paused")))
+                .unwrap_or_default();
+            let unserved = match queue.unserved_commands.as_slice() {
+                [] => String::new(),
+                [one] => format!("<small class=\"warn\">nobody serves {}</small>", escape(one)),
+                many => format!("<small class=\"warn\">nobody serves {} commands</small>", many.len()),
+            };
+            let name = link(frame, &format!("/queues/{}", encoded(&queue.queue)), &queue.queue);
+            let buttons = match queue.paused_since {
+                Some(_) => button("resume_queue", "Resume", "queue", &queue.queue),
+                None => button("pause_queue", "Pause", "queue", &queue.queue),
+            };
+            table.rows.push(Row {
+                cells: vec![
+                    Html(format!("{name}{paused}{unserved}")),
+                    text(format!("{about}{}", number(queue.ready))),
+                    text(format!("{} / {}", number(queue.running), number(queue.slots))),
+                    text(number(queue.scheduled + queue.retrying)),
+                    text(number(queue.waiting + queue.paused)),
+                    text(seconds(queue.oldest_ready_seconds)),
+                    text(number(queue.completed_last_minute)),
+                    text(number(queue.failed_last_minute)),
+                    text(queue.limits.as_deref().unwrap_or("–")),
+                ],
+                buttons: vec![buttons],
+            });
+        }
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let waits = read::doorbell(&transaction).await?;
+        table.sections = vec![doorbells(frame, &waits)];
+        Ok(table.finished())
+    })
+    .await
+}
+
+pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
+    answer(&site, request, "queues", async |frame, _| {
+        let snapshot = site.snapshot().await?;
+        let queue = snapshot
+            .queues
+            .iter()
+            .find(|queue| queue.queue == name)
+            .ok_or_else(|| {
+                Problem::new(StatusCode::NOT_FOUND, format!("There is no queue {name}."))
+                    .hint("A queue appears when a job, a worker or a setting names it.")
+            })?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let (_, buckets) = read::throughput(&transaction, "1 hour", "1 minute", Some(&name), None).await?;
+        let limits = read::limits_left(&transaction, &name).await?;
+        let turns = read::next_turns(&transaction, &name).await?;
+        let blocked = read::blocked_keys(&transaction, &name).await?;
+        let mut waits = read::doorbell(&transaction).await?;
+        waits.retain(|waits| waits.queue == name);
+        let sections = vec![
+            limits_left(frame, &limits, snapshot.now),
+            doorbell(frame, &waits),
+            next_turns(frame, &turns),
+            blocked_keys(frame, &blocked, snapshot.now),
+        ];
+        let known = vec![("queue", name.clone())];
+        let mut actions = vec![match queue.paused_since {
+            Some(_) => Action::new("resume_queue", "Resume", &known).main(),
+            None => Action::new("pause_queue", "Pause", &known),
+        }];
+        actions.push(Action::new("set_limits", "Set limits", &known));
+        let by = |state: &str, count: i64| {
+            link(
+                frame,
+                &jobs_path(&format!("queue:{} state:{state}", quoted(&name))),
+                &number(count),
+            )
+        };
+        let serving = (snapshot.workers.iter())
+            .filter(|worker| worker.queues.contains(&name))
+            .map(|worker| {
+                link(
+                    frame,
+                    &jobs_path(&format!("worker:{} state:running", worker.id)),
+                    &worker.name,
+                )
+            });
+        Ok(Detail {
+            title: name.clone(),
+            state: badge(if queue.paused_since.is_some() { "paused" } else { "open" }),
+            facts: vec![
+                ("Ready", by("ready", queue.ready)),
+                (
+                    "Running",
+                    Html(format!(
+                        "{} of {} slots",
+                        by("running", queue.running),
+                        number(queue.slots)
+                    )),
+                ),
+                ("Scheduled", by("scheduled", queue.scheduled)),
+                ("Retrying", by("retrying", queue.retrying)),
+                ("Waiting", by("waiting", queue.waiting)),
+                ("Paused", by("paused", queue.paused)),
+                ("Oldest ready", text(seconds(queue.oldest_ready_seconds))),
+                (
+                    "Next due",
+                    queue.due_next.map_or_else(|| text("–"), |at| when(snapshot.now, at)),
+                ),
+                ("Limits", text(queue.limits.as_deref().unwrap_or("none"))),
+                (
+                    "Paused since",
+                    queue
+                        .paused_since
+                        .map_or_else(|| text("–"), |at| when(snapshot.now, at)),
+                ),
+            ],
+            actions: allowed(frame, actions),
+            chart: last_hour(
+                &buckets,
+                snapshot.now,
+                "Completed and failed attempts of this queue per minute",
+            ),
+            chart_title: "Attempts per minute, last hour",
+            list_title: "Served by",
+            list: serving.collect(),
+            // an empty one would only say that the queue does not use it
+            sections: sections
+                .into_iter()
+                .filter(|section| section.id == "doorbell" || !section.rows.is_empty())
+                .collect(),
+            sql: ["limits_left", "next_turns", "blocked_keys"]
+                .map(|name_of| format!("select * from bugle.{name_of}('{}');", name.replace('\'', "''")))
+                .join("\n"),
+            frame: frame.clone(),
+        })
+    })
+    .await
+}
+
+/// What is left of each limit, as a bar.
+fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Section {
+    let mut section = Section::new(
+        "limits",
+        "Limits, live",
+        "What is used, what is left, and when there is room again.",
+    );
+    section.columns = vec![
+        ("Limit", ""),
+        ("Of", ""),
+        ("", "wide"),
+        ("Used", "num"),
+        ("Left", "num"),
+        ("Free", "num"),
+    ];
+    section.rows = limits
+        .iter()
+        .map(|limit| {
+            let what = match limit.limited_by.as_str() {
+                "max_running" => "running at once",
+                "max_starts" => "starts in a period",
+                "max_running_per_key" => "running at once, per key",
+                "max_starts_per_key" => "starts in a period, per key",
+                _ => "running at once, in all queues",
+            };
+            let of = match (limit.limited_by.as_str(), &limit.key) {
+                ("command", Some(command)) => link(frame, &jobs_path(&format!("command:{}", quoted(command))), command),
+                (_, Some(key)) => link(frame, &jobs_path(&format!("key:{}", quoted(key))), key),
+                _ => text("the queue"),
+            };
+            let used = if limit.room == 0 { "retrying" } else { "running" };
+            vec![
+                text(what),
+                of,
+                shares(&[(used.into(), limit.used.into()), ("rest".into(), limit.room.into())]),
+                text(format!(
+                    "{} of {}",
+                    number(limit.used.into()),
+                    number(limit.most.into())
+                )),
+                text(number(limit.room.into())),
+                match (limit.room, limit.free_at) {
+                    (0, Some(at)) => when(now, at),
+                    (0, None) => text("when one ends"),
+                    _ => text("now"),
+                },
+            ]
+        })
+        .collect();
+    section
+}
+
+/// Who sleeps, who follows. The doorbell is rung only for the sentinel.
+fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
+    let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
+    section.columns = vec![("Worker", ""), ("Mode", ""), ("What that means", "")];
+    section.empty = "No worker serves it.";
+    section.rows = waits
+        .iter()
+        .take(MOST)
+        .map(|waits| {
+            let means = match waits.mode.as_str() {
+                "sentinel" => "It sleeps. The next INSERT wakes it.",
+                "follower" => "It sleeps. The worker that is awake, or woken, calls it.",
+                "watcher" => "It polls for all, while a transaction that has enqueued is open.",
+                "paused" => "It claims nothing.",
+                _ => "It is working, and scans for more by itself.",
+            };
+            let running = jobs_path(&format!("worker:{} state:running", waits.worker));
+            vec![
+                link(frame, &running, &waits.worker_name),
+                badge(&waits.mode),
+                text(means),
+            ]
+        })
+        .collect();
+    section
+}
+
+const DOORBELL: &str = "An INSERT notifies only if a worker sleeps. Busy workers scan by themselves.";
+/// How many rows a further table has.
+const MOST: usize = 200;
+/// How many names a cell has.
+const NAMES: usize = 4;
+
+/// The same for all queues, a row each.
+fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
+    let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
+    section.columns = vec![
+        ("Queue", ""),
+        ("Sleeps, is rung", ""),
+        ("Follow", "hide-s"),
+        ("Awake", ""),
+        ("Polls for all", "hide-s"),
+    ];
+    section.empty = "No worker is alive.";
+    let mut queues: BTreeMap<&str, [Vec<&str>; 4]> = BTreeMap::new();
+    for waits in waits {
+        let place = match waits.mode.as_str() {
+            "sentinel" => 0,
+            "follower" => 1,
+            "watcher" => 3,
+            "paused" => continue,
+            _ => 2,
+        };
+        queues.entry(&waits.queue).or_default()[place].push(&waits.worker_name);
+    }
+    let names = |names: &Vec<&str>| {
+        let first: Vec<&str> = names.iter().take(NAMES).copied().collect();
+        text(match names.len() {
+            0 => "–".to_owned(),
+            all if all > NAMES => format!("{}, {} more", first.join(", "), all - NAMES),
+            _ => first.join(", "),
+        })
+    };
+    section.rows = (queues.iter().take(MOST))
+        .map(|(queue, modes)| {
+            let path = format!("/queues/{}", encoded(queue));
+            let mut row = vec![link(frame, &path, queue)];
+            row.extend(modes.iter().map(names));
+            row
+        })
+        .collect();
+    section
+}
+
+fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
+    let mut section = Section::new("turns", "Whose turn is next", "Fair keys take turns, one start each.");
+    section.columns = vec![("Turn", "num"), ("Key", ""), ("Next job", ""), ("Ready", "num")];
+    section.rows = turns
+        .iter()
+        .map(|turn| {
+            vec![
+                text(number(turn.turn)),
+                link(
+                    frame,
+                    &jobs_path(&format!("key:{}", quoted(&turn.fair_key))),
+                    &turn.fair_key,
+                ),
+                job_link(frame, turn.job),
+                text(capped(turn.ready)),
+            ]
+        })
+        .collect();
+    section
+}
+
+fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Section {
+    let lead = "Jobs of one order key run one after another. These wait for the job named here.";
+    let mut section = Section::new("blocked", "Order keys that are held", lead);
+    section.columns = vec![
+        ("Key", ""),
+        ("Held by", ""),
+        ("", ""),
+        ("Due", "num"),
+        ("Waiting", "num"),
+    ];
+    section.rows = keys
+        .iter()
+        .map(|key| {
+            vec![
+                link(
+                    frame,
+                    &jobs_path(&format!("key:{}", quoted(&key.order_key))),
+                    &key.order_key,
+                ),
+                job_link(frame, key.job),
+                badge(&key.state),
+                match key.state.as_str() {
+                    "retrying" | "scheduled" => when(now, key.run_at),
+                    _ => text("–"),
+                },
+                text(capped(key.waiting)),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// A count that stops at 1,000.
+fn capped(count: i64) -> String {
+    format!("{}{}", number(count), if count >= 1000 { "+" } else { "" })
+}
