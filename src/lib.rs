@@ -266,7 +266,7 @@
 //! |---|---|---|
 //! | `migrate` | yes, by `cli` | `migrate`: create or upgrade the schema; [`Settings::migrate`] |
 //! | `http` | yes | built-in commands that send HTTP requests |
-//! | `web` | yes | the HTTP server of a worker: metrics, health checks and the JSON API ([`Settings::listen`]) |
+//! | `web` | yes | the pages of `bugle web`; metrics, health checks and JSON API of a worker ([`Settings::listen`]) |
 //! | `cli` | yes | `worker_main`, the configuration file, the `bugle` program; implies `migrate` |
 //! | `dev` | yes | `private_postgres`: a temporary server, for tests; with `cli`, `bugle dev` and `bugle demo` |
 //! | `tui` | yes | `bugle top`; implies `cli` |
