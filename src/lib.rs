@@ -324,6 +324,7 @@ pub mod observe;
 #[cfg(feature = "dev")]
 pub mod private_postgres;
 pub mod schema;
+mod spelled;
 mod state;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -1,96 +1,13 @@
 //! The states of jobs, steps and workers, as the database spells them.
 
-use std::error::Error as StdError;
 use std::fmt;
-use std::str::FromStr;
 
-use postgres_types::private::BytesMut;
-use postgres_types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Serializer;
 use tokio_postgres::Row;
 use tokio_postgres::row::RowIndex;
 
-use crate::error::{Error, Result};
-
-/// Defines an enum whose values are text columns in the database and strings in JSON.
-macro_rules! spelled {
-    (
-        $(#[$about:meta])*
-        $name:ident, $what:literal {
-            $($(#[$meaning:meta])* $variant:ident = $text:literal,)+
-        }
-    ) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name {
-            $($(#[$meaning])* $variant,)+
-        }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: [$name; [$($text),+].len()] = [$($name::$variant),+];
-
-            /// As the database spells it.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $($name::$variant => $text,)+
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = Error;
-
-            fn from_str(text: &str) -> Result<$name> {
-                $name::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-                    Error::new(format!(concat!("{:?} is not the state of a ", $what), text))
-                        .hint(concat!("Use one of ", $($text, " ",)+).trim_end())
-                })
-            }
-        }
-
-        impl<'a> FromSql<'a> for $name {
-            fn from_sql(column: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
-                Ok(<&str>::from_sql(column, raw)?.parse()?)
-            }
-
-            fn accepts(column: &Type) -> bool {
-                <&str as FromSql>::accepts(column)
-            }
-        }
-
-        impl ToSql for $name {
-            fn to_sql(&self, column: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-                self.as_str().to_sql(column, out)
-            }
-
-            fn accepts(column: &Type) -> bool {
-                <&str as ToSql>::accepts(column)
-            }
-
-            to_sql_checked!();
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.as_str())
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'_, str>::deserialize(from)?;
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    };
-}
+use crate::error::Result;
+use crate::spelled::spelled;
 
 spelled! {
     /// The state of a job: `bugle.jobs.state`.
@@ -106,7 +23,7 @@ spelled! {
     /// assert!(!State::Retrying.is_final());
     /// # Ok::<(), bugle::Error>(())
     /// ```
-    State, "job" {
+    State, "the state of a job" {
         /// Its `run_at` is in the future.
         Scheduled = "scheduled",
         /// Ready to be claimed by the next free worker.
@@ -138,7 +55,7 @@ impl State {
 spelled! {
     /// The state of a step: `bugle.steps.state`.
     #[non_exhaustive]
-    StepState, "step" {
+    StepState, "the state of a step" {
         /// Not started yet.
         Pending = "pending",
         /// Running now.
@@ -161,7 +78,7 @@ spelled! {
 spelled! {
     /// The state of a worker: `bugle.workers.state`.
     #[non_exhaustive]
-    WorkerState, "worker" {
+    WorkerState, "the state of a worker" {
         /// It serves its queues.
         Alive = "alive",
         /// It runs what it has claimed, and claims nothing more.

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::OnceLock;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
@@ -19,11 +18,7 @@ async fn database() -> Database {
     static SERVER: OnceLock<PrivatePostgres> = OnceLock::new();
     let url = tokio::task::spawn_blocking(|| {
         let server = SERVER.get_or_init(|| {
-            let options = Options {
-                tcp: true,
-                bugle_bin: Some(Path::new(BUGLE).to_owned()),
-                ..Options::default()
-            };
+            let options = Options::new().tcp().bugle_bin(BUGLE);
             PrivatePostgres::start(&options).expect("a server")
         });
         server.tcp_url("postgres").expect("it listens")

@@ -537,3 +537,69 @@ fn named<'a>(line: &'a str, what: &str, kind: &str) -> Option<&'a str> {
     let name = line.strip_prefix(what)?.strip_prefix(kind)?.strip_prefix(' ')?;
     name.split(|c: char| c == '(' || c.is_whitespace()).next()
 }
+
+/// What the library exports can grow without breaking the programs that use it. A field or a variant that is added to a
+/// type without the attribute is a breaking change.
+#[test]
+fn public_types_that_can_grow_are_non_exhaustive() {
+    const PUBLIC: [&str; 12] = [
+        "src/admin/operat",
+        "src/admin/read/",
+        "src/client/",
+        "src/config/",
+        "src/error.rs",
+        "src/execute/",
+        "src/job.rs",
+        "src/private_postgres/",
+        "src/schema.rs",
+        "src/state.rs",
+        "src/testing/",
+        "src/worker/service.rs",
+    ];
+    /// A pair of numbers that the protocol defines; the flags of the program; private modules.
+    const CLOSED: [&str; 4] = ["HeldJob", "Flags", "Shortage", "State"];
+    let mut open = Vec::new();
+    let mut seen = 0;
+    for (name, text) in files("src", "rs") {
+        if !PUBLIC.iter().any(|start| name.starts_with(start)) || is_test(&name) {
+            continue;
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some(declared) = declared_with_parts(&lines[number..]) else {
+                continue;
+            };
+            seen += 1;
+            let mut attributes = lines[..number].iter().rev().map(|line| line.trim());
+            let has_attribute = attributes
+                .by_ref()
+                .take_while(|line| line.starts_with("#[") || line.starts_with("///"))
+                .any(|line| line == "#[non_exhaustive]");
+            if !has_attribute && !CLOSED.contains(&declared) {
+                open.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+
+    assert!(seen > 60, "only {seen} public types were found");
+    assert!(open.is_empty(), "#[non_exhaustive] is missing: {open:#?}");
+}
+
+/// The name of the public type that begins in the first of these lines, if other programs can see its parts: an enum, a
+/// struct with a public field, or an enum of `spelled!`.
+fn declared_with_parts<'a>(lines: &[&'a str]) -> Option<&'a str> {
+    let line = lines[0].trim_start();
+    let name_of = |rest: &'a str| rest.split(|c: char| !c.is_alphanumeric()).next();
+    if let Some(rest) = line.strip_prefix("pub enum ") {
+        return name_of(rest);
+    }
+    if line.ends_with("\" {") && line.contains(", \"") && line.starts_with(char::is_uppercase) {
+        return name_of(line);
+    }
+    let rest = line.strip_prefix("pub struct ")?;
+    let mut parts = lines[1..].iter().take_while(|line| !line.starts_with('}'));
+    match line.ends_with('{') && parts.any(|line| line.starts_with("    pub ") && line.contains(':')) {
+        true => name_of(rest),
+        false => None,
+    }
+}

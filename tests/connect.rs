@@ -40,12 +40,7 @@ async fn tls_server() -> &'static TlsServer {
 }
 
 fn private() -> PrivatePostgres {
-    PrivatePostgres::start(&Options {
-        tcp: true,
-        bugle_bin: Some(BUGLE.into()),
-        ..Options::default()
-    })
-    .unwrap()
+    PrivatePostgres::start(&Options::new().tcp().bugle_bin(BUGLE)).unwrap()
 }
 
 impl TlsServer {

@@ -207,11 +207,9 @@ async fn advisory_locks(client: &Client) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_transaction_can_be_prepared() {
-    let options = bugle::private_postgres::Options {
-        settings: vec![("max_prepared_transactions".into(), "4".into())],
-        bugle_bin: Some(BUGLE.into()),
-        ..Default::default()
-    };
+    let options = bugle::private_postgres::Options::new()
+        .setting("max_prepared_transactions", "4")
+        .bugle_bin(BUGLE);
     let server = tokio::task::spawn_blocking(move || bugle::private_postgres::PrivatePostgres::start(&options))
         .await
         .unwrap()

@@ -21,11 +21,7 @@ use tokio::process::Command;
 fn server() -> &'static PrivatePostgres {
     static SERVER: OnceLock<PrivatePostgres> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let options = Options {
-            tcp: true,
-            bugle_bin: Some(BUGLE.into()),
-            ..Options::default()
-        };
+        let options = Options::new().tcp().bugle_bin(BUGLE);
         PrivatePostgres::start(&options).expect("a server")
     })
 }

@@ -3,7 +3,6 @@
 mod common;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,11 +14,7 @@ use tokio_postgres::NoTls;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_crashes_under_load_loses_nothing_that_was_acknowledged() {
-    let options = Options {
-        durable: true,
-        bugle_bin: Some(PathBuf::from(common::BUGLE)),
-        ..Options::default()
-    };
+    let options = Options::new().durable().bugle_bin(common::BUGLE);
     let mut server = PrivatePostgres::start(&options).expect("a server of our own");
     let database = Database::empty_on(server.url("postgres").parse().unwrap()).await;
     bugle::schema::migrate(&database.config("owner")).await.unwrap();

@@ -14,11 +14,7 @@ const BUGLE: &str = env!("CARGO_BIN_EXE_bugle");
 
 #[tokio::test]
 async fn it_starts_and_answers_with_the_settings_asked_for() {
-    let settings = vec![("work_mem".to_owned(), "7MB".to_owned())];
-    let server = start(Options {
-        settings,
-        ..Options::default()
-    });
+    let server = start(Options::new().setting("work_mem", "7MB"));
 
     assert_eq!(ask(&server.url("postgres"), "show work_mem").await, "7MB");
     assert_eq!(ask(&server.url("postgres"), "show fsync").await, "off");
@@ -29,11 +25,7 @@ async fn it_starts_and_answers_with_the_settings_asked_for() {
 
 #[tokio::test]
 async fn over_tcp_it_asks_for_a_password() {
-    let server = start(Options {
-        tcp: true,
-        durable: true,
-        ..Options::default()
-    });
+    let server = start(Options::new().tcp().durable());
     let url = server.tcp_url("postgres").unwrap();
 
     assert_eq!(ask(&url, "show fsync").await, "on");
@@ -113,11 +105,7 @@ async fn data_asked_to_be_kept_is_there_for_the_next_server() {
     // In another server's folder, because that goes even when this test is killed.
     let around = start(Options::default());
     let place = around.host().join("kept");
-    let options = || Options {
-        keep: Some(place.clone()),
-        tcp: true,
-        ..Options::default()
-    };
+    let options = || Options::new().keep(&place).tcp();
     let first = start(options());
     ask(
         &first.url("postgres"),
@@ -130,11 +118,7 @@ async fn data_asked_to_be_kept_is_there_for_the_next_server() {
     let by_socket = ask(&second.url("postgres"), "select word from kept").await;
     let by_tcp = ask(&second.tcp_url("postgres").unwrap(), "select word from kept").await;
     let other = if second.binaries().major == 14 { 15 } else { 14 };
-    let refused = PrivatePostgres::start(&Options {
-        version: Some(other),
-        ..with_bugle(options())
-    })
-    .unwrap_err();
+    let refused = PrivatePostgres::start(&with_bugle(options()).version(other)).unwrap_err();
     drop(second);
 
     assert_eq!((by_socket.as_str(), by_tcp.as_str()), ("here", "here"));
@@ -401,10 +385,7 @@ fn start(options: Options) -> PrivatePostgres {
 }
 
 fn with_bugle(options: Options) -> Options {
-    Options {
-        bugle_bin: Some(BUGLE.into()),
-        ..options
-    }
+    options.bugle_bin(BUGLE)
 }
 
 fn with_postgres(command: &[&str]) -> Command {

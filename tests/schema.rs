@@ -345,10 +345,7 @@ fn a_script_from_a_revision_that_is_not_known_is_refused_on_the_shell() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_may_not_create_roles_can_migrate() {
-    let options = Options {
-        bugle_bin: Some(BUGLE.into()),
-        ..Options::default()
-    };
+    let options = Options::new().bugle_bin(BUGLE);
     // a server where nobody has created them yet
     let server = tokio::task::spawn_blocking(move || PrivatePostgres::start(&options))
         .await

@@ -12,6 +12,7 @@ use crate::admin::read::Filter;
 use crate::db::connect::{Parameter, Unnamed};
 use crate::error::Result;
 use crate::job::JobId;
+use crate::spelled::spelled;
 use crate::state::{State, StepState};
 
 /// A verb for jobs, with its arguments.
@@ -342,6 +343,17 @@ pub async fn enqueue_workflow(client: &impl GenericClient, workflow: Value) -> R
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
+spelled! {
+    /// What the jobs behind one that is being retried do, if they have the same order key: `bugle.queues.order_on_retry`.
+    #[non_exhaustive]
+    OrderOnRetry, "block or pass" {
+        /// They wait for it.
+        Block = "block",
+        /// They overtake it.
+        Pass = "pass",
+    }
+}
+
 /// Limits to set for a queue: `None` keeps a limit, 0 removes it.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -354,8 +366,8 @@ pub struct Limits {
     pub max_running_per_key: Option<i32>,
     /// Maximum number of starts per limit key in a period.
     pub max_starts_per_key: Option<(i32, Option<Duration>)>,
-    /// Whether jobs wait for an earlier job of their order key that is being retried (`block`) or overtake it (`pass`).
-    pub order_on_retry: Option<String>,
+    /// Whether jobs wait for an earlier job of their order key that is being retried, or overtake it.
+    pub order_on_retry: Option<OrderOnRetry>,
 }
 
 impl Limits {
@@ -387,6 +399,12 @@ impl Limits {
         self.max_starts_per_key = Some((jobs, Some(period)));
         self
     }
+
+    /// What jobs do behind one of the same order key that is being retried.
+    pub fn order_on_retry(mut self, order: OrderOnRetry) -> Self {
+        self.order_on_retry = Some(order);
+        self
+    }
 }
 
 /// Set limits of a queue, effective immediately. Returns a description of the limits now in force.
@@ -413,7 +431,7 @@ pub async fn set_limits(
                 &limits.max_running_per_key,
                 &starts_per_key,
                 &seconds(key_period),
-                &limits.order_on_retry,
+                &limits.order_on_retry.map(OrderOnRetry::as_str),
                 &note,
             ],
         )

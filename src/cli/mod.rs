@@ -26,6 +26,7 @@ mod private_server;
 mod queues;
 mod rules;
 mod schedules;
+mod spellings;
 mod stats;
 #[cfg(feature = "tui")]
 mod top;

@@ -10,8 +10,9 @@ use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
 use super::output::{self, Shown, Table, age, span};
+use super::spellings::spellings;
 use super::{nearest, operate};
-use crate::admin::operate::{FleetVerb, Limits, set_command_limit, set_limits, set_queue};
+use crate::admin::operate::{FleetVerb, Limits, OrderOnRetry, set_command_limit, set_limits, set_queue};
 use crate::admin::read::{self, Queue};
 
 /// `bugle queues`; without a subcommand, the queues are listed.
@@ -91,8 +92,8 @@ struct Set {
     #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
     max_starts_per_key: Option<Rate>,
     /// Whether jobs wait for an earlier job of their order key that is being retried (block) or overtake it (pass)
-    #[arg(long, value_name = "block|pass")]
-    order_on_retry: Option<String>,
+    #[arg(long, value_parser = spellings(OrderOnRetry::ALL, OrderOnRetry::as_str))]
+    order_on_retry: Option<OrderOnRetry>,
     /// Whether claims are committed durably, so that a server crash loses none. Requires the owner of the schema
     #[arg(long, value_name = "BOOL")]
     synchronous_claims: Option<bool>,

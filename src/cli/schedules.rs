@@ -11,8 +11,9 @@ use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
 use super::output::{self, Shown, Table, age};
+use super::spellings::spellings;
 use crate::admin::operations::{Operation, Values, perform};
-use crate::admin::read::{self, NewSchedule, rfc3339};
+use crate::admin::read::{self, Misfire, NewSchedule, Overlap, rfc3339};
 
 /// `bugle schedules`; without a subcommand, the schedules are listed.
 #[derive(Debug, Args)]
@@ -117,14 +118,14 @@ struct Add {
     #[arg(long = "step", value_name = "COMMAND")]
     steps: Vec<String>,
     /// What to do about missed runs [default: run_once]
-    #[arg(long, value_parser = ["skip", "run_once", "catch_up"])]
-    misfire: Option<String>,
+    #[arg(long, value_parser = spellings(Misfire::ALL, Misfire::as_str))]
+    misfire: Option<Misfire>,
     /// Maximum number of missed runs to catch up on, with --misfire catch_up [default: 10]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     catch_up_limit: Option<i32>,
     /// Whether to enqueue a job while an earlier one is unfinished [default: allow]
-    #[arg(long, value_parser = ["allow", "skip"])]
-    overlap: Option<String>,
+    #[arg(long, value_parser = spellings(Overlap::ALL, Overlap::as_str))]
+    overlap: Option<Overlap>,
     /// Do not fire before this time, in any format Postgres accepts
     #[arg(long, value_name = "TIME")]
     starts_at: Option<String>,

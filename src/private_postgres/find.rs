@@ -15,6 +15,7 @@ const PROGRAMS: [&str; 2] = ["initdb", "postgres"];
 
 /// A Postgres installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Binaries {
     /// The directory that contains `initdb` and `postgres`.
     pub dir: PathBuf,

@@ -38,7 +38,15 @@ fn told(error: anyhow::Error) -> crate::Error {
 }
 
 /// Options of a private server. The default is the fastest one available.
+///
+/// ```
+/// use bugle::private_postgres::Options;
+///
+/// let options = Options::new().tcp().setting("work_mem", "64MB");
+/// assert!(options.tcp && !options.durable);
+/// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// The major version; by default the first one found.
     pub version: Option<u32>,
@@ -56,9 +64,56 @@ pub struct Options {
     pub bugle_bin: Option<PathBuf>,
 }
 
-#[cfg(feature = "cli")]
 impl Options {
+    /// A server that is removed afterwards, reached by a Unix socket, and not durable.
+    pub fn new() -> Self {
+        Options::default()
+    }
+
+    /// This major version.
+    pub fn version(mut self, major: u32) -> Self {
+        self.version = Some(major);
+        self
+    }
+
+    /// Set a parameter of `postgresql.conf`.
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Make commits durable.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Also listen on 127.0.0.1.
+    pub fn tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
+    /// Install or download Postgres without asking, if there is none.
+    pub fn obtain(mut self) -> Self {
+        self.obtain = true;
+        self
+    }
+
+    /// Keep the data in this directory and reuse it.
+    pub fn keep(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.keep = Some(directory.into());
+        self
+    }
+
+    /// The `bugle` program that acts as the guardian.
+    pub fn bugle_bin(mut self, program: impl Into<PathBuf>) -> Self {
+        self.bugle_bin = Some(program.into());
+        self
+    }
+
     /// For the `bugle` program itself, which acts as its own guardian, whatever the name of its file.
+    #[cfg(feature = "cli")]
     pub(crate) fn of_bugle() -> anyhow::Result<Options> {
         use anyhow::Context;
         let running = std::env::current_exe().context("cannot determine the path of this program")?;

@@ -324,12 +324,10 @@ pub async fn nurse(places: Vec<Arc<Place>>, done: Arc<AtomicBool>) {
 
 impl Scene {
     async fn new(folder: &Path) -> Scene {
-        let options = Options {
-            tcp: true,
-            bugle_bin: Some(PathBuf::from(env!("CARGO_BIN_EXE_bugle"))),
-            settings: vec![("log_min_messages".into(), "warning".into())],
-            ..Options::default()
-        };
+        let options = Options::new()
+            .tcp()
+            .bugle_bin(env!("CARGO_BIN_EXE_bugle"))
+            .setting("log_min_messages", "warning");
         let server = tokio::task::spawn_blocking(move || PrivatePostgres::start(&options));
         let server = server.await.expect("no panic").expect("a server of our own");
         let config: tokio_postgres::Config = server.tcp_url("chaos").expect("TCP").parse().expect("a URL");

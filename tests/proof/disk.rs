@@ -119,17 +119,12 @@ async fn a_full_disk_refuses_and_loses_nothing() {
 }
 
 fn server(data: &Path) -> PrivatePostgres {
-    let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let options = Options {
-        keep: Some(data.to_owned()),
-        settings: vec![
-            setting("max_wal_size", "48MB"),
-            setting("min_wal_size", "32MB"),
-            setting("shared_buffers", "16MB"),
-        ],
-        bugle_bin: Some(PathBuf::from(BUGLE)),
-        ..Options::default()
-    };
+    let options = Options::new()
+        .keep(data)
+        .setting("max_wal_size", "48MB")
+        .setting("min_wal_size", "32MB")
+        .setting("shared_buffers", "16MB")
+        .bugle_bin(BUGLE);
     PrivatePostgres::start(&options).expect("a server of our own")
 }
 

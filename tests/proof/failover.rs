@@ -2,7 +2,7 @@
 //! synchronous; if it lags, what Postgres lost is lost, and nothing else, and nothing is stuck.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,12 +108,8 @@ impl Pair {
 }
 
 fn server(data: &Path, settings: Vec<(String, String)>) -> PrivatePostgres {
-    let options = Options {
-        keep: Some(data.to_owned()),
-        settings,
-        bugle_bin: Some(PathBuf::from(BUGLE)),
-        ..Options::default()
-    };
+    let mut options = Options::new().keep(data).bugle_bin(BUGLE);
+    options.settings = settings;
     PrivatePostgres::start(&options).expect("a server of our own")
 }
 

@@ -4,7 +4,6 @@
 //! From PostgreSQL 17 on the size of the queue is a setting, and this takes a moment. Before, it is eight gigabytes:
 //! then it is done only if `BUGLE_FULL_QUEUE` is set, and `edges.rs` has a stand-in.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bugle::Settings;
@@ -88,10 +87,7 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
 }
 
 async fn server_with_a_small_queue() -> Option<PrivatePostgres> {
-    let options = Options {
-        bugle_bin: Some(PathBuf::from(BUGLE)),
-        ..Options::default()
-    };
+    let options = Options::new().bugle_bin(BUGLE);
     let server = tokio::task::spawn_blocking(move || PrivatePostgres::start(&options));
     let mut server = server.await.expect("no panic").expect("a server of our own");
     let config: Config = server.url("postgres").parse().expect("a URL");

@@ -47,6 +47,7 @@ pub struct Change {
 
 /// Which changes to list. Nothing set: all.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct ChangeFilter {
     /// Only those of this job.
     pub job: Option<JobId>,
@@ -56,6 +57,37 @@ pub struct ChangeFilter {
     pub verb: Option<String>,
     /// Only those with a smaller id.
     pub before: Option<i64>,
+}
+
+impl ChangeFilter {
+    /// All changes.
+    pub fn new() -> Self {
+        ChangeFilter::default()
+    }
+
+    /// Only those of this job.
+    pub fn job(mut self, job: JobId) -> Self {
+        self.job = Some(job);
+        self
+    }
+
+    /// Only those of this login.
+    pub fn who(mut self, login: &str) -> Self {
+        self.who = Some(login.to_owned());
+        self
+    }
+
+    /// Only this verb.
+    pub fn verb(mut self, verb: &str) -> Self {
+        self.verb = Some(verb.to_owned());
+        self
+    }
+
+    /// Only those with a smaller id: the next page.
+    pub fn before(mut self, id: i64) -> Self {
+        self.before = Some(id);
+        self
+    }
 }
 
 /// The newest changes, the newest first.

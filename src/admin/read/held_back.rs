@@ -7,6 +7,7 @@ use tokio_postgres::GenericClient;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
+use crate::state::State;
 
 /// A limit that holds for a queue: a row of `bugle.limits_left`.
 #[derive(Debug, Clone)]
@@ -89,7 +90,7 @@ pub struct BlockedKey {
     /// The job that the others wait for.
     pub job: JobId,
     /// Its state.
-    pub state: String,
+    pub state: State,
     /// When it is due.
     pub run_at: SystemTime,
     /// How many wait, up to 1,000.

@@ -40,8 +40,8 @@ pub use rules::{
     CommandLine, Delay, Policy, TEMPLATE, commands, may_set_templates, policies, policy_delays, set_template, template,
 };
 pub use schedules::{
-    NewSchedule, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview, remove_schedule,
-    resume_schedule, run_schedule_now, schedule_runs, schedules, set_schedule,
+    Misfire, NewSchedule, Overlap, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview,
+    remove_schedule, resume_schedule, run_schedule_now, schedule_runs, schedules, set_schedule,
 };
 pub use search::{Found, KEYS, SEARCHED, Search, count_found, search};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};

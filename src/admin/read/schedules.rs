@@ -13,6 +13,31 @@ use crate::client::enqueue::NewJob;
 use crate::db::connect::Unnamed;
 use crate::error::{Error, Result};
 use crate::job::JobId;
+use crate::spelled::spelled;
+
+spelled! {
+    /// How missed runs of a schedule are handled: `bugle.schedules.misfire`.
+    #[non_exhaustive]
+    Misfire, "a way to handle missed runs" {
+        /// They are left out.
+        Skip = "skip",
+        /// One job stands for all of them.
+        RunOnce = "run_once",
+        /// Each is run, up to `catch_up_limit`.
+        CatchUp = "catch_up",
+    }
+}
+
+spelled! {
+    /// Whether a schedule fires while an earlier job of it has not ended: `bugle.schedules.overlap`.
+    #[non_exhaustive]
+    Overlap, "allow or skip" {
+        /// It fires.
+        Allow = "allow",
+        /// It does not.
+        Skip = "skip",
+    }
+}
 
 /// A schedule in a list: a row of `bugle.schedules`.
 #[derive(Debug, Clone, Serialize)]
@@ -31,9 +56,9 @@ pub struct Schedule {
     /// The queue of its jobs.
     pub queue: String,
     /// How missed runs are handled.
-    pub misfire: String,
+    pub misfire: Misfire,
     /// Whether it fires while an earlier job is unfinished.
-    pub overlap: String,
+    pub overlap: Overlap,
     /// When it was paused.
     #[serde(serialize_with = "as_text_if_any")]
     pub paused_at: Option<SystemTime>,
@@ -127,11 +152,11 @@ pub struct NewSchedule {
     /// The steps, if its jobs are chains.
     pub steps: Option<Vec<String>>,
     /// How missed runs are handled.
-    pub misfire: Option<String>,
+    pub misfire: Option<Misfire>,
     /// Maximum number of missed runs to catch up on.
     pub catch_up_limit: Option<i32>,
     /// Whether it fires while an earlier job is unfinished.
-    pub overlap: Option<String>,
+    pub overlap: Option<Overlap>,
     /// It does not fire before this time.
     pub starts_at: Option<String>,
     /// It does not fire after this time.
@@ -162,6 +187,18 @@ impl NewSchedule {
     /// The time zone of the cron expression, instead of UTC.
     pub fn timezone(mut self, timezone: &str) -> Self {
         self.timezone = Some(timezone.to_string());
+        self
+    }
+
+    /// How missed runs are handled, instead of [`Misfire::RunOnce`].
+    pub fn misfire(mut self, misfire: Misfire) -> Self {
+        self.misfire = Some(misfire);
+        self
+    }
+
+    /// Whether it fires while an earlier job of it has not ended, instead of [`Overlap::Allow`].
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = Some(overlap);
         self
     }
 
@@ -261,9 +298,9 @@ async fn write(client: &impl GenericClient, sql: &str, new: &NewSchedule) -> Res
                 &new.timeout,
                 &new.max_attempts,
                 &new.retry_policy,
-                &new.misfire,
+                &new.misfire.map(Misfire::as_str),
                 &new.catch_up_limit,
-                &new.overlap,
+                &new.overlap.map(Overlap::as_str),
                 &new.starts_at,
                 &new.ends_at,
                 &new.steps,

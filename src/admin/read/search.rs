@@ -57,12 +57,13 @@ struct Condition {
 
 /// A page of what was found.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Found {
     /// The jobs, the newest first.
     pub jobs: Vec<JobLine>,
     /// Where the next page begins, if there may be one.
     pub next: Option<JobId>,
-    /// Whether the search stopped before it had looked at all jobs, because it had looked at [`SEARCHED`].
+    /// Whether the search stopped after [`SEARCHED`] jobs, before it had examined all of them.
     pub is_cut: bool,
 }
 

@@ -65,12 +65,14 @@ pub fn is_named_by(environment: Environment) -> bool {
 }
 
 /// One connection with its prepared statements.
+#[doc(hidden)]
 pub struct Session {
     client: Client,
     prepared: Mutex<HashMap<&'static str, Statement>>,
 }
 
 /// Notifications from the server. Closed when the connection is lost.
+#[doc(hidden)]
 pub type Notifications = mpsc::UnboundedReceiver<Notification>;
 
 impl Session {
@@ -146,6 +148,7 @@ pub(crate) async fn refuse_pooler(target: &Target) -> Result<()> {
 }
 
 /// A connection that is reopened when it is lost. Callers repeat failed calls; every call is safe to repeat.
+#[doc(hidden)]
 pub struct Link {
     target: Target,
     application_name: String,

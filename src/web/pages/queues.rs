@@ -11,6 +11,7 @@ use super::detail::{Detail, last_hour};
 use super::table::{Row, Section, Table, button};
 use super::{answer, job_link, jobs_path, link, quoted, text};
 use crate::read;
+use crate::state::State as JobState;
 use crate::web::actions::Action;
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
 use crate::web::text::{Html, badge, escape, number, seconds, when};
@@ -340,9 +341,9 @@ fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Se
                     &key.order_key,
                 ),
                 job_link(frame, key.job),
-                badge(&key.state),
-                match key.state.as_str() {
-                    "retrying" | "scheduled" => when(now, key.run_at),
+                badge(key.state.as_str()),
+                match key.state {
+                    JobState::Retrying | JobState::Scheduled => when(now, key.run_at),
                     _ => text("–"),
                 },
                 text(capped(key.waiting)),

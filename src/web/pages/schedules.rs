@@ -137,8 +137,8 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                 ("When", describe_fully(schedule)),
                 ("Command", text(&schedule.command)),
                 ("Queue", text(&schedule.queue)),
-                ("Missed slots", text(&schedule.misfire)),
-                ("Overlap", text(&schedule.overlap)),
+                ("Missed slots", text(schedule.misfire.as_str())),
+                ("Overlap", text(schedule.overlap.as_str())),
                 ("Next", schedule.next_at.map_or_else(|| text("–"), |at| when(now, at))),
                 ("Last", schedule.last_at.map_or_else(|| text("–"), |at| when(now, at))),
                 (
