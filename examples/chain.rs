@@ -17,14 +17,14 @@ struct Import {
     shop: i64,
 }
 
-/// What `convert` is given: the payload, and what `fetch` put out.
+/// What `convert` is given: the payload, and the output of `fetch`.
 #[derive(Deserialize)]
 struct Fetched {
     shop: i64,
     prices: Vec<f64>,
 }
 
-/// What `upload` is given: all that was put out before.
+/// What `upload` is given: the outputs of all steps before it.
 #[derive(Deserialize)]
 struct Converted {
     shop: i64,

@@ -68,7 +68,7 @@ comment on column bugle.attempts.claim is 'The claim under which it ran.';
 comment on column bugle.attempts.attempt is '1 for the first attempt.';
 comment on column bugle.attempts.worker is 'bugle.workers.id.';
 comment on column bugle.attempts.started_at is 'When it began.';
-comment on column bugle.attempts.ended_at is 'When its outcome was reported, or its worker was given up as lost.';
+comment on column bugle.attempts.ended_at is 'When its outcome was reported, or its worker was declared lost.';
 comment on column bugle.attempts.outcome is
   'failed, timed_out, rescued (its worker was lost), given_back, snoozed, or waiting (for an answer or for children).';
 comment on column bugle.attempts.times is 'How often in a row: consecutive snoozes of a job are one row.';

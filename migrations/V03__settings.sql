@@ -249,7 +249,7 @@ comment on column bugle.settings.crash_limit is
   'A job whose worker was lost this many times fails: it may be the cause.';
 comment on column bugle.settings.lost_grace is
   'How long a worker whose connection broke may take to come back before its jobs are rescued.';
-comment on column bugle.settings.lease is 'How long a connected worker may be silent before it is given up as frozen.';
+comment on column bugle.settings.lease is 'How long a connected worker may be silent before it is considered frozen.';
 comment on column bugle.settings.step_timeout is
   'How long one attempt of a step may take, if neither its command nor its executor sets a time.';
 comment on column bugle.settings.chain_timeout is

@@ -18,7 +18,7 @@ create table bugle.starts (
 );
 
 comment on table bugle.starts is
-  'What started lately in queues with max_starts or max_starts_per_key: a row for each claim, and for each '
+  'Recent starts in queues with max_starts or max_starts_per_key: a row for each claim, and for each '
   'limit_key in it.';
 comment on column bugle.starts.queue is 'bugle.jobs.queue.';
 comment on column bugle.starts.key is 'bugle.jobs.limit_key; empty for the queue as a whole.';

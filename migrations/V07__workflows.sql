@@ -28,7 +28,7 @@ comment on column bugle.dependencies.on_failure is
   'What happens to the waiting job if the needed one fails or is cancelled: fail, or run anyway.';
 comment on column bugle.dependencies.child is 'Whether the waiting job''s executor spawned the needed one.';
 comment on column bugle.dependencies.state is 'How the needed job ended. Null: it has not.';
-comment on column bugle.dependencies.reason is 'Why it ended so.';
+comment on column bugle.dependencies.reason is 'The reason it ended, if it did not complete.';
 comment on column bugle.dependencies.result is 'Its result.';
 comment on column bugle.dependencies.error is 'Its error, if it did not complete.';
 comment on column bugle.dependencies.ended_at is 'When it ended, or was found to have.';

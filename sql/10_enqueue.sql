@@ -449,7 +449,7 @@ begin
     end if;
   end loop;
   perform bugle.refuse('40001',
-    format('the job with the unique_key %s kept ending and being enqueued again', bugle.quoted(p_unique_key)),
+    format('the job with the unique_key %s ended and was enqueued again repeatedly', bugle.quoted(p_unique_key)),
     'Try again.');
 end
 $$;

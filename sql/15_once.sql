@@ -16,7 +16,7 @@ begin
     (select s.default_idempotency_ttl from bugle.settings s)), interval '0'), interval '11 years');
 end
 $$;
-comment on function bugle.idempotency_ends is 'When an idempotency key of a command that is used now is forgotten.';
+comment on function bugle.idempotency_ends is 'When an idempotency key of a command expires if it is used now.';
 
 create or replace function bugle.take_idempotency_key(p_command text, p_key text, p_job bigint, p_ttl interval)
 returns boolean

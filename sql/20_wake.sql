@@ -7,7 +7,7 @@
 --   none can become idle before the commit. If not, a worker is idle, or about to be: ring.
 -- The invariant: bell free => a worker with free slots is scanning that queue, or none has free slots.
 
--- The last queue is remembered for the transaction (and forgotten with a savepoint, like its lock), so a million rows
+-- The last queue is remembered for the transaction (and dropped with a savepoint, like its lock), so a million rows
 -- of one queue take one lock. The lock table is shared by every application on the server, so one transaction takes at
 -- most 16 locks, then rings. The first queue of a transaction is not counted: most have one, and a setting costs as
 -- much as a lock.

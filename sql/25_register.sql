@@ -52,8 +52,8 @@ begin
     or array_position(p_commands, null) is not null or coalesce(1 > any (p_slots), true)
   then
     perform bugle.refuse('JB014',
-      format('queues %s and slots %s do not fit: each queue must have one slot or more', p_queues, p_slots),
-      'Name as many numbers of slots as queues.');
+      format('queues %s and slots %s do not match: each queue needs a number of slots, at least 1', p_queues, p_slots),
+      'Pass two arrays of the same length.');
   end if;
   insert into bugle.registrations (
     name, host, process_id, version, protocol, queues, slots, commands, life_key, backend_pid)
@@ -79,8 +79,8 @@ begin
   if p_commands is null or array_position(p_commands, null) is not null
     or jsonb_typeof(p_hosts) is distinct from 'array'
   then
-    perform bugle.refuse('JB014', format('commands %s and hosts %s do not fit', p_commands, p_hosts),
-      'Name the commands as an array without null, and describe the hosts as a JSON array.');
+    perform bugle.refuse('JB014', format('commands %s or hosts %s are invalid', p_commands, p_hosts),
+      'Pass the commands as an array without null, and the hosts as a JSON array.');
   end if;
   update bugle.registrations r
   set commands = p_commands,

@@ -164,4 +164,4 @@ as $$
     and r.lost_at > clock_timestamp() - s.lost_grace
 $$;
 comment on function bugle.next_rescue_seconds is
-  'In how many seconds the grace time of a lost worker is over. Null if none is missing.';
+  'In how many seconds the grace time of a lost worker ends. Null if no worker is lost.';

@@ -74,7 +74,7 @@ begin
         else v_from end;
     end if;
     if v_from > v_to then
-      perform bugle.refuse_cron(p_field, v_part, format('a range must rise, but %s is more than %s', v_from, v_to));
+      perform bugle.refuse_cron(p_field, v_part, format('a range must ascend, but %s is greater than %s', v_from, v_to));
     end if;
     v_values := v_values || array(select generate_series(v_from, v_to, coalesce(v_step::integer, 1)));
   end loop;
@@ -100,7 +100,7 @@ begin
     when v_name = '@hourly' then '0 * * * *'
     else v_text end, '[[:space:]]+');
   if p_cron is null then
-    perform bugle.refuse_schedule('cron', null, 'there is no expression', 'For example 0 9 * * MON-FRI.');
+    perform bugle.refuse_schedule('cron', null, 'the expression is missing', 'For example 0 9 * * MON-FRI.');
   elsif length(p_cron) > 1000 then
     perform bugle.refuse_cron('all', p_cron, format('at most 1000 characters, not %s', length(p_cron)));
   elsif v_text like '@%' and cardinality(v_fields) = 1 then

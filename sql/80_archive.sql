@@ -91,7 +91,7 @@ begin
     end;
   end if;
   delete from bugle.history_days d where d.kind = p_kind and d.day = p_day and d.leaf = p_leaf;
-  return format('forgot %s %s, whose table is not a partition any more', p_kind, p_day);
+  return format('forgot %s %s, whose table is no longer a partition', p_kind, p_day);
 end
 $$;
 comment on function bugle.repair_day is 'Attach the table of a day that was detached by hand, or forget the day. '
@@ -302,7 +302,7 @@ begin
     return 'folded minutes';
   end if;
   if bugle.fold_dead_letters() > 0 then
-    return 'folded dead letters';
+    return 'merged the counts of dead letters';
   end if;
   return null;
 end

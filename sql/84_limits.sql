@@ -64,11 +64,11 @@ language plpgsql
 as $$
 begin
   if p_period is not null and coalesce(p_limit, 0) = 0 then
-    perform bugle.refuse('JB001', format('"%s" (%s) comes without "%s"', p_period_name, p_period, p_name),
-      format('Also give how many may start in it, for example %s => 100.', p_name));
+    perform bugle.refuse('JB001', format('"%s" (%s) requires "%s"', p_period_name, p_period, p_name),
+      format('Also set the number of starts, for example %s => 100.', p_name));
   elsif p_limit > 0 and p_period is null then
-    perform bugle.refuse('JB001', format('"%s" (%s) comes without "%s"', p_name, p_limit, p_period_name),
-      format('Also give the period, for example %s => ''1 minute''.', p_period_name));
+    perform bugle.refuse('JB001', format('"%s" (%s) requires "%s"', p_name, p_limit, p_period_name),
+      format('Also set the period, for example %s => ''1 minute''.', p_period_name));
   elsif p_period not between interval '10 milliseconds' and interval '366 days' then
     perform bugle.refuse('JB001',
       format('"%s" must be between 10 milliseconds and 366 days, not %s', p_period_name, p_period),

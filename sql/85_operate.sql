@@ -5,7 +5,7 @@
 -- decides. Jobs are locked one after another in the order of their ids, as everywhere.
 
 -- A site behind a proxy logs in once, and acts for each person by SET ROLE. Only a role that may log in counts: a group
--- is nobody, and a login that takes on one of its groups is still itself.
+-- is not a person, and a login that takes on one of its groups is still itself.
 create or replace function bugle.acting_login() returns text
 language sql stable
 as $$

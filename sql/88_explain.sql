@@ -85,9 +85,9 @@ as $$
           when 'crash_loop' then 'its workers were lost repeatedly while running it'
           when 'answer_overdue' then 'no answer came in time'
           when 'no_executor' then 'no worker served it in time'
-          when 'rejected' then 'it was answered with an error'
+          when 'rejected' then 'its answer was an error'
           when 'dependency_failed' then 'a job it needed did not complete'
-          when 'step_failed' then 'a step failed and has no tries left'
+          when 'step_failed' then 'a step failed and has no attempts left'
           else p_job.reason end,
         concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || left(p_job.last_error, 200)))
     end,
@@ -381,7 +381,7 @@ as $$
   select p_reason,
     format('%s of %s starts of %s were in the last %s; the next one is possible in %s.', p_limit - s.room, p_limit,
       p_what, bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
-    format('Time; or %s', format(p_fix, p_limit::bigint * 2)),
+    format('Wait, or %s', format(p_fix, p_limit::bigint * 2)),
     jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
   from bugle.starts_left(p_queue, array[p_key], p_limit, p_period) s
   where s.room <= 0

@@ -59,7 +59,7 @@ begin
 end
 $$;
 comment on function bugle.pause_schedule is
-  'Fire nothing from a schedule until it is resumed. Jobs that are enqueued already are not affected.';
+  'Stop a schedule from firing until it is resumed. Jobs that are enqueued already are not affected.';
 
 -- Slots that passed in the meantime are not misfires: they were not to fire. bugle.check_schedule computes the next
 -- one.
@@ -105,4 +105,4 @@ begin
   return v_job;
 end
 $$;
-comment on function bugle.run_schedule_now is 'Enqueue a job of a schedule now, besides its slots. Returns its id.';
+comment on function bugle.run_schedule_now is 'Enqueue a job of a schedule now, in addition to its scheduled times. Returns its id.';

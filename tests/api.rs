@@ -153,7 +153,7 @@ async fn with_a_token_the_api_changes_what_it_is_asked_to() {
     assert_eq!(again.status, 409, "{}", again.body);
     let nobody = with_token(address, "POST", "/api/v1/jobs/999999/cancel", "").await;
     assert_eq!(nobody.status, 404, "{}", nobody.body);
-    let garbled = with_token(address, "POST", &path("restart"), "{\"colour\": 1}").await;
+    let garbled = with_token(address, "POST", &path("restart"), "{\"color\": 1}").await;
     assert_eq!(garbled.status, 400, "{}", garbled.body);
     let paused = with_token(address, "POST", "/api/v1/queues/default/pause", "").await;
     assert_eq!(paused.status, 200, "{}", paused.body);
@@ -366,7 +366,7 @@ async fn an_error_of_the_api_has_a_code_a_message_and_a_hint() {
     for (method, path, body, status, code) in [
         ("GET", "/jobs/x", "", 400, "bad_request"),
         ("GET", "/jobs?limit=0", "", 400, "bad_request"),
-        ("GET", "/jobs?colour=red", "", 400, "bad_request"),
+        ("GET", "/jobs?color=red", "", 400, "bad_request"),
         ("GET", "/errors?since=soon", "", 400, "bad_request"),
         ("GET", "/x", "", 404, "not_found"),
         ("GET", "/jobs/999999", "", 404, "JB030"),

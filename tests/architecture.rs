@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "docs/words.rs"]
+mod words;
+
 /// Where SQL text may be written in Rust. Everything else calls these.
 const SQL_TEXT: [&str; 9] = [
     "src/admin/",
@@ -153,56 +156,36 @@ fn functions_with_the_owners_rights_pin_their_search_path() {
     assert!(open.is_empty(), "security definer without a search path: {open:#?}");
 }
 
-/// Phrases that are correct English, but not the language of technical documentation, and what to write instead. The
-/// same rule for the documentation is in tests/docs/prose.rs.
-const INSTEAD: [(&str, &str); 12] = [
-    ("whoever", "the worker, the caller, the operator"),
-    ("so many", "the name of the number"),
-    ("so far apart", "the name of the interval"),
-    ("dear", "expensive"),
-    ("dearer", "more expensive"),
-    ("mend", "fix"),
-    ("mends", "fixes"),
-    ("mended", "fixed"),
-    ("said of", "described"),
-    ("kin", "related jobs, dependencies"),
-    ("none yet", "what does not exist"),
-    ("again and again", "repeatedly"),
-];
-
+/// The pages of the documentation are read by tests/docs.rs, with the same list.
 #[test]
 fn comments_and_messages_are_plain_technical_english() {
-    const FOLDERS: [(&str, &str); 8] = [
+    const FOLDERS: [(&str, &str); 21] = [
         ("sql", "sql"),
         ("migrations", "sql"),
         ("src", "rs"),
+        ("src", "html"),
+        ("src", "js"),
+        ("bin", ""),
         ("bin", "rs"),
         ("examples", "rs"),
+        ("examples", "py"),
+        ("examples", "ts"),
+        ("examples", "sql"),
         ("deploy", "yml"),
+        ("deploy", "yaml"),
+        ("sdk/python/src", "py"),
+        ("sdk/python/tests", "py"),
+        ("sdk/typescript/src", "ts"),
+        ("sdk/typescript/src", "mts"),
+        ("sdk/typescript/test", "mts"),
+        (".github", "yml"),
         ("tests", "rs"),
         ("tests", "sql"),
     ];
-    let lists = ["tests/architecture.rs", "tests/docs/prose.rs"];
-    let mut found = Vec::new();
-    for (name, text) in FOLDERS.map(|(folder, ending)| files(folder, ending)).concat() {
-        if lists.contains(&name.as_str()) {
-            continue;
-        }
-        for (number, line) in text.lines().enumerate() {
-            let line = line.to_lowercase();
-            let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric()).collect();
-            for (phrase, instead) in INSTEAD {
-                let phrase: Vec<&str> = phrase.split(' ').collect();
-                if words.windows(phrase.len()).any(|words| words == phrase) {
-                    found.push(format!(
-                        "{name}:{}: {:?}; write {instead}",
-                        number + 1,
-                        phrase.join(" ")
-                    ));
-                }
-            }
-        }
-    }
+    let list = "tests/docs/words.rs";
+    let read = FOLDERS.map(|(folder, ending)| files(folder, ending)).concat();
+    let read = read.iter().filter(|(name, _)| name != list);
+    let found: Vec<String> = read.flat_map(|(name, text)| words::found(name, text)).collect();
 
     assert!(found.is_empty(), "{found:#?}");
 }
@@ -316,7 +299,18 @@ fn every_sql_file_every_module_and_every_folder_has_its_place_in_the_map() {
     for (name, _) in files("sql", "sql") {
         wanted.push(name.trim_start_matches("sql/").trim_end_matches(".sql").to_owned());
     }
-    for folder in ["src", "src/client", "src/worker", "src/execute", "src/db", "src/admin"] {
+    let folders = [
+        "src",
+        "src/client",
+        "src/worker",
+        "src/execute",
+        "src/db",
+        "src/admin",
+        "src/host",
+        "src/web",
+        "src/web/pages",
+    ];
+    for folder in folders {
         for entry in fs::read_dir(root.join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             wanted.push(name.trim_end_matches(".rs").to_owned());
@@ -490,7 +484,11 @@ fn nothing_is_left_to_do_in_a_comment() {
     }
 }
 
-/// All files under `folder` with this ending: their names from the root of the repository, and their texts.
+/// What package managers put beside the source of an example.
+const INSTALLED: [&str; 5] = ["node_modules", ".venv", "target", "dist", "__pycache__"];
+
+/// All files under `folder` with this ending, which can be empty: their names from the root of the repository, and their
+/// texts.
 fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found: Vec<PathBuf> = Vec::new();
@@ -498,10 +496,11 @@ fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
             let path = entry.unwrap().path();
+            let is_ours = |folder: &&str| !path.ends_with(folder);
             match path.is_dir() {
-                true => folders.push(path),
-                false if path.extension().is_some_and(|given| given == ending) => found.push(path),
-                false => {}
+                true if INSTALLED.iter().all(is_ours) => folders.push(path),
+                false if path.extension().unwrap_or_default() == ending => found.push(path),
+                _ => {}
             }
         }
     }

@@ -77,7 +77,7 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
     for path in [
         "/?range=7d",
         "/jobs?q=state:failed",
-        "/jobs?q=colour:red",
+        "/jobs?q=color:red",
         "/jobs?q=command:none",
         "/jobs/1",
         "/jobs/2",
@@ -97,7 +97,7 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
     fill(&database.owner().await).await;
     let web = operator(
         &database,
-        &["--name", "a <b>long</b> name of an instance", "--colour", "red"],
+        &["--name", "a <b>long</b> name of an instance", "--color", "red"],
     )
     .await;
     let axe = axe().await;

@@ -749,7 +749,7 @@ async fn an_error_of_connecting_says_where_the_address_came_from() {
         ),
         (
             &["queues"],
-            &[("DATABASE_URL", "postgres://h/d?colour=s3cret")],
+            &[("DATABASE_URL", "postgres://h/d?color=s3cret")],
             "The connection string is from DATABASE_URL.",
         ),
     ];

@@ -20,6 +20,8 @@ mod run;
 #[allow(dead_code)] // only one of the languages is needed here
 #[path = "examples/runtime.rs"]
 mod runtime;
+#[path = "docs/words.rs"]
+mod words;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Every file `tests/sql/<step>/<behaviour>.sql` is a test, named `<step>::<behaviour>`: `cargo test --test sql
-//! claim::` runs a step, `cargo test --test sql a_stale_claim_is_fenced` one behaviour.
+//! Every file `tests/sql/<step>/<behavior>.sql` is a test, named `<step>::<behavior>`: `cargo test --test sql
+//! claim::` runs a step, `cargo test --test sql a_stale_claim_is_fenced` one behavior.
 //!
 //! A file begins a transaction and rolls it back, and therefore several files can use one database in turn. Two at a
 //! time could not: one that sets a limit makes the claims of the other leave the queue out. So there is a database for
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = Runtime::new().expect("a runtime");
     let databases = Arc::new(Databases::default());
-    let trials: Vec<Trial> = behaviours()
+    let trials: Vec<Trial> = behaviors()
         .into_iter()
         .map(|file| {
             let (runtime, databases) = (runtime.handle().clone(), databases.clone());
@@ -86,7 +86,7 @@ fn describe(error: &tokio_postgres::Error) -> String {
 }
 
 /// All files, in order. Each is in the folder of a step, and no step is empty.
-fn behaviours() -> Vec<PathBuf> {
+fn behaviors() -> Vec<PathBuf> {
     let mut files = vec![];
     for step in entries(&folder()).into_iter().filter(|path| path.is_dir()) {
         let of_step = entries(&step);

@@ -44,8 +44,8 @@ async fn many_jobs_are_enqueued_from_lines_of_json_all_or_none() {
 
     for (lines, says) in [
         (
-            "{\"command\": \"a\"}\n{\"command\": \"b\", \"colour\": 1}",
-            "line 2: \"colour\" is not a column",
+            "{\"command\": \"a\"}\n{\"command\": \"b\", \"color\": 1}",
+            "line 2: \"color\" is not a column",
         ),
         (
             "{\"command\": \"a\"}\n\nnot json",
@@ -89,7 +89,7 @@ async fn many_jobs_can_set_the_columns_that_the_schema_names() {
     let settable = "select array_to_string(bugle.settable_columns(), ', ')";
     let settable: String = owner.query_one(settable, &[]).await.unwrap().get(0);
 
-    let refused = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-"], "{\"colour\": 1}\n").await;
+    let refused = with_input(&database, "enqueuer", &["enqueue", "--jsonl", "-"], "{\"color\": 1}\n").await;
 
     assert!(refused.err.contains(&settable), "{}\nnot: {settable}", refused.err);
 }

@@ -59,7 +59,7 @@ async fn every_page_opens_and_shows_hostile_text_as_text() {
         "/changes",
         "/database",
         "/enqueue?from=1",
-        "/jobs?q=colour:red",
+        "/jobs?q=color:red",
         &format!("/queues/{name}%2F%20%22"),
         &format!("/schedules/{name}"),
         &format!("/jobs?q={name}"),
@@ -349,7 +349,7 @@ async fn the_pages_can_be_below_a_path_and_have_other_names() {
         "/bugle/",
         "--allow-host",
         "jobs.example.org",
-        "--colour",
+        "--color",
         "red",
     ];
     let web = Web::start(&database, "viewer", &arguments);

@@ -166,7 +166,7 @@ async fn a_queue_shows_what_is_left_of_its_limits_whose_turn_is_next_and_which_k
         "0 of 3",
         "Whose turn is next",
         ">acme</a>",
-        "Order keys that are held",
+        "Blocked order keys",
         ">door</a>",
     ] {
         assert!(page.contains(part), "{part} is missing: {page}");

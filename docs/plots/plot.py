@@ -18,7 +18,7 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 720, 380
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 50, 60
-COLOURS = ["#2b6cb0", "#dd6b20", "#718096", "#c53030", "#38a169", "#805ad5"]
+COLORS = ["#2b6cb0", "#dd6b20", "#718096", "#c53030", "#38a169", "#805ad5"]
 
 
 class Chart:
@@ -43,19 +43,19 @@ class Chart:
     def text(self, x, y, text, anchor="middle"):
         self.shapes.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
 
-    def bar(self, x, width, value, colour):
+    def bar(self, x, width, value, color):
         y = self.y(value)
         self.shapes.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT - BOTTOM - y:.1f}" fill="{colour}"/>')
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT - BOTTOM - y:.1f}" fill="{color}"/>')
 
-    def line(self, points, colour):
+    def line(self, points, color):
         path = " ".join(f"{x:.1f},{self.y(value):.1f}" for x, value in points)
-        self.shapes.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        self.shapes.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
 
     def legend(self, names):
         x = self.left
-        for name, colour in zip(names, COLOURS):
-            self.shapes.append(f'<rect x="{x}" y="{TOP - 18}" width="10" height="10" fill="{colour}"/>')
+        for name, color in zip(names, COLORS):
+            self.shapes.append(f'<rect x="{x}" y="{TOP - 18}" width="10" height="10" fill="{color}"/>')
             self.text(x + 14, TOP - 9, name, "start")
             x += 30 + 7 * len(name)
 
@@ -82,8 +82,8 @@ def drain(lines, into):
     for place, (rate, peer) in enumerate(rates):
         y = TOP + 30 * place
         width = (WIDTH - RIGHT - left) * rate / most
-        colour = COLOURS[0] if peer.startswith("bugle") else COLOURS[2]
-        chart.shapes.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="20" fill="{colour}"/>')
+        color = COLORS[0] if peer.startswith("bugle") else COLORS[2]
+        chart.shapes.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="20" fill="{color}"/>')
         chart.text(left - 8, y + 14, peer, "end")
         chart.text(left + width + 5, y + 14, f"{rate:,.0f}", "start")
     global HEIGHT
@@ -110,7 +110,7 @@ def enqueue(lines, into):
     for place, count in enumerate(clients):
         for turn, way in enumerate(ways):
             x = LEFT + group * place + group * (0.1 + 0.2 * turn)
-            chart.bar(x, group * 0.18, rates.get((count, way), 0), COLOURS[turn])
+            chart.bar(x, group * 0.18, rates.get((count, way), 0), COLORS[turn])
         chart.text(LEFT + group * (place + 0.5), HEIGHT - BOTTOM + 20, f"{count} clients")
     chart.write(into / "enqueue.svg")
 
@@ -127,9 +127,9 @@ def pinned(lines, into):
     chart = Chart("Throughput while an old snapshot is held open", max(max(c) for c in series.values()), "jobs/s")
     chart.grid()
     chart.legend(list(series))
-    for (_, chunks), colour in zip(series.items(), COLOURS):
+    for (_, chunks), color in zip(series.items(), COLORS):
         step = (WIDTH - LEFT - RIGHT) / max(len(chunks) - 1, 1)
-        chart.line([(LEFT + step * n, rate) for n, rate in enumerate(chunks)], colour)
+        chart.line([(LEFT + step * n, rate) for n, rate in enumerate(chunks)], color)
     chart.text(WIDTH / 2, HEIGHT - BOTTOM + 24, "jobs that went through before: from none to all")
     chart.write(into / "pinned.svg")
 
@@ -152,7 +152,7 @@ def pickup(lines, into):
     for turn, (_, histogram) in enumerate(counts.items()):
         width = step * 0.8 / len(counts)
         for n, count in enumerate(histogram):
-            chart.bar(LEFT + step * (n + 0.1) + width * turn, width, count, COLOURS[turn])
+            chart.bar(LEFT + step * (n + 0.1) + width * turn, width, count, COLORS[turn])
     for n in range(shown):
         chart.text(LEFT + step * (n + 0.5), HEIGHT - BOTTOM + 16, f"{n}" if n < shown - 1 else f"≥{n}")
     chart.text(WIDTH / 2, HEIGHT - BOTTOM + 36, "milliseconds")

@@ -30,7 +30,7 @@ class Worker:
         held = [f"({job},{claim})" for job, claim in self.running]
         if self.me:  # JB010, which ends us: a failover to a server that does not know us
             for job, claim, _ in self.first.execute("select * from bugle.attach(%s, %s, %s::bugle.held_job[])", (*self.me, held)):
-                self.running.pop((job, claim), None)  # fenced: somebody else has it now
+                self.running.pop((job, claim), None)  # fenced: another worker has it now
         else:
             self.me = self.first.execute(
                 "select worker, nonce from bugle.register('python', %s, %s, '1', 1, %s, %s, %s)",
@@ -65,7 +65,7 @@ class Worker:
         if fenced: print(f"job {job}: {fenced[0][2]}", flush=True)
 
     def run_chain(self, held, steps, payload):
-        """Each step gets the payload under what the steps before it have put out; the last one completes the job."""
+        """Each step gets the payload under the outputs of the steps before it; the last one completes the job."""
         attempt = 1
         step = self.tell("start_step(%s, %s, %s::bugle.held_job, %s)", held, attempt)[0]
         while step[1] and step[0] in (None, "repeated"):

@@ -141,7 +141,7 @@ const SCHEDULE: Parameter = must("name", Kind::Text, "The schedule.");
 const TOKEN: Parameter = may(
     "token",
     Kind::Text,
-    "The token its executor handed out, if it waits for one.",
+    "The token that its executor was given, if the answer needs one.",
 );
 const STATE: Answer = Answer::Value("state", "string");
 const COUNT: Answer = Answer::Value("count", "integer");
@@ -299,7 +299,7 @@ pub const OPERATIONS: &[Operation] = &[
         "Answer a waiting job with the token it handed out: with a result, with an error, or so that it continues.",
         &[
             JOB,
-            must("token", Kind::Text, "The token its executor handed out."),
+            must("token", Kind::Text, "The token that its executor was given."),
             may("result", Kind::Json, "Its result, or the answer it continues with."),
             may("error", Kind::Text, "What went wrong."),
             may("resume", Kind::Boolean, "Whether its executor continues."),
@@ -330,7 +330,7 @@ pub const OPERATIONS: &[Operation] = &[
         "resume_where",
         "/jobs/resume",
         &["jobs", "resume"],
-        "Let all paused jobs continue that match.",
+        "Resume all paused jobs that match.",
         &[
             OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
         ],
@@ -340,7 +340,7 @@ pub const OPERATIONS: &[Operation] = &[
         "restart_where",
         "/jobs/restart",
         &["jobs", "restart"],
-        "Run all failed or cancelled jobs again that match.",
+        "Restart all failed or cancelled jobs that match.",
         &[
             OF_QUEUE,
             OF_COMMAND,
@@ -504,7 +504,7 @@ pub const OPERATIONS: &[Operation] = &[
         "pause_worker",
         "/workers/{worker}/pause",
         &["workers", "pause"],
-        "Let a worker claim nothing more; the jobs it runs are not affected.",
+        "Stop a worker from claiming; the jobs it runs are not affected.",
         &[WORKER, NOTE],
         Answer::Done,
     ),
@@ -528,7 +528,7 @@ pub const OPERATIONS: &[Operation] = &[
         "pause_schedule",
         "/schedules/{name}/pause",
         &["schedules", "pause"],
-        "Fire nothing from a schedule until it is resumed.",
+        "Stop a schedule from firing until it is resumed.",
         &[SCHEDULE, NOTE],
         Answer::Done,
     ),
@@ -544,7 +544,7 @@ pub const OPERATIONS: &[Operation] = &[
         "run_schedule_now",
         "/schedules/{name}/run_now",
         &["schedules", "run-now"],
-        "Enqueue a job of a schedule now, besides its slots.",
+        "Enqueue a job of a schedule now, in addition to its scheduled times.",
         &[SCHEDULE, NOTE],
         Answer::Value("id", "integer"),
     ),
@@ -947,7 +947,7 @@ mod tests {
         assert_eq!(values.get("id"), Some("9007199254740993"));
         assert_eq!(values.get("result"), Some("{\"n\": 12345678901234567890123}"));
         assert!(values.set_json(resolve, "id", &raw("[1]")).is_err());
-        let error = values.set_json(resolve, "colour", &raw("1")).unwrap_err();
-        assert!(error.to_string().contains("colour"), "{error}");
+        let error = values.set_json(resolve, "color", &raw("1")).unwrap_err();
+        assert!(error.to_string().contains("color"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// The longest delay that is honoured; longer ones are shortened to it.
+/// The longest delay that is respected; longer ones are shortened to it.
 const MOST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The delay, or `None` if the header is invalid.

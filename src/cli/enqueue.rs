@@ -133,7 +133,7 @@ pub struct Arguments {
     #[arg(long)]
     wait: bool,
 
-    /// With --wait: at most this long [default: for ever; 5s if no live worker serves the command]
+    /// With --wait: at most this long [default: no limit; 5s if no live worker serves the command]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
     wait_timeout: Option<Duration>,
 
@@ -192,7 +192,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 /// How long to wait for a job that no live worker serves: one may be starting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A command is only a name: a misspelled one would wait for ever. Logins that may not see workers are not warned.
+/// A command is only a name: a misspelled one would wait indefinitely. Logins that may not see workers are not warned.
 async fn warn_if_not_served(client: &Client, id: JobId) -> Result<bool> {
     match ask(client, read::not_served(client, id)).await {
         Ok(Some(job)) => eprintln!("warning: {}", nearest::told(&job)),

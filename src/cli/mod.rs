@@ -96,7 +96,7 @@ enum Command {
     /// Monitor queues, workers and jobs on one screen; pause, cancel and restart them.
     Top(top::Arguments),
 
-    /// Serve the management pages: see everything and act, in a browser.
+    /// Serve the web UI: inspect and operate everything in a browser.
     #[cfg(feature = "web")]
     Web(web::Arguments),
 
@@ -196,7 +196,7 @@ pub fn message(error: &anyhow::Error) -> String {
     output::harmless(&hint::in_shell(&text))
 }
 
-/// Run a command that serves until it is told to stop, on all cores.
+/// Run a command that serves until it receives a signal, on all cores.
 fn serve(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(work);

@@ -3,7 +3,7 @@
 use super::output::one_line;
 use crate::admin::read::NotServed;
 
-/// Nobody serves a job: which command or queue it is, and which name was probably meant.
+/// The message that no worker serves a job: which command or queue it is, and the name that was probably meant.
 pub fn told(job: &NotServed) -> String {
     let (command, queue) = (&job.command, &job.queue);
     let (what, meant) = match (job.is_served_elsewhere, job.workers) {

@@ -53,9 +53,9 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
     match (jobs.ids.is_empty(), jobs.filters.is_empty()) {
         (false, true) => by_ids(client, &verb, &jobs, json).await,
         (true, false) => by_filter(client, &verb, &jobs, json).await,
-        (false, false) => bail!("ids or filters, not both\nhint: ids alone say which jobs"),
+        (false, false) => bail!("give ids or filters, not both\nhint: ids alone select the jobs"),
         (true, true) => bail!(
-            "which jobs?\nhint: give their ids, or at least one of --queue, --command, --state, --since, --older-than, \
+            "no jobs are selected\nhint: give their ids, or at least one of --queue, --command, --state, --since, --older-than, \
              --error-like, --worker"
         ),
     }
@@ -155,7 +155,7 @@ async fn by_filter(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Res
     }
     if !jobs.yes && !confirmed(&format!("{} {whom}?", verb.name()))? {
         bail!(
-            "nothing was changed: this would {} {whom}\nhint: --yes answers yes",
+            "nothing was changed: this would {} {whom}\nhint: add --yes to skip the confirmation",
             verb.name()
         );
     }

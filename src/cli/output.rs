@@ -100,7 +100,7 @@ impl Table {
     }
 
     /// For people: headings and aligned columns, in lines of at most `most` columns of the terminal.
-    pub fn aligned(&self, colour: bool, most: usize) -> String {
+    pub fn aligned(&self, color: bool, most: usize) -> String {
         let headings = (!self.headings.is_empty()).then(|| self.headings.clone());
         let rows = self.rows.iter().flat_map(|row| self.lines(row));
         let mut lines: Vec<Vec<String>> = headings.into_iter().chain(rows).collect();
@@ -112,7 +112,7 @@ impl Table {
             let cells: Vec<String> = line
                 .iter()
                 .zip(&widths)
-                .map(|(cell, width)| painted(cell, &padded(cell, *width), colour))
+                .map(|(cell, width)| painted(cell, &padded(cell, *width), color))
                 .collect();
             text + cells.join("  ").trim_end() + "\n"
         })
@@ -199,20 +199,20 @@ fn padded(cell: &str, width: usize) -> String {
     cell.to_owned() + &" ".repeat(width.saturating_sub(cell.width()))
 }
 
-/// Colours are used on a terminal, unless NO_COLOR is set.
+/// Colors are used on a terminal, unless NO_COLOR is set.
 pub fn may_paint() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
 /// Highlight states by whether they are good, bad or pending.
-fn painted(word: &str, text: &str, colour: bool) -> String {
+fn painted(word: &str, text: &str, color: bool) -> String {
     let code = match word {
         "failed" | "lost" | "FAIL" => "31",
         "retrying" | "paused" | "cancelled" | "WARN" => "33",
         "running" | "alive" | "completed" | "ok" => "32",
         _ => return text.to_owned(),
     };
-    match colour {
+    match color {
         true => format!("\x1b[{code}m{text}\x1b[0m"),
         false => text.to_owned(),
     }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_shift_columns() {
+    fn colors_do_not_shift_columns() {
         let mut table = Table::new(&["STATE", "ID"]);
         table.row(vec!["failed".into(), "1".into()]);
 

@@ -14,7 +14,7 @@ use super::output;
 use super::private_server::shop::Shop;
 use crate::web::access::Mode;
 use crate::web::server;
-use crate::web::site::{self, COLOURS, Options};
+use crate::web::site::{self, COLORS, Options};
 use crate::worker::shutdown::Shutdown;
 
 /// Where the pages are, unless another address is given.
@@ -67,9 +67,9 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Colour of this instance
-    #[arg(long, value_name = "COLOUR", value_parser = COLOURS)]
-    colour: Option<String>,
+    /// Color of this instance
+    #[arg(long, value_name = "COLOR", value_parser = COLORS)]
+    color: Option<String>,
 
     /// Path below which a proxy serves the pages: /bugle
     #[arg(long, value_name = "PATH", default_value = "")]
@@ -79,11 +79,11 @@ pub struct Arguments {
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
 
-    /// Bearer token with which the JSON API accepts changes
+    /// Bearer token required for changes by the JSON API
     #[arg(long, value_name = "TOKEN", env = "BUGLE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Show a shop: a private database with a story, and workers that go on with it. Nothing is left at the end
+    /// Start a demo shop: a private database with sample jobs, and workers that process them. Removed at exit
     #[cfg(feature = "dev")]
     #[arg(long, conflicts_with = "database_url")]
     demo: bool,
@@ -117,7 +117,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let options = Options {
         name: arguments.name,
-        colour: arguments.colour,
+        color: arguments.color,
         base_path: base_path.to_owned(),
         read_only: arguments.read_only,
         hosts: arguments.allow_host,
@@ -148,7 +148,7 @@ async fn demo(listener: TcpListener, mut options: Options, open: &str, shutdown:
     let shop = tokio::task::spawn_blocking(|| Shop::open(false)).await??;
     shop.furnish().await?;
     options.name.get_or_insert_with(|| "shop".to_owned());
-    options.colour.get_or_insert_with(|| "green".to_owned());
+    options.color.get_or_insert_with(|| "green".to_owned());
     let target = shop.person()?;
     output::print(&format!(
         "{open}\nIts data is invented: two workers serve a shop whose payment provider fails. Press every button.\n\
@@ -162,7 +162,7 @@ async fn demo(listener: TcpListener, mut options: Options, open: &str, shutdown:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who may use the pages. Other machines cannot reach them unless somebody says who is there.
+/// Who may use the pages. Other machines can reach them only if people sign in, or a proxy names them.
 fn mode(arguments: &Arguments) -> Result<Mode> {
     let mode = match (arguments.login, &arguments.trust_header) {
         (true, _) => Mode::Login,
@@ -179,7 +179,7 @@ fn mode(arguments: &Arguments) -> Result<Mode> {
 fn check(address: SocketAddr, mode: &Mode) -> Result<()> {
     if !address.ip().is_loopback() && *mode == Mode::Open {
         bail!(
-            "listen address {address} is reachable from other machines, and nobody would have to log in\n\
+            "listen address {address} is reachable from other machines, but no one would have to log in\n\
              hint: give --login, or --trust-header X-Forwarded-User --trust-from IP for a proxy that authenticates; or \
              listen on 127.0.0.1 and use an SSH tunnel (ssh -L 8420:127.0.0.1:8420 HOST)"
         );

@@ -165,7 +165,7 @@ impl Handle {
         self.bugle.ended(self.id).await
     }
 
-    /// Cancel the job. If it is running, its executor is told to stop. For members of `bugle_operator`.
+    /// Cancel the job. If it is running, its executor is asked to stop. For members of `bugle_operator`.
     ///
     /// # Errors
     /// If the job has ended or does not exist, the database cannot be reached, or the role may not cancel jobs.

@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// How often a waiter that listens polls all the same: a notification may have been left out
 /// because too many were under way.
 const SAFETY: Duration = Duration::from_secs(2);
-/// How long to listen on when nobody waits any more: the next one is likely to come soon.
+/// How long to keep listening after the last waiter has gone: the next one is likely to come soon.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// The outcome of a job.
@@ -123,7 +123,7 @@ impl Waiters {
     }
 }
 
-/// Ask for all until nobody waits any more. An outage of the database only makes them wait longer.
+/// Ask for all until no one is waiting. An outage of the database only makes them wait longer.
 async fn attend(waiters: Weak<Waiters>, pool: Pool) {
     let mut pause = SHORTEST;
     let mut listens = None;
@@ -139,7 +139,7 @@ async fn attend(waiters: Weak<Waiters>, pool: Pool) {
             drop(crowd);
             match ear.attend(&waiters).await {
                 Ok(()) => return,
-                Err(error) => tracing::debug!(event = "subscribe", %error, "will listen again"),
+                Err(error) => tracing::debug!(event = "subscribe", %error, "reconnecting"),
             }
             continue;
         }
@@ -168,7 +168,7 @@ async fn ask(pool: &Pool, ids: &[JobId]) -> Result<Vec<(JobId, Ended)>> {
 struct Ear {
     session: Arc<Session>,
     notifications: Notifications,
-    /// Those whose queues this session is told about.
+    /// Those whose queues this session listens to.
     attended: HashSet<JobId>,
     last_waiter: Instant,
 }
@@ -192,7 +192,7 @@ impl Ear {
         })
     }
 
-    /// Until nobody has waited for a while, or the connection is lost.
+    /// Until no one has waited for a while, or the connection is lost.
     async fn attend(&mut self, waiters: &Weak<Waiters>) -> Result<()> {
         let mut heard: Vec<JobId> = Vec::new();
         let mut asked_all = Instant::now();

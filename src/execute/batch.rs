@@ -68,7 +68,7 @@ impl<P, S> Batch<P, S> {
     }
 
     /// Cancelled when every job should stop that has no outcome yet. One job that should stop, because it was cancelled
-    /// or its time is over, is told by the [`cancellation`](Context::cancellation) of its own context.
+    /// or its time is over, is cancelled by the [`cancellation`](Context::cancellation) of its own context.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancellation
     }
@@ -240,7 +240,7 @@ impl Call {
     fn end(&self, number: usize, outcome: Outcome) {
         let tell = self.waiting.lock().unwrap()[number].take();
         if let Some(tell) = tell {
-            // if nobody waits any more, the job was stopped, and has an outcome
+            // if its receiver is gone, the job was stopped, and has an outcome
             let _ = tell.send(outcome);
         }
     }
@@ -301,7 +301,7 @@ impl Executor for GatheringExecutor {
 struct Ready {
     context: Context,
     tell: oneshot::Sender<Outcome>,
-    /// Cancelled when nobody waits for its outcome any more.
+    /// Cancelled when its outcome is no longer awaited.
     gone: CancellationToken,
 }
 

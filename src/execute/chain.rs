@@ -30,7 +30,7 @@ pub(crate) async fn run(registry: &Registry, tallies: &Tallies, context: Context
                 job = held.id,
                 claim = held.claim,
                 verdict,
-                "the chain goes on elsewhere"
+                "another worker continues the chain"
             );
             context.note_settled(Some(Settled::Lost));
             Outcome::Settled
@@ -197,7 +197,10 @@ impl<'a> Step<'a> {
     async fn settled(&self) -> Result<NextStep, Unheard> {
         let next = start(self.chain, 1).await?;
         if next.position == Some(self.which.position) {
-            let message = format!("the step {:?} says that its end is committed, and it is not", self.name);
+            let message = format!(
+                "step {:?} reported that its completion was committed, but it was not",
+                self.name
+            );
             return Err(Unheard::Refused(crate::error::Error::new(message)));
         }
         tracing::debug!(

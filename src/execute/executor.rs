@@ -135,7 +135,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// What an executor may return on success: a result, which is anything that serialises, or an [`Outcome`].
+/// What an executor may return on success: a result, which is anything that serializes, or an [`Outcome`].
 pub trait IntoOutcome {
     /// The outcome of the attempt.
     fn into_outcome(self) -> Outcome;

@@ -18,7 +18,7 @@ use crate::host::Hosts;
 /// Which executor runs which command.
 ///
 /// An executor is an async closure or function that takes a [`Context`] and the job's payload, as any type that can be
-/// deserialised, and returns `Result<T, Failure>`. `T` is anything that serialises, and becomes the job's result; or it
+/// deserialized, and returns `Result<T, Failure>`. `T` is anything that serializes, and becomes the job's result; or it
 /// is an [`Outcome`].
 ///
 /// ```
@@ -81,7 +81,7 @@ impl<S: Send + Sync + 'static> Registry<S> {
 
     /// Run jobs of type `J` with an async closure or function. The command is [`J::COMMAND`](Job::COMMAND).
     ///
-    /// A payload that does not deserialise fails the job at once, with the message and the path of the field.
+    /// A payload that does not deserialize fails the job at once, with the message and the path of the field.
     ///
     /// ```
     /// use bugle::{Context, Failure, Job, Registry};
@@ -114,7 +114,7 @@ impl<S: Send + Sync + 'static> Registry<S> {
 
     /// Run `command` with an async closure or function. Its second argument is the payload.
     ///
-    /// A payload that does not deserialise fails the job at once, with the message and the path of the field.
+    /// A payload that does not deserialize fails the job at once, with the message and the path of the field.
     ///
     /// ```
     /// use bugle::{Context, Registry};

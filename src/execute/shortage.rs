@@ -140,7 +140,10 @@ impl Throttle {
             known.grows_at += GROW_EVERY;
             known.pause = FIRST_PAUSE;
             if known.most >= slots {
-                tracing::info!(event = "shortage_over", "all slots are used again");
+                tracing::info!(
+                    event = "shortage_over",
+                    "the shortage is over; all slots are in use again"
+                );
                 *limit = None;
                 return None;
             }

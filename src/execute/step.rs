@@ -22,7 +22,7 @@ use crate::execute::shortage::Shortage;
 /// Why a call about a step did not succeed.
 #[derive(Debug)]
 pub(crate) enum Unheard {
-    /// The job is not this worker's any more.
+    /// This worker no longer holds the job.
     Fenced(String),
     /// The database cannot be reached, and the job should stop.
     Stopped,
@@ -34,7 +34,7 @@ impl From<Unheard> for Failure {
     fn from(unheard: Unheard) -> Failure {
         match unheard {
             Unheard::Fenced(verdict) => {
-                Failure::new(format!("the job is not this worker's any more: {verdict}")).code("fenced")
+                Failure::new(format!("this worker no longer holds the job: {verdict}")).code("fenced")
             }
             Unheard::Stopped => stopped(),
             Unheard::Refused(error) => Failure::new(error.to_string()).code("bad_result").not_retryable(),
@@ -69,7 +69,7 @@ pub(crate) async fn said<'a, S, T>(
         if error.is_caused_by_data() {
             return Err(Unheard::Refused(error));
         }
-        tracing::debug!(event = "undelivered", job = context.id(), %error, "cannot reach the database; will repeat");
+        tracing::debug!(event = "undelivered", job = context.id(), %error, "cannot reach the database; retrying");
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
             () = context.cancellation().cancelled() => {
@@ -114,7 +114,7 @@ impl<S: Send + Sync> Context<S> {
         if let Some(known) = self.begin_step(name).await? {
             tracing::debug!(event = "step_replay", job = self.id(), step = name);
             return serde_json::from_str(known.get()).map_err(|error| {
-                Failure::new(format!("what step {name:?} put out before does not fit: {error}"))
+                Failure::new(format!("the stored output of step {name:?} does not fit: {error}"))
                     .code("bad_step")
                     .not_retryable()
             });

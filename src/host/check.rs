@@ -276,7 +276,7 @@ impl Peer {
         }
     }
 
-    /// The next message that is not a log line, a progress report that nobody asked for or an answer to a ping.
+    /// The next message that is not a log line, an unexpected progress report or an answer to a ping.
     async fn next(&mut self) -> Result<Value, String> {
         loop {
             let message = next(&mut self.lines).await?;

@@ -16,7 +16,7 @@ use crate::observe::trace;
 
 /// How long a host may take to answer a job after it was told to stop it.
 const GRACE: Duration = Duration::from_secs(3);
-/// The delay before a job is given back that no host runs any more, so that it is not claimed at once again before the
+/// The delay before a job that no host runs is given back, so that it is not claimed again at once before the
 /// database knows.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,12 +65,12 @@ async fn run(shared: Arc<Shared>, context: Context) -> Outcome {
         Ok(Answer::GivenBack) | Err(_) => {
             tokio::time::sleep(PAUSE).await;
             context.inner.attempt.note_blameless();
-            Outcome::Fail(Failure::new("no host runs this command any more").code("unknown_command"))
+            Outcome::Fail(Failure::new("no host runs this command").code("unknown_command"))
         }
     }
 }
 
-/// A job that a host is to run. If it is dropped, nobody waits for the answer any more.
+/// A job that a host is to run. If it is dropped, the answer is no longer awaited.
 struct Ticket<'a> {
     shared: &'a Shared,
     context: &'a Context,
@@ -122,7 +122,7 @@ impl<'a> Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.context.inner.attempt.resume_clock();
-        // closed: there was an answer, or nobody will send one
+        // closed: there was an answer, or there will be none
         if matches!(self.answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             self.shared.pool().give_up(self.held(), self.number);
         }

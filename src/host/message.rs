@@ -177,7 +177,7 @@ impl<'a> Line<'a> {
         let protocol: Option<u64> = field("protocol", "a number", self.protocol).map_err(bad)?;
         if protocol != Some(PROTOCOL) {
             let theirs = protocol.map_or_else(|| "none".to_owned(), |number| number.to_string());
-            let why = format!("this worker speaks protocol {PROTOCOL} of hosts, and the host says {theirs}");
+            let why = format!("this worker speaks host protocol {PROTOCOL}, but the host announced {theirs}");
             return Err(Rejected::new("protocol", why));
         }
         let commands: Option<Vec<Value>> = field("commands", "a list", self.commands).map_err(bad)?;

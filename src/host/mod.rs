@@ -145,7 +145,7 @@ impl Hosts {
         self.0.changes.subscribe()
     }
 
-    /// Report everything again: the database has forgotten it.
+    /// Report everything again: the database no longer has it.
     pub fn changed(&self) {
         self.0.changed();
     }
@@ -169,7 +169,7 @@ impl Shared {
     fn admit(self: &Arc<Self>, host: usize, hello: &Hello) -> Result<(), Rejected> {
         if let Some(taken) = hello.commands.keys().find(|command| self.own.contains(command)) {
             let why = format!(
-                "the command {taken:?} cannot be announced: the worker runs it itself, as its file or its program says"
+                "the command {taken:?} cannot be announced: the worker has an executor of its own for it, in its file or its program"
             );
             return Err(Rejected::new("bad_hello", why));
         }

@@ -107,7 +107,7 @@ pub enum Order {
 pub struct HostState {
     /// What it announced last, and by which process.
     pub hello: Option<Hello>,
-    /// False after it could not be started again: nobody would run its jobs.
+    /// False after it could not be started again: its jobs would not run.
     pub serving: bool,
     /// Whether one of its processes has said hello or has failed to start.
     pub known: bool,
@@ -243,7 +243,7 @@ impl Pool {
         self.withdraw();
     }
 
-    /// Jobs of commands that nobody serves any more are given back.
+    /// Jobs of commands that are no longer served are given back.
     fn withdraw(&mut self) {
         let gone: Vec<String> = self
             .waiting
@@ -457,7 +457,7 @@ impl Pool {
         }
     }
 
-    /// Nobody waits for this job any more. It was told to stop a while ago, or never.
+    /// The outcome of this job is no longer awaited. It was cancelled a while ago, or never.
     pub fn give_up(&mut self, held: HeldJob, number: u64) {
         self.forget(number);
         for process in self.processes.values_mut() {
@@ -506,7 +506,7 @@ impl Pool {
     }
 
     /// A process has ended, for this reason. If the worker has killed it because of one of its jobs, the others are
-    /// given back. Otherwise nobody knows which of them did it.
+    /// given back. Otherwise it is unknown which of them caused it.
     pub fn leave(&mut self, id: ProcessId, killed: Option<&Kill>, why: &str) {
         let Some(process) = self.processes.remove(&id) else {
             return;

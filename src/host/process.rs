@@ -53,7 +53,7 @@ pub async fn keep(shared: Arc<Shared>, host: usize, number: u32) {
     let mut restart = Restart::default();
     while !shared.stopping.is_cancelled() {
         let retired = Arc::new(Notify::new());
-        // the worker waits for it when it stops, even if nobody else does any more
+        // the worker waits for it when it stops, even if no one else does
         let life = shared
             .processes
             .spawn(live(shared.clone(), host, number, retired.clone()));
@@ -234,7 +234,7 @@ impl Started {
                 let (from, to) = stream.into_split();
                 let (mut lines, out) = (Lines::new(from), Outbox::open(to));
                 match first_line(&mut lines).await {
-                    // it has only looked whether somebody listens
+                    // it only checked whether the socket is open
                     Ok(None) | Err(None) => continue,
                     Ok(Some(hello)) => match shared.admit(host, &hello) {
                         Ok(()) => return Ok((hello, lines, out)),
@@ -395,7 +395,7 @@ impl Connection {
         drop(lines);
         let status = match exited {
             Some(status) => status,
-            // whatever it was doing, nobody will learn what became of it
+            // whatever it was doing, its outcome will never be known
             None if killed.is_some() || self.jobs.is_busy() => started.group.kill_now().await,
             None => {
                 let exit = tokio::time::timeout(EXIT, started.group.ended()).await;

@@ -108,7 +108,7 @@ impl Outbox {
         Outbox(outbox)
     }
 
-    /// Send a message, which nobody may read any more.
+    /// Send a message. The other side may have stopped reading.
     pub fn send(&self, message: &ToHost) {
         let _ = self.0.send(Out::Line(message.line(), None));
     }

@@ -46,7 +46,7 @@ impl HostStatus {
         }
         let name = &self.name;
         Some(match &self.error {
-            None => format!("host {name:?}: no process has said hello yet"),
+            None => format!("host {name:?}: no process has sent hello yet"),
             Some(error) => format!(
                 "host {name:?}: no process is ready; the last one {}",
                 error.replace('\n', " | ")

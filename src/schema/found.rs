@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// Compare a database with this binary.
 ///
 /// # Errors
-/// If it cannot be asked, or if the schema is not ours or cannot be recognised.
+/// If it cannot be asked, or if the schema is not ours or cannot be recognized.
 pub(super) async fn compare(client: &impl GenericClient) -> Result<Status> {
     if let Some((revision, checksum, _)) = calls::schema_state(client).await? {
         return Ok(match revision {

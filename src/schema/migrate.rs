@@ -114,7 +114,7 @@ async fn insist<T>(client: &mut Client, mut work: impl AsyncFnMut(&mut Client) -
                 error,
                 is_worth_another_try: true,
             }) if attempt < 60 && !client.is_closed() => {
-                tracing::debug!(event = "migrate", %error, "will try again");
+                tracing::debug!(event = "migrate", %error, "retrying");
                 tokio::time::sleep(backoff.next()).await;
             }
             done => return done.map_err(|stopped| stopped.error),

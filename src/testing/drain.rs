@@ -19,7 +19,7 @@ use crate::worker::shutdown::Shutdown;
 
 use super::run::describe;
 
-/// The largest number of rounds of one [`drain`]: jobs that enqueue jobs for ever would keep it busy for ever.
+/// The largest number of rounds of one [`drain`]: jobs that keep enqueueing jobs would keep it busy indefinitely.
 const MOST_ROUNDS: usize = 1_000;
 
 /// Run all jobs that are due with the executors of `registry`, and those that they enqueue, until there is none left.
@@ -79,7 +79,7 @@ pub async fn drain<S>(settings: impl Into<Settings>, registry: &Registry<S>) -> 
     }
     Err(
         Error::new(format!("there were still jobs to run after {MOST_ROUNDS} rounds"))
-            .hint("Jobs that enqueue jobs for ever, or fail and are retried at once, are never drained."),
+            .hint("Jobs that keep enqueueing jobs, or fail and are retried at once, are never drained."),
     )
 }
 
@@ -131,7 +131,7 @@ const ADVANCE: &[&str] = &[
      started_at = started_at - make_interval(secs => $1)",
     "update bugle.idempotency_keys set expires_at = expires_at - make_interval(secs => $1)",
     "select bugle.move_starts(make_interval(secs => $1))",
-    // slots that have fired are forgotten: the next ones may be the same
+    // the slots that have fired are deleted: the next ones may be the same
     "delete from bugle.schedule_runs where $1 > 0",
     "update bugle.schedules set next_at = next_at - make_interval(secs => $1), \
      starts_at = starts_at - make_interval(secs => $1), ends_at = ends_at - make_interval(secs => $1)",

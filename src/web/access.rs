@@ -1,4 +1,4 @@
-//! Who sits before the browser: the login of the process, a Postgres login that signs in, or the one a proxy names.
+//! Who uses the browser: the login of the process, a Postgres login that signs in, or the one a proxy names.
 //!
 //! There is no second table of users. Each login has a [`Site`] of its own, with its own connections, and Postgres
 //! decides what they may do. The server keeps sessions in memory: a browser only has a random number.
@@ -48,7 +48,7 @@ pub enum Mode {
 const CONNECTIONS: usize = 2;
 /// How many people can be signed in at once.
 const MOST_SEATS: usize = 200;
-/// Who does nothing for so long is signed out.
+/// A session without requests for this long is signed out.
 const IDLE: Duration = Duration::from_secs(3600);
 /// A password is asked for again after this time.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
@@ -59,7 +59,7 @@ const LARGEST_FORM: usize = 4096;
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many people can be signing in at once.
 const AT_ONCE: usize = 4;
-/// How long connections are kept that nobody uses, and how long any.
+/// How long an idle connection is kept, and how long any.
 const UNUSED: Duration = Duration::from_secs(5);
 const OLDEST: Duration = Duration::from_secs(300);
 
@@ -156,7 +156,7 @@ impl Door {
         Router::new().fallback(enter)
     }
 
-    /// End sessions and close connections that nobody uses, until dropped.
+    /// End idle sessions and close idle connections, until dropped.
     pub async fn tidy(self: Arc<Door>) {
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -231,7 +231,7 @@ impl Door {
         let wants_page = request.method() == Method::GET && !request.uri().path().ends_with("/live");
         if is_api || !wants_page {
             let hint = "Sign in first: the session has ended, or there was none.";
-            let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "nobody is signed in").hint(hint);
+            let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "you are not signed in").hint(hint);
             return if is_api {
                 refusal.into_response()
             } else {
@@ -263,7 +263,7 @@ impl Door {
     async fn admit(&self, seat: &Seat) -> std::result::Result<(), Problem> {
         let ended = match seat.site.rights().await {
             Ok(rights) if rights.can_log_in => return Ok(()),
-            Ok(_) => Problem::new(StatusCode::FORBIDDEN, "This login may not log in any more."),
+            Ok(_) => Problem::new(StatusCode::FORBIDDEN, "This login may no longer log in."),
             Err(error) if !is_about_login(&error) => return Err(error.into()),
             Err(error) => Problem::from(error),
         };
@@ -323,7 +323,10 @@ impl Door {
         let headers = request.headers().clone();
         let body = tokio::time::timeout(FORM_TIMEOUT, to_bytes(request.into_body(), LARGEST_FORM)).await;
         let Ok(Ok(body)) = body else {
-            let problem = Problem::new(StatusCode::BAD_REQUEST, "The form is too large, or came too slowly.");
+            let problem = Problem::new(
+                StatusCode::BAD_REQUEST,
+                "The form is too large, or was sent too slowly.",
+            );
             return self.refuse(false, &headers, problem);
         };
         let form = Query::read(&String::from_utf8_lossy(&body));
@@ -379,14 +382,12 @@ impl Door {
         let pool = Pool::for_client(&target, "web", CONNECTIONS)?;
         let site = Arc::new(Site::new(pool, self.options.clone(), self.live.clone(), true));
         let rights = site.rights().await.map_err(|error| match error.sqlstate() {
-            Some("42501" | "3F000" | "42P01" | "42883") => Problem::new(
-                StatusCode::FORBIDDEN,
-                format!("The login {login} has no part in Bugle."),
-            )
-            .hint(format!(
-                "As the owner of the schema: grant bugle_viewer to {};",
-                quoted(login)
-            )),
+            Some("42501" | "3F000" | "42P01" | "42883") => {
+                Problem::new(StatusCode::FORBIDDEN, format!("The login {login} has no Bugle role.")).hint(format!(
+                    "As the owner of the schema: grant bugle_viewer to {};",
+                    quoted(login)
+                ))
+            }
             _ if is_about_login(&error) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "The login or the password is wrong, or it may not connect.",
@@ -451,7 +452,7 @@ impl Door {
             style: format!("{base}{}", STYLE.url),
             icon: format!("{base}{}", ICON.url),
             name: self.options.name.clone().unwrap_or_default(),
-            colour: self.options.colour.clone().unwrap_or_else(|| "blue".to_owned()),
+            color: self.options.color.clone().unwrap_or_else(|| "blue".to_owned()),
             database: self.target.database().to_owned(),
             needs_https: is_secure(headers) && !is_https,
             can_sign_in: true,
@@ -483,7 +484,7 @@ impl Door {
             style: format!("{base}{}", STYLE.url),
             icon: format!("{base}{}", ICON.url),
             name: self.options.name.clone().unwrap_or_default(),
-            colour: self.options.colour.clone().unwrap_or_else(|| "blue".to_owned()),
+            color: self.options.color.clone().unwrap_or_else(|| "blue".to_owned()),
             database: self.target.database().to_owned(),
             needs_https: false,
             can_sign_in: false,
@@ -504,7 +505,7 @@ struct Entrance {
     style: String,
     icon: String,
     name: String,
-    colour: String,
+    color: String,
     database: String,
     /// Whether the browser would not keep the cookie.
     needs_https: bool,
@@ -528,7 +529,7 @@ impl Attempts {
     const MOST_BY_BOTH: usize = 5;
     const MOST_BY_LOGIN: usize = 50;
     const MOST_BY_ADDRESS: usize = 30;
-    /// Beyond this, new ones are refused until old ones are forgotten.
+    /// Beyond this, new ones are refused until old ones have expired.
     const MOST_KEYS: usize = 10_000;
 
     fn count(&mut self, login: &str, peer: IpAddr) -> std::result::Result<(), Problem> {

@@ -10,7 +10,7 @@ const HEIGHT: f64 = 160.0;
 
 /// A line of a chart.
 pub struct Line<'a> {
-    /// Its class: its colour.
+    /// Its class: its color.
     pub class: &'a str,
     /// What it is, for the legend.
     pub name: &'a str,

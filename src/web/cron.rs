@@ -38,7 +38,7 @@ pub fn in_words(cron: &str) -> Option<String> {
     let &[minute, hour, day, month, weekday] = fields.as_slice() else {
         return None;
     };
-    // a day that matches either is enough, which nobody would guess from words
+    // a day that matches either is enough, which words would not make clear
     if !day.starts_with('*') && !weekday.starts_with('*') {
         return None;
     }

@@ -1,5 +1,5 @@
-//! What changes all the time, asked for once for all browsers: every page that shows it shares the answer, and nobody
-//! asks while nobody looks.
+//! Data that changes all the time, queried once for all browsers: all pages that show it share the answer, and there is
+//! no query while no page is open.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -81,7 +81,7 @@ struct Refreshing {
     costs: BTreeMap<String, f64>,
 }
 
-/// The sites that somebody watches. One task asks for all of them.
+/// The sites with open pages. One task queries for all of them.
 #[derive(Default)]
 struct Watchers {
     next: u64,
@@ -191,7 +191,7 @@ impl Live {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ask for all who watch, and tell them, until nobody does.
+    /// Query for all open pages, and update them, until none is left.
     async fn ask(self: Arc<Live>) {
         loop {
             let site = {

@@ -41,8 +41,8 @@ use crate::read::{self, Rights};
 pub struct Options {
     /// The name of the instance, in the header and the title.
     pub name: Option<String>,
-    /// Its colour: one of [`COLOURS`].
-    pub colour: Option<String>,
+    /// Its color: one of [`COLORS`].
+    pub color: Option<String>,
     /// The path the site is below, for example `/bugle`.
     pub base_path: String,
     /// Whether nothing can be changed.
@@ -55,8 +55,8 @@ pub struct Options {
     pub mode: Mode,
 }
 
-/// The colours an instance can have.
-pub const COLOURS: [&str; 6] = ["blue", "green", "orange", "red", "purple", "grey"];
+/// The colors an instance can have.
+pub const COLORS: [&str; 6] = ["blue", "green", "orange", "red", "purple", "gray"];
 
 const LIMITS: Limits = Limits {
     connections: 256,
@@ -73,7 +73,7 @@ const RIGHTS_EVERY: Duration = Duration::from_secs(5);
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// A file that is part of the program. Its name has a hash, so that browsers may keep it for ever.
+/// A file that is part of the program. Its name has a hash, so that browsers may cache it indefinitely.
 pub struct Asset {
     pub url: String,
     content_type: &'static str,
@@ -115,7 +115,7 @@ pub struct Site {
     /// In every form: a page of another site cannot read it. It changes when the process is started again.
     csrf: String,
     rights: tokio::sync::Mutex<Option<(Instant, Rights)>>,
-    /// Whether somebody has signed in.
+    /// Whether a person has signed in.
     can_sign_out: bool,
     is_over: AtomicBool,
 }
@@ -200,7 +200,7 @@ async fn whole(State(site): State<Shared>, request: Request, next: Next) -> Resp
             let message = format!("The form is larger than {LARGEST_FORM} bytes, or was cut off.");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message)
         }
-        Err(_) => Problem::new(StatusCode::REQUEST_TIMEOUT, "The form came too slowly."),
+        Err(_) => Problem::new(StatusCode::REQUEST_TIMEOUT, "The form was sent too slowly."),
     };
     let frame = site.frame(&head, "").await;
     problem.hint("Nothing was changed.").page(frame)
@@ -280,12 +280,12 @@ pub struct Frame {
     pub base: String,
     pub page: &'static str,
     pub name: String,
-    pub colour: String,
+    pub color: String,
     pub rights: Rights,
     /// Whether this login may change something here.
     pub can_change: bool,
     pub can_enqueue: bool,
-    /// Whether somebody has signed in.
+    /// Whether a person has signed in.
     pub can_sign_out: bool,
     pub csrf: String,
     pub style: String,
@@ -332,7 +332,7 @@ impl Site {
         }
     }
 
-    /// Nobody may use it any more.
+    /// End it: no request may use it from now on.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -383,7 +383,7 @@ impl Site {
             icon: format!("{base}{}", ICON.url),
             page,
             name: self.options.name.clone().unwrap_or_default(),
-            colour: self.options.colour.clone().unwrap_or_else(|| "blue".to_owned()),
+            color: self.options.color.clone().unwrap_or_else(|| "blue".to_owned()),
             can_change: can_write && rights.can_operate,
             can_enqueue: can_write && rights.can_enqueue,
             rights,

@@ -123,7 +123,7 @@ pub fn shape(state: &str) -> &'static str {
     }
 }
 
-/// A state by colour, word and shape.
+/// A state by color, word and shape.
 pub fn badge(state: &str) -> Html {
     let shape = shape(state);
     let word = escape(state);
@@ -140,7 +140,7 @@ pub fn state(state: State) -> Html {
 /// How much of a JSON text is shown.
 const MOST_JSON: usize = 30_000;
 
-/// JSON, indented and coloured. No number is read, so no digit is lost.
+/// JSON, indented and colored. No number is read, so no digit is lost.
 pub fn json(raw: &str) -> Html {
     let mut out = String::new();
     let mut depth = 0_usize;

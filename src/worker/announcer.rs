@@ -39,7 +39,7 @@ impl Announcer {
                 tokio::time::sleep(backoff.next()).await;
                 continue;
             }
-            // jobs of new commands may have waited for a long time, and nobody rings for them
+            // jobs of new commands may have waited for a long time, and no notification announces them
             let _ = self.hints.send(Hint::Announced { are_known });
             tokio::time::sleep(PAUSE).await;
             if changes.changed().await.is_err() {

@@ -209,7 +209,7 @@ impl Claimer {
         let now = Instant::now();
         // without room there is nothing to poll for
         let has_room = self.crew.room() > 0 && self.limited_room(now) != Some(0);
-        // a lane that is due and finds no slot is told when there is one; the others must ask first
+        // a lane that is due and finds no slot is notified when there is one; the others must ask first
         let has_slots = self.crew.share().is_none_or(Share::has_room);
         let polls = self.lanes.iter().filter(|_| has_room).filter_map(Lane::next_poll);
         let polls = polls.filter(|at| has_slots || *at > now);

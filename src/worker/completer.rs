@@ -162,8 +162,8 @@ pub async fn deliver(crew: Arc<Crew>, link: Arc<Link>, mut ends: mpsc::Unbounded
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             crew.flushing();
             while let Err(error) = link.watched(flush(&crew, &link, group, &mut left)).await {
-                tracing::warn!(event = "undelivered", jobs = group.len(), %error, "cannot reach the database; will \
-                    repeat");
+                tracing::warn!(event = "undelivered", jobs = group.len(), %error, "cannot reach the database; \
+                    retrying");
                 tokio::time::sleep(backoff.next()).await;
             }
         }
@@ -227,8 +227,8 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
 }
 
 fn leave(ends: &[End], error: &Error, left: &mut HashSet<HeldJob>) {
-    tracing::error!(event = "undelivered", jobs = ends.len(), %error, "the database did not accept how jobs ended; \
-        will repeat");
+    tracing::error!(event = "undelivered", jobs = ends.len(), %error, "the database rejected outcomes of jobs; \
+        retrying");
     left.extend(ends.iter().map(|end| end.held));
 }
 
@@ -275,7 +275,12 @@ fn log_answer(end: &End, verdict: Option<&Verdict>) {
         Some("gone") => tracing::debug!(event = "gone", job, claim),
         Some(verdict) => match outcome_of_condition(verdict) {
             Some(outcome) => log(&end.instead_of_completion(outcome)),
-            None => tracing::warn!(event = "fenced", job, claim, "the outcome of this job came too late"),
+            None => tracing::warn!(
+                event = "fenced",
+                job,
+                claim,
+                "this worker no longer held the job; its outcome was rejected"
+            ),
         },
     }
 }

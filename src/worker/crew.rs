@@ -513,7 +513,7 @@ impl Drop for Slot {
     }
 }
 
-/// Run until it ends, panics or reaches its time limit. At the limit it is told to stop, and dropped if it does not.
+/// Run until it ends, panics or reaches its time limit. At the limit it is asked to stop, and dropped if it does not.
 pub(crate) async fn limited(
     execution: impl Future<Output = Outcome>,
     limit: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The endpoints of a worker that is told to listen.
+//! The endpoints of a worker with a listen address.
 
 use std::sync::Arc;
 

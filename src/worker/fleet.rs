@@ -104,7 +104,7 @@ async fn serve(settings: Settings, registry: Registry, part: Part, shutdown: Shu
         part.observed.health.disconnected(&error.to_string());
         let message = error.to_string();
         if message != known {
-            tracing::error!(event = "not_served", %error, "this database is not served; will try again");
+            tracing::error!(event = "not_served", %error, "this database is not served; retrying");
             (known, backoff) = (message, patience());
         }
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Without the feature `web` a worker has no endpoints, and does not start if it is told to listen.
+//! Without the feature `web` a worker has no endpoints, and does not start with a listen address.
 
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@ class ScriptedWorker:
         listener.settimeout(DEADLINE)
         listener.bind(path)
         listener.listen()
-        # stdout and stderr are files: a pipe that nobody reads would fill
+        # stdout and stderr are files: a pipe that is not read would fill
         self._output = open(os.path.join(self._folder.name, "output"), "w+b")
         self.process = subprocess.Popen(
             [sys.executable, "-c", program],
@@ -83,7 +83,7 @@ class ScriptedWorker:
         return message
 
     def receive_all(self, count: int) -> Dict[str, Dict[str, Any]]:
-        """So many outcomes, by the ids of their jobs."""
+        """This number of outcomes, by the ids of their jobs."""
         outcomes: List[Dict[str, Any]] = [self.receive() for _ in range(count)]
         return {one["id"]: one for one in outcomes}
 

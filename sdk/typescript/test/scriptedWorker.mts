@@ -60,7 +60,7 @@ export class ScriptedWorker {
     return message;
   }
 
-  /** So many outcomes, by the ids of their jobs. */
+  /** This number of outcomes, by the ids of their jobs. */
   async receiveAll(count: number): Promise<Record<string, any>> {
     const found: Record<string, any> = {};
     for (let n = 0; n < count; n++) {

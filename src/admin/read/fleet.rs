@@ -195,7 +195,7 @@ pub struct NotServed {
     pub queues: Vec<String>,
 }
 
-/// Why a live job would wait for ever: `None` if a worker, paused or not, serves all that is left of it, or if it has
+/// Why a live job would wait indefinitely: `None` if a worker, paused or not, serves all that is left of it, or if it has
 /// ended.
 ///
 /// # Errors

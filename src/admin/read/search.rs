@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_query_that_makes_no_sense_is_rejected_with_examples() {
         for text in [
-            "colour:red",
+            "color:red",
             "state:happy",
             "age:soon",
             "attempt:x",

@@ -1,4 +1,4 @@
-//! Attempts over time, for charts; and commands that nobody serves.
+//! Attempts over time, for charts; and commands that no worker serves.
 
 use std::time::SystemTime;
 

@@ -213,7 +213,7 @@ async fn serve(
         tokio::spawn(async move {
             let options = crate::web::site::Options {
                 name: Some("dev".into()),
-                colour: Some("grey".into()),
+                color: Some("gray".into()),
                 ..Default::default()
             };
             if let Err(error) = crate::web::site::serve(pages, &target, options).await {
@@ -288,14 +288,14 @@ async fn until_changed(settings: Settings, shutdown: &Shutdown, watched: &mut Wa
                     Ok(config) => {
                         let commands: Vec<&str> = config.commands.keys().map(String::as_str).collect();
                         let commands = output::one_line(&commands.join(", "));
-                        let told = format!("{file} has changed: the worker starts again, and serves {commands}\n");
+                        let told = format!("{file} has changed: the worker restarts and serves {commands}\n");
                         output::print(&told)?;
                         changed = Some(Box::new(config));
                         stop.request();
                     }
                     Err(error) => {
                         let error = crate::cli::message(&error);
-                        eprintln!("{file} has changed, and is not used: {error}");
+                        eprintln!("{file} has changed, but cannot be used: {error}");
                     }
                 }
             }

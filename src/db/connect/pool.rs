@@ -147,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// Close the connections that nobody has used for so long, and those that are so old: what was changed about a
+    /// Close the connections that were idle for this long, and those that are older than that: what was changed about a
     /// login takes effect when it logs in again.
     #[cfg(feature = "web")]
     pub fn close_unused(&self, idle: Duration, oldest: Duration) {

@@ -78,7 +78,7 @@ impl Target {
         if let Ok(Some(server)) = tokio::time::timeout(LOOK, reached).await {
             let closed = self.opened.close_others(&server);
             if closed > 0 {
-                let why = "their server answers no more, and another one has taken its place";
+                let why = "their server no longer responds, and another one has taken its place";
                 tracing::warn!(event = "disconnected", connections = closed, error = why);
             }
         }

@@ -48,7 +48,7 @@ fn compose(from: i32, done: i32) -> String {
     parts.push(("revision".into(), note_version() + "\n"));
     let begin = match from {
         0 => {
-            // with the first days of history: nobody is there yet whom that could hold up
+            // with the first days of history: no session is there yet that this could delay
             let upkeep = "select bugle.upkeep() from generate_series(1, 6);\n";
             parts.push(("upkeep".into(), upkeep.into()));
             format!("{NO_SCHEMA_YET}  create table {HISTORY} {HISTORY_COLUMNS};\n")

@@ -22,7 +22,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let transaction = reading(&mut client).await?;
         let now = read::now(&transaction).await?;
         let changes = read::changes(&transaction, &filter, 500).await?;
-        let lead = "What operators did: when, to what, and why. Names and verbs are filters.";
+        let lead = "What operators did, when, to what, and why. Click a name or a verb to filter.";
         let mut table = Table::new(
             frame,
             "Changes",
@@ -38,7 +38,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             ("Note", ""),
         ];
         let mut shown = 0;
-        table.empty = "Nobody has changed anything by hand yet. Every button of these pages leaves a line here.";
+        table.empty = "No changes yet. Every action on these pages is recorded here.";
         for alike in changes.chunk_by(is_of_one_operation).take(100) {
             let change = &alike[0];
             shown += alike.len();

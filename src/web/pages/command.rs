@@ -22,7 +22,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
         let transaction = reading(&mut client).await?;
         let commands = read::commands(&transaction).await?;
         let snapshot = site.snapshot().await?;
-        let lead = "Who serves them, what holds for their jobs, and how the last hour went.";
+        let lead = "Workers, defaults, and results of the last hour.";
         let mut table = Table::new(
             frame,
             "Commands",
@@ -53,7 +53,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 )
             });
             let workers = match command.workers {
-                0 => Html("<small class=\"warn\">nobody</small>".to_owned()),
+                0 => Html("<small class=\"warn\">none</small>".to_owned()),
                 workers => text(number(workers)),
             };
             let all = command.failed_last_hour + command.completed_last_hour;

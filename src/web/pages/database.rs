@@ -55,7 +55,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
 /// Which session pins the oldest snapshot, and what that costs.
 fn snapshots(snapshots: &[read::Snapshot], dead: i64) -> Section {
     let lead = format!(
-        "VACUUM cannot remove what the oldest of them may still see: {} dead rows are in bugle.jobs_live now.",
+        "VACUUM cannot remove rows that the oldest snapshot may still need: {} dead rows are in bugle.jobs_live now.",
         number(dead)
     );
     let mut section = Section::new("snapshots", "Oldest snapshots", lead);
@@ -66,7 +66,7 @@ fn snapshots(snapshots: &[read::Snapshot], dead: i64) -> Section {
         ("State", "hide-s"),
         ("Open for", "num"),
         ("Behind", "num"),
-        ("To end it", ""),
+        ("End it", ""),
     ];
     section.empty = "No other session holds a snapshot, so VACUUM can remove every dead row.";
     section.rows = snapshots
@@ -94,7 +94,7 @@ fn history(sizes: &[read::Size]) -> Section {
     let mut section = Section::new(
         "history",
         "History by day",
-        "Finished jobs leave by the day: bugle.settings says after how many.",
+        "History is dropped by the day; bugle.settings sets after how many days.",
     );
     section.columns = vec![
         ("Day (UTC)", ""),
@@ -103,7 +103,7 @@ fn history(sizes: &[read::Size]) -> Section {
         ("Failed", "num"),
         ("Size", "num"),
     ];
-    section.empty = "There is no day of history. A keeper creates them: start a worker.";
+    section.empty = "There are no history partitions. A worker creates them: start one.";
     let mut days: BTreeMap<&str, [Option<&read::Size>; 2]> = BTreeMap::new();
     for size in sizes {
         if let Some((kind, day)) = &size.day {

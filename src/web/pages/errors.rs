@@ -94,7 +94,7 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
             ("Failed", "num"),
             ("", "acts"),
         ];
-        table.empty = "No job has failed for good. Jobs come here when their attempts are used up.";
+        table.empty = "No job has failed for good. Jobs appear here when their attempts are used up.";
         for job in &found.jobs {
             table.rows.push(Row {
                 cells: vec![

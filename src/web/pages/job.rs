@@ -28,7 +28,7 @@ struct JobPage {
     state: Html,
     about: Html,
     is_live: bool,
-    /// What colours the box that explains.
+    /// What colors the box that explains.
     tone: &'static str,
     actions: Vec<Action>,
     more: Vec<Action>,

@@ -82,7 +82,7 @@ const COLUMNS: [Column; 10] = [
     column("attempt", "Attempt", "num dim hide-s", true),
     column("reason", "Reason", "dim hide-s", false),
     column("code", "Code", "dim hide-s", false),
-    column("says", "What it says", "clip dim says", true),
+    column("says", "Message", "clip dim says", true),
     column("created", "Enqueued", "num hide-s", false),
     column("due", "Due", "num hide-s", false),
     column("ran", "Ran for", "num hide-s", false),

@@ -93,7 +93,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                     .filter(|finding| finding.check != "queues")
                     .map(|finding| Trouble {
                         is_bad: finding.level == Level::Fail,
-                        message: Html(escape(&capitalised(&finding.message))),
+                        message: Html(escape(&capitalized(&finding.message))),
                         detail: String::new(),
                         links: vec![link(frame, "/database", "Database")],
                         actions: Vec::new(),
@@ -124,7 +124,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     .await
 }
 
-fn capitalised(message: &str) -> String {
+fn capitalized(message: &str) -> String {
     let mut chars = message.chars();
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),

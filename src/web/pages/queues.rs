@@ -20,7 +20,7 @@ use crate::web::waterfall::shares;
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "queues", async |frame, _| {
         let snapshot = site.snapshot().await?;
-        let lead = "Jobs by state, the oldest that is ready, what was done in the last minute, and what holds it back.";
+        let lead = "Jobs by state, the oldest ready job, completions of the last minute, and limits.";
         let mut table = Table::new(frame, "Queues", lead, "select * from bugle.queue_stats order by queue;");
         table.columns = vec![
             ("Queue", ""),
@@ -29,7 +29,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
             ("Later", "num hide-s"),
             ("Waiting", "num hide-s"),
             ("Oldest", "num"),
-            ("Done/min", "num"),
+            ("Completed/min", "num"),
             ("Failed/min", "num hide-s"),
             ("Limits", "hide-s"),
         ];
@@ -42,8 +42,8 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 .unwrap_or_default();
             let unserved = match queue.unserved_commands.as_slice() {
                 [] => String::new(),
-                [one] => format!("<small class=\"warn\">nobody serves {}</small>", escape(one)),
-                many => format!("<small class=\"warn\">nobody serves {} commands</small>", many.len()),
+                [one] => format!("<small class=\"warn\">no worker serves {}</small>", escape(one)),
+                many => format!("<small class=\"warn\">no worker serves {} commands</small>", many.len()),
             };
             let name = link(frame, &format!("/queues/{}", encoded(&queue.queue)), &queue.queue);
             let buttons = match queue.paused_since {
@@ -179,7 +179,7 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
     let mut section = Section::new(
         "limits",
         "Limits, live",
-        "What is used, what is left, and when there is room again.",
+        "How much is used, how much is left, and when capacity is free again.",
     );
     section.columns = vec![
         ("Limit", ""),
@@ -229,18 +229,18 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
 /// Who sleeps, who follows. The doorbell is rung only for the sentinel.
 fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
     let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
-    section.columns = vec![("Worker", ""), ("Mode", ""), ("What that means", "")];
+    section.columns = vec![("Worker", ""), ("Mode", ""), ("Meaning", "")];
     section.empty = "No worker serves it.";
     section.rows = waits
         .iter()
         .take(MOST)
         .map(|waits| {
             let means = match waits.mode.as_str() {
-                "sentinel" => "It sleeps. The next INSERT wakes it.",
-                "follower" => "It sleeps. The worker that is awake, or woken, calls it.",
-                "watcher" => "It polls for all, while a transaction that has enqueued is open.",
-                "paused" => "It claims nothing.",
-                _ => "It is working, and scans for more by itself.",
+                "sentinel" => "Idle; the next INSERT wakes it.",
+                "follower" => "Idle; another worker wakes it when there is more work.",
+                "watcher" => "Polls while a transaction that enqueued is open; the others are idle.",
+                "paused" => "Paused; it claims nothing.",
+                _ => "Busy; it polls by itself.",
             };
             let running = jobs_path(&format!("worker:{} state:running", waits.worker));
             vec![
@@ -253,7 +253,7 @@ fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
     section
 }
 
-const DOORBELL: &str = "An INSERT notifies only if a worker sleeps. Busy workers scan by themselves.";
+const DOORBELL: &str = "An INSERT sends a notification only if a worker is idle. Busy workers poll by themselves.";
 /// How many rows a further table has.
 const MOST: usize = 200;
 /// How many names a cell has.
@@ -264,10 +264,10 @@ fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
     let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
     section.columns = vec![
         ("Queue", ""),
-        ("Sleeps, is rung", ""),
-        ("Follow", "hide-s"),
-        ("Awake", ""),
-        ("Polls for all", "hide-s"),
+        ("Woken first", ""),
+        ("Idle", "hide-s"),
+        ("Busy", ""),
+        ("Polls for others", "hide-s"),
     ];
     section.empty = "No worker is alive.";
     let mut queues: BTreeMap<&str, [Vec<&str>; 4]> = BTreeMap::new();
@@ -301,7 +301,7 @@ fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
 }
 
 fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
-    let mut section = Section::new("turns", "Whose turn is next", "Fair keys take turns, one start each.");
+    let mut section = Section::new("turns", "Next turns", "Fair keys take turns, one start each.");
     section.columns = vec![("Turn", "num"), ("Key", ""), ("Next job", ""), ("Ready", "num")];
     section.rows = turns
         .iter()
@@ -322,8 +322,8 @@ fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
 }
 
 fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Section {
-    let lead = "Jobs of one order key run one after another. These wait for the job named here.";
-    let mut section = Section::new("blocked", "Order keys that are held", lead);
+    let lead = "Jobs with the same order key run one after another. The jobs counted here wait for the job in the second column.";
+    let mut section = Section::new("blocked", "Blocked order keys", lead);
     section.columns = vec![
         ("Key", ""),
         ("Held by", ""),

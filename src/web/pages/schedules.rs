@@ -31,7 +31,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
             ("Last", "num hide-s"),
             ("Last job", "num hide-s"),
         ];
-        table.empty = "Nothing recurs yet. Add a schedule with a cron expression (0 9 * * MON-FRI) or an interval.";
+        table.empty = "No schedules yet. Add one with a cron expression (0 9 * * MON-FRI) or an interval.";
         for schedule in &schedules {
             let name = link(
                 frame,
@@ -173,12 +173,12 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
 
 fn next_times(schedule: &read::Schedule, slots: &[(SystemTime, String)], now: SystemTime) -> Section {
     let lead = match schedule.paused_at {
-        Some(_) => "It is paused: none of these will fire until it is resumed.",
-        None => "In its own time zone, and in yours.",
+        Some(_) => "The schedule is paused: none of these fires until it is resumed.",
+        None => "In the schedule's time zone and in yours.",
     };
     let mut section = Section::new("next", "Next five times", lead);
     section.columns = vec![("In", "num"), ("Its time zone", ""), ("Yours", "")];
-    section.empty = "It has ended, or never fires.";
+    section.empty = "The schedule has ended, or never fires.";
     section.rows = slots
         .iter()
         .take(5)

@@ -79,7 +79,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
 
 /// Jobs that outlived their workers.
 fn rescues(frame: &Frame, rescues: &[read::Rescue], now: SystemTime) -> Section {
-    let lead = "Their worker was lost, so they were put back. What it reports afterwards is rejected.";
+    let lead = "Their worker was lost, so they are ready again. Late reports of that worker are rejected.";
     let mut section = Section::new("rescues", "Rescued jobs", lead);
     section.columns = vec![
         ("Job", ""),

@@ -5,11 +5,11 @@ select test.refused($$select bugle.set_limits('q', p_max_running => -1)$$, 'JB00
 select test.refused($$select bugle.set_limits('q', p_max_running_per_key => -5)$$, 'JB001',
   '"p_max_running_per_key" must not be negative: -5');
 select test.refused($$select bugle.set_limits('q', p_max_starts => 10)$$, 'JB001',
-  '"p_max_starts" (10) comes without "p_starts_period"');
+  '"p_max_starts" (10) requires "p_starts_period"');
 select test.refused($$select bugle.set_limits('q', p_starts_period => '1 minute')$$, 'JB001',
-  '"p_starts_period" (00:01:00) comes without "p_max_starts"');
+  '"p_starts_period" (00:01:00) requires "p_max_starts"');
 select test.refused($$select bugle.set_limits('q', p_max_starts => 0, p_starts_period => '1 minute')$$, 'JB001',
-  '"p_starts_period" (00:01:00) comes without "p_max_starts"');
+  '"p_starts_period" (00:01:00) requires "p_max_starts"');
 select test.refused($$select bugle.set_limits('q', p_max_starts => 1, p_starts_period => '0')$$, 'JB001',
   '"p_starts_period" must be between%');
 select test.refused($$select bugle.set_limits('q', p_max_starts_per_key => 1,

@@ -15,7 +15,7 @@ from (values
   ('* * * * 8', '%field "day of week" (''8'')%'),
   ('60 * * * * *', '%field "second" (''60'')%'),
   ('*/0 * * * *', '%field "minute" (''*/0''): a step%'),
-  ('30-10 * * * *', '%field "minute" (''30-10''): a range must rise%'),
+  ('30-10 * * * *', '%field "minute" (''30-10''): a range must ascend%'),
   ('1,,2 * * * *', '%field "minute"%'),
   ('-1 * * * *', '%field "minute"%'),
   ('1.5 * * * *', '%field "minute"%'),

@@ -21,7 +21,7 @@ class Registered(NamedTuple):
     """Takes the job, or a list of jobs if it is a batch."""
     is_async: bool
     most: Optional[int]
-    """At most so many jobs at once, if it takes batches."""
+    """The largest number of jobs in one call, if it takes batches."""
 
 
 def registered(command: str, function: AnyFunction, most: Optional[int]) -> Registered:

@@ -81,7 +81,7 @@ impl Screen {
         let chart = Sparkline::default()
             .block(Block::new().title(title))
             .data(completed)
-            .style(Style::new().fg(colour(Color::Green)));
+            .style(Style::new().fg(color(Color::Green)));
         frame.render_widget(chart, right);
     }
 
@@ -269,22 +269,22 @@ fn tone(state: State) -> Tone {
 fn style(tone: Tone) -> Style {
     match tone {
         Tone::Plain => Style::new(),
-        Tone::Warning => Style::new().fg(colour(Color::Yellow)),
-        Tone::Bad => Style::new().fg(colour(Color::Red)),
+        Tone::Warning => Style::new().fg(color(Color::Yellow)),
+        Tone::Bad => Style::new().fg(color(Color::Red)),
     }
 }
 
-/// Both colours are given: the colour of a row on a background of the terminal's choice can be unreadable.
+/// Both colors are given: the color of a row on a background of the terminal's choice can be unreadable.
 fn highlight() -> Style {
-    match colour(Color::Cyan) {
+    match color(Color::Cyan) {
         Color::Reset => Style::new().add_modifier(Modifier::REVERSED),
         background => Style::new().fg(Color::Black).bg(background),
     }
 }
 
-fn colour(colour: Color) -> Color {
+fn color(color: Color) -> Color {
     match std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty()) {
         true => Color::Reset,
-        false => colour,
+        false => color,
     }
 }

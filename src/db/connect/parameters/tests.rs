@@ -52,8 +52,8 @@ fn names_and_values_may_be_quoted() {
 #[test]
 fn what_cannot_be_read_is_refused_without_showing_a_value() {
     for text in [
-        "postgres://ada:s3cret@h/d?colour=s3cret",
-        "host=h colour=s3cret",
+        "postgres://ada:s3cret@h/d?color=s3cret",
+        "host=h color=s3cret",
         "password='s3cret",
         "postgres://ada:s3cret%4@h/d",
         "postgres://ada:s3cret%+4@h/d",

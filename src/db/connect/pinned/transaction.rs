@@ -14,7 +14,7 @@ pub(crate) async fn transaction(client: &mut Client) -> Result<Transaction<'_>> 
     transaction_with(client, &[STATEMENTS, OURS].concat()).await
 }
 
-/// One in which nobody else's SQL runs: as `pin_session` pins a session.
+/// One in which no other SQL runs: as `pin_session` pins a session.
 ///
 /// # Errors
 /// If it cannot be begun, or the login comes with triggers switched off.
