@@ -74,7 +74,8 @@ begin
         else v_from end;
     end if;
     if v_from > v_to then
-      perform bugle.refuse_cron(p_field, v_part, format('a range must ascend, but %s is greater than %s', v_from, v_to));
+      perform bugle.refuse_cron(p_field, v_part,
+        format('a range must ascend, but %s is greater than %s', v_from, v_to));
     end if;
     v_values := v_values || array(select generate_series(v_from, v_to, coalesce(v_step::integer, 1)));
   end loop;

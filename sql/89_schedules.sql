@@ -105,4 +105,5 @@ begin
   return v_job;
 end
 $$;
-comment on function bugle.run_schedule_now is 'Enqueue a job of a schedule now, in addition to its scheduled times. Returns its id.';
+comment on function bugle.run_schedule_now is
+  'Enqueue a job of a schedule now, in addition to its scheduled times. Returns its id.';

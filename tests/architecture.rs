@@ -487,8 +487,8 @@ fn nothing_is_left_to_do_in_a_comment() {
 /// What package managers put beside the source of an example.
 const INSTALLED: [&str; 5] = ["node_modules", ".venv", "target", "dist", "__pycache__"];
 
-/// All files under `folder` with this ending, which can be empty: their names from the root of the repository, and their
-/// texts.
+/// All files under `folder` with this ending, which can be empty: their names from the root of the repository, and
+/// their texts.
 fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found: Vec<PathBuf> = Vec::new();

@@ -507,7 +507,7 @@ async fn an_output_that_cannot_be_kept_fails_the_step() {
     for (step, said) in [
         ("large", "the limit is 8192"),
         ("nul", "SQLSTATE 22P05"),
-        ("liar", "says that its end is committed, and it is not"),
+        ("liar", "reported that its completion was committed, but it was not"),
     ] {
         let id = enqueue_chain(&owner, &[step, "large"]).await;
         wait_for_state(&owner, id, "failed").await;

@@ -252,7 +252,7 @@ async fn an_edited_file_is_used_at_once_and_a_broken_one_is_told() {
     wait_until(&client, "select exists (select from bugle.jobs where result = '34')").await;
     let finished = told("complete");
     folder.write("bugle.toml", "[commands.add\n");
-    let broken = told("has changed, and is not used");
+    let broken = told("has changed, but cannot be used");
     folder.write(
         "bugle.toml",
         &format!("{add}[commands.two]\nsql = \"select 'second'\"\n"),

@@ -164,7 +164,7 @@ async fn a_queue_shows_what_is_left_of_its_limits_whose_turn_is_next_and_which_k
     for part in [
         "Limits, live",
         "0 of 3",
-        "Whose turn is next",
+        "Next turns",
         ">acme</a>",
         "Blocked order keys",
         ">door</a>",

@@ -344,7 +344,8 @@ pub async fn enqueue_workflow(client: &impl GenericClient, workflow: Value) -> R
 }
 
 spelled! {
-    /// What the jobs behind one that is being retried do, if they have the same order key: `bugle.queues.order_on_retry`.
+    /// What the jobs behind one that is being retried do, if they have the same order key:
+    /// `bugle.queues.order_on_retry`.
     #[non_exhaustive]
     OrderOnRetry, "block or pass" {
         /// They wait for it.

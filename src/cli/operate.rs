@@ -55,8 +55,8 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
         (true, false) => by_filter(client, &verb, &jobs, json).await,
         (false, false) => bail!("give ids or filters, not both\nhint: ids alone select the jobs"),
         (true, true) => bail!(
-            "no jobs are selected\nhint: give their ids, or at least one of --queue, --command, --state, --since, --older-than, \
-             --error-like, --worker"
+            "no jobs are selected\nhint: give their ids, or at least one of --queue, --command, --state, --since, \
+             --older-than, --error-like, --worker"
         ),
     }
 }

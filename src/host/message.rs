@@ -524,7 +524,7 @@ mod tests {
         );
         for (fields, code, part) in [
             (r#""commands": ["a"]"#, "protocol", "none"),
-            (r#""protocol": 2, "commands": ["a"]"#, "protocol", "says 2"),
+            (r#""protocol": 2, "commands": ["a"]"#, "protocol", "announced 2"),
             (r#""protocol": 1"#, "bad_hello", "nothing to run"),
             (
                 r#""protocol": 1, "commands": "a""#,

@@ -169,7 +169,8 @@ impl Shared {
     fn admit(self: &Arc<Self>, host: usize, hello: &Hello) -> Result<(), Rejected> {
         if let Some(taken) = hello.commands.keys().find(|command| self.own.contains(command)) {
             let why = format!(
-                "the command {taken:?} cannot be announced: the worker has an executor of its own for it, in its file or its program"
+                "the command {taken:?} cannot be announced: the worker has an executor of its own for it, \
+                 in its file or its program"
             );
             return Err(Rejected::new("bad_hello", why));
         }

@@ -195,8 +195,8 @@ pub struct NotServed {
     pub queues: Vec<String>,
 }
 
-/// Why a live job would wait indefinitely: `None` if a worker, paused or not, serves all that is left of it, or if it has
-/// ended.
+/// Why a live job would wait indefinitely: `None` if a worker, paused or not, serves all that is left of it, or if it
+/// has ended.
 ///
 /// # Errors
 /// If the query fails.

@@ -322,7 +322,8 @@ fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
 }
 
 fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Section {
-    let lead = "Jobs with the same order key run one after another. The jobs counted here wait for the job in the second column.";
+    let lead = "Jobs with the same order key run one after another. \
+                The jobs counted here wait for the job in the second column.";
     let mut section = Section::new("blocked", "Blocked order keys", lead);
     section.columns = vec![
         ("Key", ""),

@@ -43,7 +43,7 @@ begin
   perform test.claim(v_worker, 5, 'rate');
   perform pg_temp.expect(v_second, 'queue_rate',
     '1 of 1 starts of its queue ''rate'' were in the last 10 min; the next one is possible in 10 min.',
-    'Time; or %p_max_starts => 2);');
+    'Wait, or %p_max_starts => 2);');
 
   perform bugle.set_limits('key_rate', p_max_starts_per_key => 1, p_starts_per_key_period => '10 minutes');
   v_first := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
@@ -51,7 +51,7 @@ begin
   perform test.claim(v_worker, 5, 'key_rate');
   perform pg_temp.expect(v_second, 'key_rate',
     '1 of 1 starts of its limit key ''k'' were in the last 10 min; the next one is possible in 10 min.',
-    'Time; or %p_max_starts_per_key => 2);');
+    'Wait, or %p_max_starts_per_key => 2);');
 
   perform bugle.set_command_limit('heavy', 1);
   v_first := bugle.enqueue('heavy', p_queue => 'heavy');
