@@ -1,7 +1,7 @@
 //! Slots that the workers of several databases in one process share, fairly.
 //!
-//! A database that has work and fewer slots than its share comes before the others. Slots that no other one needs can be
-//! used by any of them, except one for each: a database whose worker sleeps must be able to start a job at once, as
+//! A database that has work and fewer slots than its share comes before the others. Slots that no other one needs can
+//! be used by any of them, except one for each: a database whose worker sleeps must be able to start a job at once, as
 //! its worker holds the bell.
 
 use std::sync::{Arc, Mutex};
