@@ -15,6 +15,7 @@ declare
   v_queues constant text[] := array(select r.queue from unnest(p_requests) r);
   v_has_timeouts boolean;
   v_default_timeout double precision;
+  v_attempts integer;
   v_commands text[];
   v_routes bigint[];
   v_synchronous boolean;
@@ -72,6 +73,11 @@ begin
     select exists (select from bugle.commands c where c.timeout is not null), extract(epoch from s.default_timeout)
     into v_has_timeouts, v_default_timeout
     from bugle.settings s;
+    -- one number for all jobs that name neither a number nor a policy, unless their commands do
+    select bugle.attempts_allowed(p) into v_attempts
+    from bugle.retry_policies p
+    where p.name = 'default'
+      and not exists (select from bugle.commands c where num_nonnulls(c.retry_policy, c.max_attempts) > 0);
     -- not now(): a job can be enqueued and seen after this transaction began, and would start before it was created
     v_now := clock_timestamp();
     -- Beyond about 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them
@@ -93,7 +99,17 @@ begin
       updated_at = now()
     -- seed: claim_takes_no_row_locks
     where j.ctid = any (v_picked.addresses)
-    returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt, j.max_attempts,
+    returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt,
+      case
+        when j.max_attempts is not null then j.max_attempts
+        when j.steps is not null then case when bugle.is_retried_as_a_whole(j) then bugle.max_attempts_of(j) end
+        when v_attempts is not null and j.retry_policy is null then v_attempts
+        -- as max_attempts_of, without a call for each job
+        else coalesce(
+          (select c.max_attempts from bugle.commands c where c.name = j.command),
+          (select bugle.attempts_allowed(p) from bugle.retry_policies p where p.name = coalesce(
+            j.retry_policy, (select c.retry_policy from bugle.commands c where c.name = j.command), 'default')))
+      end,
       extract(epoch from coalesce(j.timeout,
         case when v_has_timeouts then (select c.timeout from bugle.commands c where c.name = j.command) end,
         case when j.steps is not null then (select s.chain_timeout from bugle.settings s) end))::double precision,

@@ -216,6 +216,47 @@ async fn calls_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payload_that_parsers_refuse_never_reaches_a_host_and_harms_no_other_job() {
+    let Some(scene) = Scene::new().await else { return };
+    let worker = scene.worker(&scene.host("echo batch", ""), &["--queue", "default=20"]);
+    let fill = "insert into bugle.jobs (command, payload) \
+        select c, p::jsonb from unnest(array['echo', 'batch']) c, \
+        unnest(array['1', '1e1001', repeat('[', 2000) || repeat(']', 2000), '{\"a\": 1e5000}', '[[1e300]]', '2']) p";
+    execute(&scene.owner, fill).await;
+
+    let all = "select count(*) = 12 from bugle.jobs where state in ('completed', 'failed')";
+    wait_until(&scene.owner, all).await;
+
+    let ended = "select jsonb_object_agg(command, o) from (select command, \
+        jsonb_agg(concat_ws(' ', state, last_error_code, attempt) order by id) o from bugle.jobs group by 1) x";
+    let (good, bad) = ("completed 1", "failed bad_payload 1");
+    let each = json!([good, bad, bad, bad, good, good]);
+    assert_eq!(
+        query_value::<Value>(&scene.owner, ended).await,
+        json!({"echo": each, "batch": each})
+    );
+    let why = "select last_error from bugle.jobs where last_error like '%levels%' limit 1";
+    let why: String = query_value(&scene.owner, why).await;
+    assert_eq!(
+        why,
+        "payload is nested deeper than 500 levels, the most that a host is given"
+    );
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_told_how_often_a_job_is_attempted() {
+    let Some(scene) = Scene::new().await else { return };
+    let worker = scene.worker(&scene.host("tell", ""), &[]);
+    let insert = "insert into bugle.jobs (command, max_attempts) values ('tell', 7) returning id";
+    let own: i64 = query_value(&scene.owner, insert).await;
+
+    assert_eq!(scene.ended(own, "completed").await["result"]["max_attempts"], json!(7));
+    assert_eq!(scene.result_of("tell", json!({})).await["max_attempts"], json!(16));
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_dies_is_replaced_and_its_jobs_are_retried() {
     let Some(scene) = Scene::new().await else { return };
     let worker = scene.worker(&scene.host("write", ""), &[]);

@@ -245,7 +245,7 @@ async fn prisma_enqueues_in_its_own_transaction() {
 async fn passes_every_check(program: &mut Command) {
     let said = run(program).await;
     let passed = said.lines().filter(|line| line.starts_with("ok ")).count();
-    assert!(passed >= 24 && passed == said.lines().count(), "{said}");
+    assert!(passed >= 25 && passed == said.lines().count(), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,7 @@ impl TestJob {
                 queue: "default".into(),
                 priority: 0,
                 attempt: 3,
+                max_attempts: Some(16),
                 timeout: None,
                 default_timeout: None,
                 created_at: now,

@@ -216,6 +216,12 @@ impl<S> Context<S> {
         self.inner.job.attempt
     }
 
+    /// How often the job is attempted before it fails for good: its own number, its command's, or its retry policy's.
+    /// None if that is not limited, and in a chain that is not retried as a whole.
+    pub fn max_attempts(&self) -> Option<i32> {
+        self.inner.job.max_attempts
+    }
+
     /// The trace it was enqueued in: the header `traceparent`, if it is well formed.
     pub fn traceparent(&self) -> Option<&str> {
         self.inner.job.traceparent()

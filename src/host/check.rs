@@ -15,6 +15,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Command;
 
 use super::message::{Hello, Line};
+use super::readable::{MOST_DIGITS, MOST_LEVELS};
 use super::socket::{self, Lines};
 use crate::builtin::group::{Group, Pipes};
 use crate::builtin::output::each_line;
@@ -47,7 +48,7 @@ pub enum Verdict {
 type Check = for<'a> fn(&'a mut Peer) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// The checks in their order, with the command that they need. The last one ends the host.
-const CHECKS: [(&str, &str, Check); 22] = [
+const CHECKS: [(&str, &str, Check); 23] = [
     ("it answers ping", "", |peer| Box::pin(answers_ping(peer))),
     ("it runs a job and returns its result", "", |peer| {
         Box::pin(echoes(peer))
@@ -63,6 +64,11 @@ const CHECKS: [(&str, &str, Check); 22] = [
     }),
     ("it goes on after an error", "", |peer| Box::pin(survives_error(peer))),
     ("it reads a payload of 1 MB", "", |peer| Box::pin(reads_large(peer))),
+    (
+        "it reads a value of 500 levels, and a number of 1000 digits",
+        "",
+        |peer| Box::pin(reads_extremes(peer)),
+    ),
     ("it writes a result of 1 MB", "", |peer| Box::pin(writes_large(peer))),
     ("it reports a failure with all its fields", "", |peer| {
         Box::pin(fails(peer))
@@ -295,8 +301,8 @@ impl Peer {
         self.jobs += 1;
         json!({
             "type": "job", "id": self.jobs.to_string(), "claim": "1", "command": command, "payload": payload,
-            "queue": "default", "attempt": 1, "timeout": 300.0, "deadline": "2100-01-01T00:00:00.000Z",
-            "workdir": "/nonexistent",
+            "queue": "default", "attempt": 1, "max_attempts": 16, "timeout": 300.0,
+            "deadline": "2100-01-01T00:00:00.000Z", "workdir": "/nonexistent",
             "worker_id": "1", "nonce": "00000000-0000-0000-0000-000000000000",
         })
     }
@@ -462,6 +468,24 @@ async fn reads_large(peer: &mut Peer) -> Result<(), String> {
     let payload = json!({"error": "large", "filler": "x".repeat(1024 * 1024)});
     let job = peer.give("check.fail", payload).await?;
     peer.expect("fail", &job, json!({"error": "large"})).await.map(drop)
+}
+
+/// The most that a worker sends. Values that serde_json itself would refuse.
+async fn reads_extremes(peer: &mut Peer) -> Result<(), String> {
+    let nested = |open: &str, close: &str, levels: usize| format!("{}1{}", open.repeat(levels), close.repeat(levels));
+    // the payload itself is a level
+    let levels = MOST_LEVELS - 1;
+    for extreme in [
+        nested("[", "]", levels),
+        nested(r#"{"a":"#, "}", levels),
+        "9".repeat(MOST_DIGITS),
+    ] {
+        let job = peer.job("check.fail", json!({"error": "extreme", "filler": "@extreme"}));
+        let text = job.to_string().replace(r#""@extreme""#, &extreme);
+        peer.write(format!("{text}\n").as_bytes()).await?;
+        peer.expect("fail", &job, json!({"error": "extreme"})).await?;
+    }
+    Ok(())
 }
 
 async fn writes_large(peer: &mut Peer) -> Result<(), String> {

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::pool::{Answer, Waiting};
+use super::readable::unreadable_job;
 use super::talk::Talk;
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, Outcome};
@@ -41,6 +42,9 @@ impl Executor for HostExecutor {
 }
 
 async fn run(shared: Arc<Shared>, context: Context) -> Outcome {
+    if let Some(why) = unreadable_job(&context) {
+        return Outcome::Fail(Failure::new(why).code("bad_payload").not_retryable());
+    }
     context.inner.attempt.pause_clock();
     let cancellation = context.cancellation().clone();
     let mut ticket = Ticket::submit(&shared, &context);

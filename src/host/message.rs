@@ -420,6 +420,8 @@ pub struct JobMessage<'a> {
     pub command: &'a str,
     pub queue: &'a str,
     pub attempt: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<i32>,
     pub payload: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<&'a BTreeMap<String, Value>>,

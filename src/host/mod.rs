@@ -13,6 +13,7 @@ pub(crate) mod mailbox;
 pub(crate) mod message;
 mod pool;
 mod process;
+mod readable;
 pub(crate) mod socket;
 mod status;
 pub(crate) mod talk;

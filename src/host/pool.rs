@@ -661,6 +661,7 @@ fn message(job: &Waiting) -> JobMessage<'_> {
         command: &claimed.command,
         queue: &claimed.queue,
         attempt: claimed.attempt,
+        max_attempts: claimed.max_attempts,
         payload: &claimed.payload,
         headers: (!claimed.headers.is_empty()).then_some(&claimed.headers),
         traceparent: job.traceparent.clone(),

@@ -9,6 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::message::{Call, Line, LogLine, Rejected, ToHost};
+use super::readable::unreadable;
 use super::socket::Outbox;
 use crate::db::calls;
 use crate::db::connect::Pool;
@@ -287,6 +288,10 @@ impl<J: Jobs> Ear<J> {
     }
 
     fn reply(&self, call: &str, answer: Result<Option<Box<RawValue>>, Rejected>, permit: Option<OwnedSemaphorePermit>) {
+        let answer = answer.and_then(|value| match value.as_deref().and_then(unreadable) {
+            Some(why) => Err(Rejected::new("bad_call", format!("the value {why}"))),
+            None => Ok(value),
+        });
         let rejected = answer.as_ref().err();
         let message = ToHost::Reply {
             call,

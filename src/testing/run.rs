@@ -99,6 +99,7 @@ impl Run {
                 queue: text("queue").unwrap_or_else(|| "default".into()),
                 priority: spec["priority"].as_i64().unwrap_or_default() as i32,
                 attempt: 1,
+                max_attempts: spec["max_attempts"].as_i64().map(|most| most as i32),
                 timeout: text("timeout").and_then(seconds).map(Duration::from_secs_f64),
                 default_timeout: None,
                 created_at: now,

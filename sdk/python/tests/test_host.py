@@ -12,6 +12,10 @@ PROGRAM = """
 import asyncio, threading
 from bugle_jobs import AsyncJob, Fail, Host, Job, NewJob, Skip, Snooze, Wait
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
 host = Host(concurrency=3)
 gate = threading.Barrier(3, timeout=30)
 
@@ -45,6 +49,10 @@ def outcome(kind: str):
         return {}["missing"]
     if kind == "object":
         return object()
+    if kind == "mute":
+        raise Mute()
+    if kind == "half a character":
+        raise Fail(chr(0xD800))
     if kind == "nan":
         return float("nan")
     return None
@@ -84,12 +92,22 @@ def index(jobs):
     jobs[0].done("first")
     return [None] + [Fail("odd") if job.payload % 2 else job.payload for job in jobs[1:]]
 
+@host.on_many("keep", most=10)
+def keep(jobs):
+    return [job.payload for job in jobs]
+
+@host.on("attempts")
+def attempts(job: Job):
+    return [job.attempt, job.max_attempts]
+
 @host.on_many("index_async", most=10)
 async def index_async(jobs):
     await asyncio.Event().wait()
 
 host.run()
 """
+
+POISON = ["1" + "0" * 5000, "[" * 2000 + "]" * 2000, '{"a": [%s]}' % ("9" * 5000)]
 
 
 class HostTest(unittest.TestCase):
@@ -119,6 +137,48 @@ class HostTest(unittest.TestCase):
         self.assertEqual(answer["error"], "payload.a: expected an integer, not '2'")
         self.worker.job(2, "add", {})
         self.assertEqual(self.worker.receive()["error"], "payload.a is missing")
+
+    def test_a_value_that_python_cannot_read_ends_its_own_job_alone(self) -> None:
+        for number, poison in enumerate(POISON):
+            job = '{"type": "job", "id": "%d", "claim": "1", "command": "add", "payload": %s, "timeout": 300}\n'
+            self.worker.send_raw((job % (number, poison)).encode())
+            answer = self.worker.receive()
+            told = answer.pop("error")
+            self.assertEqual(
+                answer, {"type": "fail", "id": str(number), "code": "bad_payload", "retryable": False}, told
+            )
+            self.assertTrue(told.startswith("payload cannot be read: "), told)
+        self.worker.job(9, "add", {"a": 1})
+        self.assertEqual(self.worker.receive()["result"], 2)
+
+    def test_a_value_that_python_cannot_read_ends_one_job_of_a_batch(self) -> None:
+        for poison in POISON:
+            payloads = ["0", poison, '{"a": [1, "]},\\"", 2]}']
+            job = '{"id": "%d", "claim": "1", "payload": %s}'
+            jobs = ", ".join(job % pair for pair in enumerate(payloads))
+            self.worker.send_raw(('{"type": "jobs", "command": "keep", "jobs": [%s]}\n' % jobs).encode())
+            answers = self.worker.receive_all(3)
+            self.assertEqual((answers["0"]["type"], answers["0"]["result"]), ("done", 0))
+            self.assertEqual((answers["1"]["type"], answers["1"]["code"]), ("fail", "bad_payload"))
+            self.assertEqual(answers["2"]["result"], {"a": [1, ']},"', 2]})
+
+    def test_a_reply_that_python_cannot_read_is_an_error_of_its_call(self) -> None:
+        self.worker.job(1, "charge")
+        call = self.worker.receive()["call"]
+        reply = '{"type": "reply", "call": "%s", "value": {"done": true, "output": %s}}\n' % (call, POISON[0])
+        self.worker.send_raw(reply.encode())
+        answer = self.worker.receive()
+        self.assertEqual((answer["type"], answer["code"]), ("fail", "unreadable"))
+
+    def test_an_error_that_cannot_be_told_is_answered_nonetheless(self) -> None:
+        for id, kind in enumerate(["mute", "half a character"]):
+            self.worker.job(id, "outcome", {"kind": kind})
+            answer = self.worker.receive()
+            self.assertEqual((answer["type"], answer["id"]), ("fail", str(id)))
+
+    def test_the_number_of_attempts_is_known(self) -> None:
+        self.worker.job(1, "attempts", max_attempts=5)
+        self.assertEqual(self.worker.receive()["result"], [1, 5])
 
     def test_an_async_function_reports_progress_logs_and_answers(self) -> None:
         self.worker.job(1, "greet", {"name": "Ada"})

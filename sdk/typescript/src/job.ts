@@ -32,6 +32,7 @@ export interface JobMessage {
   command: string;
   queue?: string;
   attempt?: number;
+  max_attempts?: number | null;
   payload?: unknown;
   headers?: Record<string, unknown> | null;
   traceparent?: string | null;
@@ -104,6 +105,11 @@ export class Job<P = any> {
   /** The number of this attempt, from 1. */
   get attempt(): number {
     return this.message.attempt ?? 1;
+  }
+
+  /** How often the job is attempted before it fails for good, if that is limited. */
+  get maxAttempts(): number | undefined {
+    return this.message.max_attempts ?? undefined;
   }
 
   /** The payload; what the schema made of it, if the function was registered with one. */

@@ -71,8 +71,19 @@ function isPromise(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as PromiseLike<unknown> | undefined | null)?.then === "function";
 }
 
-/** The outcome of a job, as a line. */
+/** The outcome of a job, as a line. There always is one: a job without an answer would hang. */
 export function answer(job: Job, result: unknown, error: unknown, isError: boolean): string {
+  try {
+    return answerOf(job, result, error, isError);
+  } catch {
+    // such as an error whose text cannot be made
+    const { id, claim } = job.message;
+    const outcome = new Fail("the outcome cannot be told", { code: "bad_result", retryable: false });
+    return `${toJson({ type: outcome.type, id, claim, ...outcome.fields() })}\n`;
+  }
+}
+
+function answerOf(job: Job, result: unknown, error: unknown, isError: boolean): string {
   // without the claim, a late outcome could be taken for that of the job's next attempt
   const { id, claim } = job.message;
   const start = `"id":${JSON.stringify(id)},"claim":${JSON.stringify(claim)}`;

@@ -19,7 +19,7 @@ test("hello announces commands and concurrency", () => {
   const { type, protocol, concurrency, commands, language } = worker.hello;
   assert.deepEqual([type, protocol, concurrency], ["hello", 1, 3]);
   assert.ok(commands.includes("add"));
-  assert.deepEqual(commands.at(-1), { name: "index", most: 100 });
+  assert.deepEqual(commands.find((one: any) => one.name === "index"), { name: "index", most: 100 });
   assert.match(language, /^node \d/);
 });
 
@@ -38,6 +38,29 @@ test("a payload that the schema rejects is not retried", async () => {
   assert.deepEqual(await worker.receive(), { type: "done", id: "3", result: 5 });
   worker.job(4, "parsed", 4);
   assert.deepEqual(await worker.receive(), { ...bad, id: "4", error: "payload.name: not a string" });
+});
+
+test("values that other parsers refuse harm no job", async () => {
+  const long = `1${"0".repeat(5000)}`;
+  const deep = `${"[".repeat(2000)}${"]".repeat(2000)}`;
+  for (const [id, poison] of [long, deep].entries()) {
+    worker.sendRaw(`{"type": "job", "id": "${id}", "claim": "1", "command": "add", "payload": ${poison}}\n`);
+    assert.equal((await worker.receive()).id, String(id));
+    const jobs = ["0", poison, "2"].map((payload, n) => `{"id": "${n}", "claim": "1", "payload": ${payload}}`);
+    worker.sendRaw(`{"type": "jobs", "command": "keep", "jobs": [${jobs.join(",")}]}\n`);
+    const answers = await worker.receiveAll(3);
+    assert.deepEqual([answers["0"].result, answers["2"].result], [0, 2]);
+  }
+});
+
+test("an error that cannot be told is answered nonetheless", async () => {
+  worker.job(1, "mute");
+  assert.deepEqual((await worker.receive()).code, "bad_result");
+});
+
+test("the number of attempts is known", async () => {
+  worker.send({ type: "job", id: "1", claim: "1", command: "attempts", attempt: 1, max_attempts: 5, payload: {} });
+  assert.deepEqual((await worker.receive()).result, [1, 5]);
 });
 
 test("a function reports progress, logs and answers", async () => {

@@ -12,6 +12,9 @@ interface Commands {
   family: unknown;
   enqueues: unknown;
   index: number;
+  keep: unknown;
+  attempts: unknown;
+  mute: unknown;
 }
 
 const host = new Host<Commands>({ concurrency: 3 });
@@ -81,6 +84,18 @@ host.on("enqueues", (job) => job.enqueue("add", { a: 1 }, { priority: -5 }));
 host.onMany("index", { most: 100 }, async (jobs) => {
   jobs[0]?.done("first");
   return jobs.map((job) => (job.payload % 2 ? new Fail("odd") : job.payload));
+});
+
+host.onMany("keep", { most: 10 }, (jobs) => jobs.map((job) => job.payload));
+
+host.on("attempts", (job) => [job.attempt, job.maxAttempts]);
+
+host.on("mute", () => {
+  throw Object.defineProperty(new Error("mute"), "stack", {
+    get: () => {
+      throw new Error("no text");
+    },
+  });
 });
 
 await host.run();

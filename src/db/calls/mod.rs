@@ -294,7 +294,7 @@ pub async fn claim(session: &Session, me: Identity, requests: &[QueueRequest]) -
         .query(
             "select id, claim, command, queue, priority, attempt, timeout_seconds, created_at, run_at, headers, \
              payload, answer, \
-             steps, step, address, turn, default_timeout_seconds from bugle.claim($1, $2, $3)",
+             steps, step, address, turn, default_timeout_seconds, max_attempts from bugle.claim($1, $2, $3)",
             &[&me.worker, &me.nonce, &requests],
         )
         .await
@@ -351,6 +351,8 @@ fn decode(row: &Row, held: HeldJob, queue: &str, priority: i32) -> Result<(Claim
         queue: queue.to_owned(),
         priority,
         attempt: column(row, 5)?,
+        // endless: the largest there is
+        max_attempts: column::<Option<i32>>(row, 17)?.filter(|most| *most < i32::MAX),
         timeout: column::<Option<f64>>(row, 6)?.map(seconds),
         default_timeout: column::<Option<f64>>(row, 16)?.map(seconds),
         created_at: column(row, 7)?,

@@ -176,15 +176,39 @@ class Connection(asyncio.Protocol):
             try:
                 message = _json.message(line)
                 handler = self._handlers.get(message["type"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 if line.strip():
-                    self._say_error("bad_line", "this is not a line of JSON with a type")
+                    self._salvage(line)
                 continue
             if handler is None:
                 error = f"this host does not know messages of the type {message['type']!r:.200}"
                 self._say_error("unknown_type", error)
                 continue
             handler(message)
+
+    def _salvage(self, line: bytes) -> None:
+        """One value that Python cannot read ends its own job, and no other."""
+        try:
+            message, why = _json.salvage(line.decode())
+            kind, told = message["type"], "; ".join(why)
+            if kind == "job" and why:
+                self._unreadable(message, told)
+            elif kind == "jobs" and not why:
+                for job in message["jobs"]:
+                    if "unreadable" in job:
+                        self._unreadable(job, job["unreadable"])
+                readable = [job for job in message["jobs"] if "unreadable" not in job]
+                if readable:
+                    self._on_jobs({**message, "jobs": readable})
+            elif kind == "reply" and why:
+                self._on_reply({"call": message["call"], "error": told, "code": "unreadable"})
+            else:
+                raise ValueError(told)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._say_error("bad_line", "this is not a line of JSON with a type")
+
+    def _unreadable(self, message: Dict[str, Any], why: str) -> None:
+        self.send({"type": "fail", **identity(message), "error": why, "code": "bad_payload", "retryable": False})
 
     def eof_received(self) -> None:
         return None

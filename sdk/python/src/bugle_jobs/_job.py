@@ -143,6 +143,11 @@ class BaseJob:
         return int(self._message.get("attempt", 1))
 
     @property
+    def max_attempts(self) -> Optional[int]:
+        """How often the job is attempted before it fails for good, if that is limited."""
+        return self._message.get("max_attempts")
+
+    @property
     def payload(self) -> Any:
         """The payload, as JSON was decoded."""
         return self._message.get("payload")

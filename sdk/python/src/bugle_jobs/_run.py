@@ -73,7 +73,15 @@ def _settle_all(function: Registered, jobs: List[BaseJob], results: Any) -> None
 
 
 def answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
-    """The outcome of a job, as a line."""
+    """The outcome of a job, as a line. There always is one: a job without an answer would hang."""
+    try:
+        return _answer(job, result, error)
+    except Exception as cause:  # such as an error whose text cannot be made, or is no Unicode
+        found = Fail(f"the outcome cannot be told: {type(cause).__name__}", code="bad_result", retryable=False)
+        return _json.line({"type": found.type, **identity(job._message), **found.fields()})
+
+
+def _answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
     if error is None:
         if job._is_settled:
             return _json.line({"type": "settled", **identity(job._message)})
