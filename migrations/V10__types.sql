@@ -58,8 +58,8 @@ comment on column bugle.claimed_job.queue is 'The queue it waited in.';
 comment on column bugle.claimed_job.priority is 'Smaller runs sooner.';
 comment on column bugle.claimed_job.attempt is '1 for the first attempt.';
 comment on column bugle.claimed_job.max_attempts is
-  'How often it is attempted: its own number, its command''s or its policy''s. 2147483647: without limit. Null: a chain '
-  'that is not retried as a whole.';
+  'How often it is attempted: its own number, its command''s or its policy''s. 2147483647: without limit. Null: a '
+  'chain that is not retried as a whole.';
 comment on column bugle.claimed_job.timeout_seconds is
   'How long this attempt may take: the job''s own limit, or its command''s.';
 comment on column bugle.claimed_job.default_timeout_seconds is

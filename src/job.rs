@@ -61,8 +61,8 @@ pub struct ClaimedJob {
     pub priority: i32,
     /// The number of the attempt, from 1.
     pub attempt: i32,
-    /// How often it is attempted: its own number, its command's, or its retry policy's. None if that is not limited, and
-    /// for chains that are not retried as a whole.
+    /// How often it is attempted: its own number, its command's, or its retry policy's. None if that is not limited,
+    /// and for chains that are not retried as a whole.
     pub max_attempts: Option<i32>,
     /// The time limit of this attempt, if the job or its command has one.
     pub timeout: Option<Duration>,
