@@ -166,10 +166,17 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
 /// Do what a button on the page does: open what it is in, fill in its form, and click it. The notice of the next page.
 async fn act(page: &Page, operation: &str, fields: &[(&str, &str)]) -> String {
     let button = format!(
-        "document.querySelector('form[action$=\"/act/{operation}\"] button:not([type=button]):not([formaction]), \
-         button[formaction*=\"/act/{operation}\"]')"
+        "document.querySelector('form[action$=\"/act/{operation}\"] button:not([type=button]):not([formaction])')"
     );
-    page.until(&format!("!!{button}")).await;
+    // a button of a row leads to the form
+    let link = format!("document.querySelector('a[href*=\"/act/{operation}?\"]')");
+    page.until(&format!("!!{button} || !!{link}")).await;
+    if page.eval(&format!("!{button}")).await == true {
+        let before = page.loads();
+        page.click(&link).await;
+        page.loaded_after(before).await;
+        page.until(&format!("!!{button}")).await;
+    }
     // the outermost first
     let closed = format!(
         "(() => {{ let found = null; for (let e = {button}.closest('details:not([open])'); e; \
@@ -180,6 +187,11 @@ async fn act(page: &Page, operation: &str, fields: &[(&str, &str)]) -> String {
     }
     for (name, value) in fields {
         let field = format!("{button}.form.elements.namedItem('{name}')");
+        // what a list of choices drops down is not part of the page
+        if page.eval(&format!("{field}.matches('select')")).await == true {
+            page.eval(&format!("{field}.value = '{value}'; 0")).await;
+            continue;
+        }
         page.click(&field).await;
         page.eval(&format!("{field}.select?.()")).await;
         page.write(value).await;

@@ -756,10 +756,10 @@ fn read_json(parameter: &Parameter, raw: &RawValue) -> Result<Option<String>> {
 }
 
 /// As Postgres reads an array of texts.
-fn array(texts: &[String]) -> String {
+pub(crate) fn array(texts: &[impl AsRef<str>]) -> String {
     let quoted: Vec<String> = texts
         .iter()
-        .map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+        .map(|text| format!("\"{}\"", text.as_ref().replace('\\', "\\\\").replace('"', "\\\"")))
         .collect();
     format!("{{{}}}", quoted.join(","))
 }
@@ -808,7 +808,11 @@ impl Operation {
             Statement::ChangeSchedule => {
                 let sets: Vec<String> = given()
                     .filter(|(parameter, _)| parameter.name != "name")
-                    .map(|(parameter, literal)| format!("{} = {literal}", parameter.name))
+                    // nothing removes the value
+                    .map(|(parameter, literal)| match literal.as_str() {
+                        "''" => format!("{} = null", parameter.name),
+                        literal => format!("{} = {literal}", parameter.name),
+                    })
                     .collect();
                 format!("update bugle.schedules set {} where name = '{name}';", sets.join(", "))
             }

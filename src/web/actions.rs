@@ -1,72 +1,190 @@
 //! Operations as forms: what a button needs to know, and the SQL it stands for.
 
-use crate::admin::operations::{Kind, Operation, Values};
+use crate::admin::operations::{Kind, Operation, Parameter, Values, array};
+use crate::read::Search;
+use crate::state::State;
 
-/// A button, or a form behind one.
+/// The states a job can be put into.
+pub const NEW_STATES: &[&str] = &[
+    "scheduled",
+    "ready",
+    "retrying",
+    "paused",
+    "completed",
+    "failed",
+    "cancelled",
+];
+
+/// A form behind a button.
 #[derive(Debug, Clone)]
 pub struct Action {
-    pub operation: &'static str,
+    /// Where it is posted to, below the base path.
+    pub path: String,
     pub label: String,
     /// `main`, `danger` or nothing.
     pub class: &'static str,
     pub hidden: Vec<(&'static str, String)>,
     pub fields: Vec<Field>,
     pub summary: &'static str,
-    /// Whether it is a button only.
-    pub is_plain: bool,
-    values: Values,
+    source: Source,
+}
+
+/// What a form does.
+#[derive(Debug, Clone)]
+enum Source {
+    Operation(&'static Operation),
+    /// A verb for everything that matches a query, rehearsed first.
+    Bulk(&'static str),
 }
 
 /// A value that a person may fill in.
 #[derive(Debug, Clone)]
 pub struct Field {
     pub name: &'static str,
+    pub label: String,
     pub about: &'static str,
     pub value: String,
+    /// What it was before, if emptying the field is to remove it.
+    pub was: Option<String>,
     pub required: bool,
-    /// `text`, `number`, `area` or `check`.
+    /// `text`, `number`, `area`, `check` or `select`.
     pub kind: &'static str,
+    /// What can be selected. An empty one leaves it out.
+    pub choices: Vec<String>,
+}
+
+impl Field {
+    fn new(operation: &Operation, parameter: &Parameter) -> Field {
+        let choices = choices(operation.name, parameter);
+        Field {
+            name: parameter.name,
+            label: label(parameter.name),
+            about: parameter.about,
+            value: String::new(),
+            was: None,
+            required: parameter.required,
+            kind: match parameter.kind {
+                _ if !choices.is_empty() => "select",
+                Kind::Integer | Kind::Id => "number",
+                Kind::Boolean => "check",
+                Kind::Json | Kind::Body => "area",
+                _ => "text",
+            },
+            choices,
+        }
+    }
+}
+
+/// The values of a closed set.
+fn choices(operation: &str, parameter: &Parameter) -> Vec<String> {
+    let all = match (operation, parameter.name) {
+        (_, "to") => NEW_STATES.to_vec(),
+        ("set_step", "state") => vec!["done", "skipped", "pending"],
+        (_, "state") => State::ALL.iter().map(|state| state.as_str()).collect(),
+        (_, "misfire") => vec!["run_once", "catch_up", "skip"],
+        (_, "overlap") => vec!["allow", "skip"],
+        (_, "order_on_retry") => vec!["block", "pass"],
+        _ => Vec::new(),
+    };
+    let none = (!all.is_empty() && !parameter.required).then_some("");
+    none.into_iter().chain(all).map(str::to_owned).collect()
+}
+
+/// The name of a parameter as a person says it.
+pub fn label(name: &str) -> String {
+    let words = match name {
+        "to" => "State",
+        "run_at" => "Due",
+        "every" => "Every",
+        "cron" => "Cron expression",
+        "timezone" => "Time zone",
+        "misfire" => "Missed runs",
+        "overlap" => "While an earlier job runs",
+        "max_running" => "Running at once",
+        "max_starts" => "Starts in a period",
+        "starts_period" => "Period",
+        "max_running_per_key" => "Running at once, per key",
+        "max_starts_per_key" => "Starts in a period, per key",
+        "starts_per_key_period" => "Period, per key",
+        "order_on_retry" => "Order while a job is retried",
+        "family" => "With its workflow and children",
+        "error_like" => "Error contains",
+        "older_than" => "Unchanged for",
+        "since" => "Enqueued within",
+        "limit" => "At most",
+        "retry_policy" => "Retry policy",
+        "unique_mode" => "Second job with the same key",
+        "idempotency_ttl" => "Idempotency keys kept for",
+        _ => "",
+    };
+    if !words.is_empty() {
+        return words.to_owned();
+    }
+    let words = name.replace('_', " ");
+    let mut chars = words.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => words,
+    }
 }
 
 impl Action {
     /// An operation with what is known already; the other parameters become fields.
     pub fn new(name: &str, label: impl Into<String>, known: &[(&'static str, String)]) -> Action {
         let operation = Operation::named(name).expect("an operation of the table");
-        let mut values = Values::new();
-        for (name, value) in known {
-            values = values.with(operation, name, value);
-        }
         let fields = (operation.parameters.iter())
             .filter(|parameter| !known.iter().any(|(name, _)| *name == parameter.name) && parameter.name != "token")
-            .map(|parameter| Field {
-                name: parameter.name,
-                about: parameter.about,
-                value: String::new(),
-                required: parameter.required,
-                kind: match parameter.kind {
-                    Kind::Integer | Kind::Id => "number",
-                    Kind::Boolean => "check",
-                    Kind::Json | Kind::Body => "area",
-                    _ => "text",
-                },
-            })
+            .map(|parameter| Field::new(operation, parameter))
             .collect();
         Action {
-            operation: operation.name,
+            path: format!("/act/{}", operation.name),
             label: label.into(),
             class: "",
             hidden: known.to_vec(),
             fields,
             summary: operation.summary,
-            is_plain: false,
-            values,
+            source: Source::Operation(operation),
         }
     }
 
-    /// Without fields: one click does it.
-    pub fn plain(mut self) -> Action {
-        self.is_plain = true;
-        self
+    /// A verb for everything that matches a query, which can be changed. It is rehearsed before anything changes.
+    pub fn bulk(verb: &'static str, label: impl Into<String>, query: impl Into<String>) -> Action {
+        let field = Field {
+            name: "q",
+            label: "Jobs".to_owned(),
+            about: "The query they match, as on the page of jobs. What would happen is shown before anything changes.",
+            value: query.into(),
+            was: None,
+            required: true,
+            kind: "text",
+            choices: Vec::new(),
+        };
+        Action {
+            path: "/jobs/bulk".to_owned(),
+            label: label.into(),
+            class: "",
+            hidden: vec![("verb", verb.to_owned()), ("all", "true".to_owned())],
+            fields: vec![field],
+            summary: "Rehearse it for all jobs that match.",
+            source: Source::Bulk(verb),
+        }
+    }
+
+    /// An operation with what a form has: `known` names what is not to be edited.
+    pub fn filled(operation: &'static Operation, form: &super::site::Fields) -> Action {
+        let known: Vec<&str> = form
+            .get("known")
+            .map_or_else(Vec::new, |known| known.split(',').collect());
+        let hidden: Vec<(&'static str, String)> = (operation.parameters.iter())
+            .filter(|parameter| known.contains(&parameter.name))
+            .filter_map(|parameter| Some((parameter.name, form.get(parameter.name)?.clone())))
+            .collect();
+        let mut action = Action::new(operation.name, label(operation.name), &hidden);
+        for field in &mut action.fields {
+            field.value = form.get(field.name).cloned().unwrap_or_default();
+            field.was = form.get(&format!("was.{}", field.name)).cloned();
+        }
+        action
     }
 
     pub fn main(mut self) -> Action {
@@ -87,12 +205,39 @@ impl Action {
         self
     }
 
+    /// What is stored now: what is emptied is removed, and what stays is left alone.
+    pub fn stored(mut self, name: &str, value: Option<impl Into<String>>) -> Action {
+        if let Some(field) = self.fields.iter_mut().find(|field| field.name == name) {
+            field.value = value.map(Into::into).unwrap_or_default();
+            field.was = Some(field.value.clone());
+        }
+        self
+    }
+
+    /// The names of the hidden values.
+    pub fn known(&self) -> String {
+        let names: Vec<&str> = self.hidden.iter().map(|(name, _)| *name).collect();
+        names.join(",")
+    }
+
     /// The same as SQL, to copy.
     pub fn sql(&self) -> String {
-        let operation = Operation::named(self.operation).expect("an operation of the table");
-        let mut values = self.values.clone();
+        let operation = match self.source {
+            Source::Operation(operation) => operation,
+            Source::Bulk(verb) => {
+                let query = self.fields.first().map_or("", |field| &field.value);
+                let found = Search::parse(query).map(|search| search.ids_sql(1000));
+                let jobs = found.unwrap_or_else(|_| "select j.id from bugle.jobs j where …".to_owned());
+                return format!("select * from bugle.{verb}(array({jobs}));");
+            }
+        };
+        let mut values = Values::new();
+        for (name, value) in &self.hidden {
+            values = values.with(operation, name, value);
+        }
         for field in &self.fields {
             let example = match (field.value.as_str(), field.required) {
+                (value, _) if field.was.as_deref() == Some(value) => continue,
                 ("", false) => continue,
                 ("", true) => "…",
                 (value, _) => value,
@@ -100,5 +245,89 @@ impl Action {
             values = values.with(operation, field.name, example);
         }
         operation.sql(&values)
+    }
+}
+
+/// The values of a form for an operation. A field that was left empty is left out; one that was emptied is removed.
+pub fn values_of(operation: &Operation, form: &super::site::Fields) -> Values {
+    let text_of = |name: &str| form.get(name).map_or("", |text| text.trim());
+    let is_changed = |name: &str| {
+        let was = form.get(&format!("was.{name}"));
+        was.is_none_or(|was| was.trim() != text_of(name))
+    };
+    let mut values = Values::new();
+    for parameter in operation.parameters {
+        let Some(text) = form.get(parameter.name) else { continue };
+        let had = form
+            .get(&format!("was.{}", parameter.name))
+            .filter(|was| !was.trim().is_empty());
+        if !is_changed(parameter.name) {
+            continue;
+        }
+        match (text.trim().is_empty(), had, operation.name) {
+            (false, ..) if parameter.kind == Kind::Texts && !text.trim().starts_with('{') => {
+                let texts: Vec<&str> = text.split(',').map(str::trim).collect();
+                values = values.with(operation, parameter.name, &array(&texts));
+            }
+            (false, ..) => values = values.with(operation, parameter.name, text),
+            (true, Some(_), "change_schedule") => values = values.with(operation, parameter.name, ""),
+            (true, Some(_), "set_limits") if parameter.kind == Kind::Integer => {
+                values = values.with(operation, parameter.name, "0");
+            }
+            _ => {}
+        }
+    }
+    // a schedule has a cron expression or an interval: the one that was written replaces the other
+    if operation.name == "change_schedule" {
+        for (new, old) in [("cron", "every"), ("every", "cron")] {
+            let is_new = is_changed(new) && !text_of(new).is_empty();
+            let had = form
+                .get(&format!("was.{old}"))
+                .is_some_and(|was| !was.trim().is_empty());
+            if is_new && had && !is_changed(old) {
+                values = values.with(operation, old, "");
+            }
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::site::Fields;
+    use super::*;
+
+    fn form(pairs: &[(&str, &str)]) -> Fields {
+        (pairs.iter())
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_emptied_is_removed_and_what_stayed_is_left_alone() {
+        let change = Operation::named("change_schedule").unwrap();
+        let same = [("was.timeout", "00:05:00"), ("was.queue", "mail"), ("queue", "mail")];
+        let given = [&same[..], &[("name", "n"), ("timeout", "")]].concat();
+
+        let sql = change.sql(&values_of(change, &form(&given)));
+        assert_eq!(sql, "update bugle.schedules set timeout = null where name = 'n';");
+
+        let given = [
+            ("name", "n"),
+            ("was.cron", "@daily"),
+            ("cron", "@daily"),
+            ("was.every", ""),
+            ("every", "1 hour"),
+        ];
+        let sql = change.sql(&values_of(change, &form(&given)));
+        assert_eq!(
+            sql,
+            "update bugle.schedules set cron = null, every = '1 hour' where name = 'n';"
+        );
+
+        let limits = Operation::named("set_limits").unwrap();
+        let given = [("queue", "q"), ("was.max_running", "3"), ("max_running", "")];
+        let sql = limits.sql(&values_of(limits, &form(&given)));
+        assert_eq!(sql, "select bugle.set_limits('q', p_max_running => 0);");
     }
 }

@@ -4,9 +4,10 @@
 use askama::Template;
 use axum::Form;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
+use super::actions::NEW_STATES;
 use super::api;
 use super::site::{Fields, Frame, Problem, Shared, Site, asked, encoded, html, redirect};
 use crate::admin::operations::allowed_from;
@@ -21,14 +22,41 @@ const STEP: i64 = 1000;
 /// Matches are counted up to here.
 const MOST_COUNTED: i64 = 10_000;
 
-/// The verbs that need no value.
-const VERBS: [(&str, Verb); 5] = [
-    ("cancel", Verb::Cancel),
-    ("pause", Verb::Pause),
-    ("resume", Verb::Resume),
-    ("restart", Verb::Restart),
-    ("remove", Verb::Remove),
+/// What can be done with many jobs.
+const VERBS: [&str; 8] = [
+    "cancel",
+    "pause",
+    "resume",
+    "restart",
+    "remove",
+    "reschedule",
+    "set_priority",
+    "set_state",
 ];
+
+/// The verb of a form, with its value. Without a value that it needs, it has to be asked for.
+fn verb_of(name: &str, value: &str) -> Result<Option<Verb>, Problem> {
+    Ok(match (name, value.trim()) {
+        ("cancel", _) => Some(Verb::Cancel),
+        ("pause", _) => Some(Verb::Pause),
+        ("resume", _) => Some(Verb::Resume),
+        ("restart", _) => Some(Verb::Restart),
+        ("remove", _) => Some(Verb::Remove),
+        ("reschedule", "") => Some(Verb::Reschedule("now".to_owned())),
+        ("reschedule", at) => Some(Verb::Reschedule(at.to_owned())),
+        (_, "") => None,
+        ("set_priority", value) => {
+            Some(Verb::SetPriority((value.parse()).map_err(|_| {
+                wrong(format!("The priority {value:?} is not a number."))
+            })?))
+        }
+        (_, value) => Some(Verb::SetState(value.parse()?)),
+    })
+}
+
+fn wrong(message: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, message)
+}
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
@@ -44,6 +72,42 @@ struct Preview {
     /// How many match, if it is about everything that does.
     matching: Option<String>,
     step: i64,
+    bounds: Bounds,
+    /// What the verb needs to know, and what it can be.
+    value: Option<Value>,
+    /// Whether the value has to be given before anything can be rehearsed.
+    is_question: bool,
+    sql: String,
+}
+
+impl Preview {
+    /// The verb in words, for the template.
+    fn said(&self) -> String {
+        self.verb.replace('_', " ")
+    }
+}
+
+impl Progress {
+    fn said(&self) -> String {
+        self.verb.replace('_', " ")
+    }
+}
+
+/// The value of a verb, as a field.
+struct Value {
+    value: String,
+    label: &'static str,
+    about: &'static str,
+    choices: &'static [&'static str],
+}
+
+/// What a preview has counted: jobs that came later, and those that were not searched, stay as they are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds {
+    /// Jobs with smaller ids are left.
+    before: Option<i64>,
+    /// The oldest job that was searched, if there are older ones.
+    oldest: Option<i64>,
 }
 
 /// One step of several was taken.
@@ -54,8 +118,8 @@ struct Progress {
     verb: &'static str,
     query: String,
     note: String,
-    /// Jobs with smaller ids are left.
-    before: i64,
+    value: String,
+    bounds: Bounds,
     done: usize,
     seen: usize,
     matching: String,
@@ -66,9 +130,12 @@ struct Progress {
 /// What a form means.
 struct Chosen {
     verb: &'static str,
-    action: Verb,
+    /// What it is to do, unless its value is missing.
+    action: Option<Verb>,
+    value: String,
     ids: Vec<i64>,
     query: String,
+    search: Option<Search>,
     is_all: bool,
     note: Option<String>,
     /// The page to go back to.
@@ -77,8 +144,61 @@ struct Chosen {
     done: usize,
     seen: usize,
     matching: Option<String>,
+    bounds: Bounds,
     /// Where the next step begins, if there may be one.
     next: Option<i64>,
+}
+
+impl Chosen {
+    /// The same as a statement to copy.
+    fn sql(&self) -> String {
+        let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let jobs = match &self.search {
+            Some(search) => format!("array({})", search.ids_sql(STEP)),
+            None => {
+                let ids: Vec<String> = self.ids.iter().map(i64::to_string).collect();
+                format!("array[{}]", ids.join(", "))
+            }
+        };
+        let value = match &self.action {
+            Some(Verb::Reschedule(at)) => format!(", {}", literal(at)),
+            Some(Verb::SetPriority(priority)) => format!(", {priority}"),
+            Some(Verb::SetState(state)) => format!(", {}", literal(state.as_str())),
+            _ => String::new(),
+        };
+        let note = self.note.as_ref().map(|note| format!(", p_note => {}", literal(note)));
+        format!(
+            "select * from bugle.{}({jobs}{value}{});",
+            self.verb,
+            note.unwrap_or_default()
+        )
+    }
+
+    /// The field for its value.
+    fn field(&self) -> Option<Value> {
+        let value = self.value.clone();
+        match self.verb {
+            "reschedule" => Some(Value {
+                value: if value.is_empty() { "now".to_owned() } else { value },
+                label: "Due",
+                about: "now, or a time such as 2030-01-01 08:00+00.",
+                choices: &[],
+            }),
+            "set_priority" => Some(Value {
+                value,
+                label: "Priority",
+                about: "Smaller runs sooner; 0 is the default.",
+                choices: &[],
+            }),
+            "set_state" => Some(Value {
+                value,
+                label: "State",
+                about: "The state they get, whatever they are in now.",
+                choices: NEW_STATES,
+            }),
+            _ => None,
+        }
+    }
 }
 
 pub async fn preview(
@@ -89,7 +209,10 @@ pub async fn preview(
     let mut frame = frame(&site, headers).await;
     let made = async {
         let chosen = choose(&site, &frame, &form).await?;
-        let operated = operate(&site, &chosen, false).await?;
+        let operated = match &chosen.action {
+            Some(action) => operate(&site, action, &chosen, false).await?,
+            None => Vec::new(),
+        };
         Ok::<_, Problem>((chosen, operated))
     };
     match made.await {
@@ -100,6 +223,13 @@ pub async fn preview(
             }
             frame.here = chosen.back.clone();
             html(&Preview {
+                sql: chosen.sql(),
+                value: chosen.field(),
+                is_question: chosen.action.is_none(),
+                bounds: Bounds {
+                    before: chosen.ids.first().filter(|_| chosen.is_all).map(|newest| newest + 1),
+                    ..chosen.bounds
+                },
                 verb: chosen.verb,
                 matching: chosen.matching,
                 query: chosen.query,
@@ -123,7 +253,10 @@ pub async fn apply(
     let mut frame = frame(&site, headers).await;
     let made = async {
         let chosen = choose(&site, &frame, &form).await?;
-        let operated = operate(&site, &chosen, true).await?;
+        let Some(action) = &chosen.action else {
+            return Err(wrong("The value is missing."));
+        };
+        let operated = operate(&site, action, &chosen, true).await?;
         Ok::<_, Problem>((chosen, operated))
     };
     match made.await {
@@ -138,7 +271,11 @@ pub async fn apply(
                     verb: chosen.verb,
                     query: chosen.query,
                     note: chosen.note.unwrap_or_default(),
-                    before,
+                    value: chosen.value,
+                    bounds: Bounds {
+                        before: Some(before),
+                        ..chosen.bounds
+                    },
                     done,
                     seen,
                     percent: 100 * seen / all.max(1),
@@ -166,12 +303,11 @@ async fn choose(site: &Site, frame: &Frame, form: &[(String, String)]) -> Result
         let given = [("verb", verb), ("q", query), ("all", "true")].map(|(name, text)| (name.into(), text.into()));
         single.extend(given);
     }
-    let wrong = |message: &str| Problem::new(axum::http::StatusCode::BAD_REQUEST, message);
     let verb = single.get("verb").map(String::as_str).unwrap_or_default();
-    let (verb, action) = VERBS
-        .into_iter()
-        .find(|(name, _)| *name == verb)
-        .ok_or_else(|| wrong("Choose what to do with the jobs."))?;
+    let verb =
+        (VERBS.into_iter().find(|name| *name == verb)).ok_or_else(|| wrong("Choose what to do with the jobs."))?;
+    let value = single.get("value").cloned().unwrap_or_default();
+    let action = verb_of(verb, &value)?;
     let query = single.get("q").cloned().unwrap_or_default();
     let is_all = single.get("all").is_some_and(|all| all == "true");
     let mut ids: Vec<i64> = (form.iter())
@@ -181,20 +317,30 @@ async fn choose(site: &Site, frame: &Frame, form: &[(String, String)]) -> Result
         .collect();
     let number_of = |name: &str| single.get(name).and_then(|number| number.parse::<i64>().ok());
     let (mut next, mut matching) = (None, single.get("matching").cloned());
+    let mut bounds = Bounds {
+        before: number_of("before"),
+        oldest: number_of("oldest"),
+    };
+    let mut searched = None;
     if is_all {
         let states: Vec<&str> = allowed_from(verb).iter().map(|state| state.as_str()).collect();
         // only jobs that the verb can change: the others would be found repeatedly
         let search = Search::parse(&format!("{query} state:{}", states.join(",")))?;
         let mut client = site.pool.get_or_explain().await?;
         let transaction = super::site::reading(&mut client).await?;
-        let found = read::search(&transaction, &search, number_of("before"), STEP).await?;
-        next = found.next;
+        if bounds.before.is_none() {
+            bounds.oldest = read::oldest_searched(&transaction, &search).await?;
+        }
+        let oldest = bounds.oldest.unwrap_or(i64::MIN);
+        let found = read::search(&transaction, &search, bounds.before, STEP).await?;
+        next = found.next.filter(|next| *next > oldest && !found.is_cut);
         if matching.is_none() {
             let count = read::count_found(&transaction, &search, MOST_COUNTED + 1).await?;
             let more = if count > MOST_COUNTED { "+" } else { "" };
             matching = Some(format!("{}{more}", number(count.min(MOST_COUNTED))));
         }
-        ids = found.jobs.iter().map(|job| job.id).collect();
+        ids = found.jobs.iter().map(|job| job.id).filter(|id| *id >= oldest).collect();
+        searched = Some(search);
     }
     let seen = number_of("seen")
         .and_then(|seen| usize::try_from(seen).ok())
@@ -212,21 +358,24 @@ async fn choose(site: &Site, frame: &Frame, form: &[(String, String)]) -> Result
             .unwrap_or_default(),
         seen,
         matching,
+        bounds,
         next,
         verb,
         action,
+        value,
         ids,
         query,
+        search: searched,
         is_all,
         note: single.get("note").filter(|note| !note.trim().is_empty()).cloned(),
     })
 }
 
-async fn operate(site: &Site, chosen: &Chosen, is_meant: bool) -> Result<Vec<Operated>, Problem> {
+async fn operate(site: &Site, action: &Verb, chosen: &Chosen, is_meant: bool) -> Result<Vec<Operated>, Problem> {
     let mut client = site.pool.get_or_explain().await?;
     let transaction = client.transaction().await?;
     api::limit(&transaction).await?;
-    let operated = operate::apply(&transaction, &chosen.action, &chosen.ids, chosen.note.as_deref()).await?;
+    let operated = operate::apply(&transaction, action, &chosen.ids, chosen.note.as_deref()).await?;
     if is_meant {
         transaction.commit().await?;
         site.live.forget().await;

@@ -25,13 +25,13 @@ use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use super::access::{Door, Mode};
-use super::actions::Action;
+use super::actions::{Action, label, values_of};
 pub use super::api::Query;
 use super::api::{self, Access};
 use super::live::Live;
 use super::server::{self, Limits};
 use super::{bulk, pages};
-use crate::admin::operations::{Answer, Operation, Values, perform};
+use crate::admin::operations::{Answer, Operation, perform};
 use crate::db::connect::{Pool, Target};
 use crate::error::Result;
 use crate::read::{self, Rights};
@@ -169,7 +169,8 @@ pub fn router(site: Shared, token: Option<String>, options: &Options) -> Router 
     };
     let api = api::router(site.pool.clone()).layer(middleware::from_fn_with_state(Arc::new(access), api::guard_api));
     let pages = pages::router()
-        .route("/act/{operation}", post(act))
+        .route("/act/{operation}", get(confirm).post(act))
+        .route("/act/{operation}/sql", post(sql_of))
         .route("/jobs/bulk", post(bulk::preview))
         .route("/jobs/bulk/apply", post(bulk::apply))
         .route("/live", get(super::live::stream))
@@ -528,14 +529,18 @@ pub fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
-/// Go to a page of this site, which shows the notice.
-pub fn redirect(to: &str, notice: &str) -> Response {
-    // only paths of our own
-    let to = if to.starts_with('/') && !to.starts_with("//") && !to.contains('\\') {
+/// Only paths of our own.
+fn own_path(to: &str) -> &str {
+    if to.starts_with('/') && !to.starts_with("//") && !to.contains('\\') {
         to
     } else {
         "/"
-    };
+    }
+}
+
+/// Go to a page of this site, which shows the notice.
+pub fn redirect(to: &str, notice: &str) -> Response {
+    let to = own_path(to);
     let notice: String = notice.chars().take(500).collect();
     let notice = utf8_percent_encode(&notice, NON_ALPHANUMERIC).to_string();
     let cookie = format!("{NOTICE}={notice}; Path=/; Max-Age=30; HttpOnly; SameSite=Strict");
@@ -571,35 +576,103 @@ async fn act(
         }
         Err(problem) => {
             let mut frame = site.frame(&asked(headers), "").await;
-            frame.here = form.get("back").cloned().unwrap_or_default();
-            problem.page(frame)
+            frame.here = form.get("back").map_or("/", |back| own_path(back)).to_owned();
+            match Operation::named(&name) {
+                // what was typed is not lost
+                Some(_) if name == "enqueue_job" => pages::enqueue_again(&site, frame, &form, problem).await,
+                Some(operation) if problem.status != StatusCode::FORBIDDEN => Confirm {
+                    frame,
+                    a: Action::filled(operation, &form),
+                    problem: Some(problem),
+                }
+                .page(),
+                _ => problem.page(frame),
+            }
         }
     }
+}
+
+/// A page with the form of an operation: before it is done, and again if that failed.
+#[derive(Template)]
+#[template(path = "confirm.html")]
+pub struct Confirm {
+    pub frame: Frame,
+    pub a: Action,
+    pub problem: Option<Problem>,
+}
+
+impl Confirm {
+    pub fn page(self) -> Response {
+        let status = self.problem.as_ref().map_or(StatusCode::OK, |problem| problem.status);
+        (status, html(&self)).into_response()
+    }
+}
+
+/// The form of an operation, with what is in the query.
+async fn confirm(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
+    let mut frame = site.frame(&request, "").await;
+    let query = query_of(&request);
+    let Some(operation) = Operation::named(&name) else {
+        return unknown_operation(&name).page(frame);
+    };
+    if !frame.can_change {
+        let hint = format!(
+            "As the owner of the schema: grant bugle_operator to {};",
+            frame.rights.login
+        );
+        let problem = Problem::new(StatusCode::FORBIDDEN, "This login may not change anything here.");
+        return problem.hint(hint).page(frame);
+    }
+    let known: Vec<(&'static str, String)> = (operation.parameters.iter())
+        .filter_map(|parameter| Some((parameter.name, query.get(parameter.name)?.to_owned())))
+        .collect();
+    frame.here = query.get("back").map(own_path).unwrap_or_default().to_owned();
+    let action = Action::new(operation.name, label(operation.name), &known);
+    let a = match operation.name {
+        "drain_worker" | "cancel" | "remove" | "remove_queue" | "remove_schedule" => action.danger(),
+        _ => action,
+    };
+    Confirm {
+        frame,
+        a,
+        problem: None,
+    }
+    .page()
+}
+
+/// The statement of a form, as it is filled in. Nothing is done.
+async fn sql_of(State(site): State<Shared>, Path(name): Path<String>, Form(form): Form<Fields>) -> Response {
+    let Some(operation) = Operation::named(&name).filter(|_| site.is_token(form.get("csrf").map(String::as_str)))
+    else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let mut values = values_of(operation, &form);
+    if name == "enqueue_job"
+        && let Ok(job) = new_job(&form)
+    {
+        values = values.with(operation, "job", &job);
+    }
+    operation.sql(&values).into_response()
+}
+
+fn unknown_operation(name: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("There is no operation {name:?}."))
 }
 
 /// What was done, in words, and the job it enqueued.
 async fn act_once(site: &Site, name: &str, form: &Fields) -> Result<(String, Option<i64>), Problem> {
     site.check(form).await?;
-    if form.values().any(|value| value.contains("\"[redacted]\"")) {
-        return Err(
-            Problem::new(StatusCode::BAD_REQUEST, "There is a [redacted] value in it.")
-                .hint("The page does not show such values. Go back, and write each of them, or leave its key out."),
-        );
-    }
-    let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("There is no operation {name:?}."));
-    let operation = Operation::named(name).ok_or_else(unknown)?;
-    let mut values = Values::new();
-    for parameter in operation.parameters {
-        if let Some(text) = form.get(parameter.name) {
-            // a field that was left empty is left out
-            let is_given = !text.trim().is_empty() || form.contains_key(&format!("{}_is_null", parameter.name));
-            if is_given {
-                values = values.with(operation, parameter.name, text);
-            }
-        }
-    }
+    let operation = Operation::named(name).ok_or_else(|| unknown_operation(name))?;
+    let mut values = values_of(operation, form);
     if name == "enqueue_job" {
         values = values.with(operation, "job", &new_job(form)?);
+    }
+    let is_redacted = |name: &str| values.get(name).is_some_and(|value| value.contains("\"[redacted]\""));
+    if operation.parameters.iter().any(|parameter| is_redacted(parameter.name)) {
+        return Err(
+            Problem::new(StatusCode::BAD_REQUEST, "There is a [redacted] value in it.")
+                .hint("The page does not show such values. Write each of them, or leave its key out."),
+        );
     }
     let mut client = site.pool.get_or_explain().await?;
     let transaction = client.transaction().await?;
@@ -637,7 +710,7 @@ fn new_job(form: &Fields) -> Result<String, Problem> {
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(payload) {
         return Err(
             Problem::new(StatusCode::BAD_REQUEST, format!("The payload is not JSON: {error}."))
-                .hint("Go back, and correct it: nothing was enqueued."),
+                .hint("Nothing was enqueued."),
         );
     }
     let mut parts = vec![format!("\"payload\": {payload}")];

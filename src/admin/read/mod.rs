@@ -41,9 +41,10 @@ pub use rules::{
 };
 pub use schedules::{
     Misfire, NewSchedule, Overlap, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview,
-    remove_schedule, resume_schedule, run_schedule_now, schedule_runs, schedules, set_schedule,
+    remove_schedule, resume_schedule, run_schedule_now, schedule_columns, schedule_runs, schedules, set_schedule,
 };
-pub use search::{Found, KEYS, SEARCHED, Search, count_found, search};
+pub use search::{Found, KEYS, SEARCHED, Search, count_found, oldest_searched, search};
+pub(crate) use search::{quoted, words};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};
 pub use storage::{Size, Snapshot, dead_rows, sizes, snapshots};

@@ -109,6 +109,31 @@ pub async fn schedules(client: &impl GenericClient) -> Result<Vec<Schedule>> {
         .collect()
 }
 
+/// What a schedule has: its columns that are not null, as texts. Documents are among them if the login may read them,
+/// without redacted values.
+///
+/// # Errors
+/// If the query fails.
+pub async fn schedule_columns(client: &impl GenericClient, name: &str) -> Result<Vec<(String, String)>> {
+    let may_read = "select has_column_privilege('bugle.schedules', 'payload', 'select')";
+    let documents = match client.ask_one(may_read, &[]).await?.try_get(0)? {
+        true => "bugle.redacted(s.payload) as payload, bugle.redacted(s.headers) as headers, ",
+        false => "",
+    };
+    let sql = format!(
+        "select v.key, case when v.key = 'steps' \
+           then (select string_agg(e, ', ') from jsonb_array_elements_text(v.value) e) \
+           else v.value #>> '{{}}' end \
+         from ( \
+           select {documents}s.command, s.cron, s.every, s.timezone, s.queue, s.priority, s.timeout, s.max_attempts, \
+             s.retry_policy, s.retry_delay, s.steps, s.misfire, s.catch_up_limit, s.overlap, s.starts_at, s.ends_at \
+           from bugle.schedules s where s.name = $1) c \
+         cross join lateral jsonb_each(jsonb_strip_nulls(to_jsonb(c))) v"
+    );
+    let rows = client.ask(&sql, &[&name]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
 /// A new schedule. `None` means the default of the schema; times and intervals are in any format Postgres accepts.
 ///
 /// ```no_run

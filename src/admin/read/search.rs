@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_postgres::GenericClient;
 
 use super::jobs::{JobLine, LINE, job_line};
+use crate::admin::operations::array;
 use crate::db::connect::{Parameter, Unnamed};
 use crate::error::{Error, Result};
 use crate::job::JobId;
@@ -68,8 +69,9 @@ pub struct Found {
 }
 
 impl Search {
-    /// Read a query. Terms are separated by spaces; all must hold. Values may be quoted; several, separated by commas,
-    /// are alternatives; a minus before a term negates it.
+    /// Read a query. Terms are separated by spaces; all must hold. Several values, separated by commas, are
+    /// alternatives; a minus before a term negates it. What is between quotes is taken literally; in it, `\"` is a
+    /// quote and `\\` a backslash.
     ///
     /// # Errors
     /// If a name or a value is unknown.
@@ -99,17 +101,17 @@ impl Search {
             Some(rest) if !rest.is_empty() => (true, rest),
             _ => (false, word),
         };
-        let Some((key, value)) = term.split_once(':') else {
+        let Some((key, value)) = term.split_once(':').filter(|_| !term.starts_with('"')) else {
             return self.add_bare(term, negated);
         };
-        let value = value.trim_matches('"');
-        if value.is_empty() {
+        let values = alternatives(value);
+        if values.iter().all(String::is_empty) {
             return Err(Error::new(format!("{key}: needs a value")).hint(hint()));
         }
         if key == "state" {
-            return self.add_states(value, negated);
+            return self.add_states(&values, negated);
         }
-        let condition = condition(key, value)?;
+        let condition = condition(key, &values)?;
         if let Some(path) = key.strip_prefix("payload.") {
             self.paths.push(path.split('.').map(str::to_owned).collect());
         }
@@ -121,17 +123,17 @@ impl Search {
     fn add_bare(&mut self, term: &str, negated: bool) -> Result<()> {
         let condition = match term.parse::<i64>() {
             Ok(_) => ("j.id = {}::text::bigint", term.to_owned()),
-            Err(_) => (
-                "strpos(lower(j.command), lower({})) > 0",
-                term.trim_matches('"').to_owned(),
-            ),
+            Err(_) => ("strpos(lower(j.command), lower({})) > 0", alternatives(term).join(",")),
         };
         self.push((condition.0.to_owned(), condition.1), negated);
         Ok(())
     }
 
-    fn add_states(&mut self, value: &str, negated: bool) -> Result<()> {
-        let given = value.split(',').map(str::parse).collect::<Result<Vec<State>>>()?;
+    fn add_states(&mut self, values: &[String], negated: bool) -> Result<()> {
+        let given = values
+            .iter()
+            .map(|value| value.parse())
+            .collect::<Result<Vec<State>>>()?;
         let known = match self.states.is_empty() {
             true => State::ALL.to_vec(),
             false => self.states.clone(),
@@ -195,6 +197,12 @@ impl Search {
         }
     }
 
+    /// The ids of what it finds, as a subquery.
+    pub(crate) fn ids_sql(&self, limit: i64) -> String {
+        let sql = self.sql(None, limit);
+        sql.trim_end_matches(';').replacen("select *", "select j.id", 1)
+    }
+
     /// The same as a statement to copy.
     pub fn sql(&self, before: Option<JobId>, limit: i64) -> String {
         let mut filters: Vec<String> = Vec::new();
@@ -203,16 +211,15 @@ impl Search {
             let literal = format!("'{}'", condition.value.replace('\'', "''"));
             filters.push(condition.sql.replace("{}::text", &literal).replace("{}", &literal));
         }
-        let and = if newest.contains(" where ") { "  and " } else { "where " };
-        let mut sql = format!(
-            "select *\nfrom {}",
-            newest.replace(" where ", "\nwhere ").replace(" and ", "\n  and ")
-        );
-        for (index, filter) in filters.iter().enumerate() {
-            let word = if index == 0 { and } else { "  and " };
-            sql.push_str(&format!("\n{word}{filter}"));
+        if filters.is_empty() {
+            let from = newest.replace(" where ", "\nwhere ").replace(" and ", "\n  and ");
+            return format!("select *\nfrom {from}\norder by j.id desc\nlimit {limit};");
         }
-        format!("{sql}\norder by j.id desc\nlimit {limit};")
+        let filters = filters.join("\n  and ");
+        format!(
+            "select *\nfrom (select * from {newest} order by j.id desc limit {SEARCHED}) j\n\
+             where {filters}\norder by j.id desc\nlimit {limit};"
+        )
     }
 }
 
@@ -266,6 +273,22 @@ pub async fn search(client: &impl GenericClient, search: &Search, before: Option
     })
 }
 
+/// The oldest of the newest [`SEARCHED`] jobs, if a query looks at no others: older ones are not searched.
+///
+/// # Errors
+/// If the query fails.
+pub async fn oldest_searched(client: &impl GenericClient, search: &Search) -> Result<Option<JobId>> {
+    if !search.is_filtered() {
+        return Ok(None);
+    }
+    let sql = format!(
+        "select j.id from {} order by j.id desc offset {SEARCHED} - 1 limit 1",
+        search.newest(None)
+    );
+    let row = client.ask_opt(&sql, &[]).await?;
+    row.map(|row| Ok(row.try_get(0)?)).transpose()
+}
+
 /// How many jobs a query matches, counted up to a limit, among the newest [`SEARCHED`].
 ///
 /// # Errors
@@ -282,8 +305,11 @@ fn hint() -> String {
     format!("For example: {}.", examples.join("  "))
 }
 
-fn condition(key: &str, value: &str) -> Result<(String, String)> {
-    let any = |column: &str| format!("{column} = any (string_to_array({{}}, ','))");
+fn condition(key: &str, values: &[String]) -> Result<(String, String)> {
+    // where alternatives make no sense, a comma is part of the value
+    let joined = values.join(",");
+    let value = joined.as_str();
+    let any = |column: &str| Ok((format!("{column} = any ({{}}::text::text[])"), array(values)));
     let number = |column: &str| -> Result<(String, String)> {
         let (operator, rest) = comparison(value);
         let rest = rest.trim();
@@ -299,13 +325,12 @@ fn condition(key: &str, value: &str) -> Result<(String, String)> {
         "parent" => number("j.parent"),
         "attempt" => number("j.attempt"),
         "priority" => number("j.priority"),
-        "command" => own(any("j.command")),
-        "queue" => own(any("j.queue")),
-        "reason" => own(any("j.reason")),
-        "code" => own(any("j.last_error_code")),
+        "command" => any("j.command"),
+        "queue" => any("j.queue"),
+        "reason" => any("j.reason"),
+        "code" => any("j.last_error_code"),
         "error" => own("strpos(lower(j.last_error), lower({})) > 0".to_owned()),
-        // quotes cannot be part of a term
-        "fingerprint" => own("replace(bugle.fingerprint(j.last_error), '\"', '') = {}".to_owned()),
+        "fingerprint" => own("bugle.fingerprint(j.last_error) = {}".to_owned()),
         "schedule" => {
             own("exists (select from bugle.schedule_runs r where r.job = j.id and r.schedule = {})".to_owned())
         }
@@ -360,29 +385,57 @@ fn comparison(value: &str) -> (&'static str, &str) {
     ("=", value)
 }
 
-/// The terms of a query: spaces inside quotes do not separate.
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut is_quoted = false;
+/// The terms of a query, as they were written.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    let mut words = split(text, char::is_whitespace);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The values of a term, without their quotes.
+fn alternatives(value: &str) -> Vec<String> {
+    split(value, |c| c == ',').iter().map(|value| unquoted(value)).collect()
+}
+
+/// Separators inside quotes do not separate.
+fn split(text: &str, is_separator: impl Fn(char) -> bool) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let (mut is_quoted, mut is_escaped) = (false, false);
     for c in text.chars() {
-        match c {
-            '"' => {
-                is_quoted = !is_quoted;
-                word.push(c);
-            }
-            c if c.is_whitespace() && !is_quoted => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-            }
-            c => word.push(c),
+        let is_taken = is_escaped;
+        is_escaped = is_quoted && c == '\\' && !is_taken;
+        if c == '"' && !is_taken {
+            is_quoted = !is_quoted;
+        }
+        match parts.last_mut() {
+            Some(part) if is_quoted || !is_separator(c) => part.push(c),
+            _ => parts.push(String::new()),
         }
     }
-    if !word.is_empty() {
-        words.push(word);
+    parts
+}
+
+fn unquoted(text: &str) -> String {
+    let mut value = String::new();
+    let mut is_quoted = false;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            '\\' if is_quoted => value.extend(chars.next()),
+            c => value.push(c),
+        }
     }
-    words
+    value
+}
+
+/// A value as a term of a query has it: in quotes, if it needs them.
+pub(crate) fn quoted(value: &str) -> String {
+    let is_plain = |c: char| !c.is_whitespace() && !",\"\\".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")),
+    }
 }
 
 #[cfg(test)]
@@ -399,13 +452,33 @@ mod tests {
             sql.contains("j.state in ('retrying', 'failed') and j.id < 100"),
             "{sql}"
         );
-        assert!(
-            sql.contains("(j.queue = any (string_to_array($1, ','))) is not true"),
-            "{sql}"
-        );
+        assert!(sql.contains("(j.queue = any ($1::text::text[])) is not true"), "{sql}");
         assert!(sql.contains("j.payload #>> '{\"user\",\"id\"}' = $3"), "{sql}");
-        assert_eq!(values, ["mail", "no route", "42", "17"]);
+        assert_eq!(values, ["{\"mail\"}", "no route", "42", "17"]);
         assert_eq!(Search::parse("state:failed").unwrap().state(), Some(State::Failed));
+    }
+
+    #[test]
+    fn any_name_can_be_quoted() {
+        for name in [
+            "mail",
+            "a b",
+            "a,b",
+            "say \"hi\"",
+            "back\\slash",
+            "\\\"",
+            ">5",
+            "é , \"",
+            "\"",
+            "",
+        ] {
+            let query = format!("command:{} queue:x", quoted(name));
+            assert_eq!(words(&query).len(), 2, "{query}");
+            let value = words(&query)[0].strip_prefix("command:").unwrap().to_owned();
+            assert_eq!(alternatives(&value), [name], "{query}");
+        }
+        let search = Search::parse("command:\"a,\\\"b\",c").unwrap();
+        assert_eq!(search.statement(None, 1).1, ["{\"a,\\\"b\",\"c\"}"]);
     }
 
     #[test]

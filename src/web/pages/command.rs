@@ -4,7 +4,7 @@ use askama::Template;
 use axum::Form;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 
 use super::detail::last_hour;
@@ -13,7 +13,7 @@ use super::{answer, jobs_path, link, quoted, text};
 use crate::read::{self, TEMPLATE};
 use crate::web::actions::Action;
 use crate::web::api;
-use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, asked, encoded, reading, redirect};
+use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, asked, encoded, html, reading, redirect};
 use crate::web::text::{Html, number, percent, seconds};
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
@@ -101,69 +101,83 @@ struct Command {
     may_edit: bool,
     /// Name, value, what it is.
     columns: Vec<(&'static str, String, &'static str)>,
+    problem: Option<Problem>,
     sql: String,
 }
 
 pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
-    answer(&site, request, "commands", async |frame, _| {
-        let snapshot = site.snapshot().await?;
-        let mut client = site.pool.get_or_explain().await?;
-        let transaction = reading(&mut client).await?;
-        let commands = read::commands(&transaction).await?;
-        let command = commands.iter().find(|command| command.name == name).ok_or_else(|| {
-            Problem::new(StatusCode::NOT_FOUND, format!("There is no command {name}."))
-                .hint("A command appears when a worker serves it, a setting names it, or a job of it has run.")
-        })?;
-        let template = read::template(&transaction, &name).await?;
-        let may_edit = frame.can_change && read::may_set_templates(&transaction).await?;
-        let (_, buckets) = read::throughput(&transaction, "1 hour", "1 minute", None, Some(&name)).await?;
-        let value_of = |column: &str| {
-            template
-                .iter()
-                .find(|(name, _)| name == column)
-                .map(|(_, value)| value.clone())
-        };
-        let all = command.completed_last_hour + command.failed_last_hour;
-        let known = vec![("command", name.clone())];
-        let limit = Action::new("set_command_limit", "Limit", &known)
-            .preset("max_running", value_of("max_running").unwrap_or_default());
-        Ok(Command {
-            facts: vec![
-                ("Workers", text(number(command.workers))),
-                ("Completed, last hour", text(number(command.completed_last_hour))),
-                ("Failed, last hour", text(number(command.failed_last_hour))),
-                ("Failure rate", text(percent(command.failed_last_hour, all))),
-                (
-                    "At once, at most",
-                    text(value_of("max_running").as_deref().unwrap_or("no limit")),
-                ),
-                (
-                    "Its jobs",
-                    link(frame, &jobs_path(&format!("command:{}", quoted(&name))), "show"),
-                ),
-            ],
-            actions: allowed(frame, vec![limit]),
-            chart: last_hour(
-                &buckets,
-                snapshot.now,
-                "Completed and failed attempts of this command per minute",
+    let make = async |frame: &Frame, _: &Asked| page(&site, frame, &name, None).await;
+    answer(&site, request, "commands", make).await
+}
+
+/// The page of a command. A template that was rejected is shown as it was written, with what is wrong with it.
+async fn page(
+    site: &Site,
+    frame: &Frame,
+    name: &str,
+    rejected: Option<(&Fields, Problem)>,
+) -> Result<Command, Problem> {
+    let snapshot = site.snapshot().await?;
+    let mut client = site.pool.get_or_explain().await?;
+    let transaction = reading(&mut client).await?;
+    let commands = read::commands(&transaction).await?;
+    let command = commands.iter().find(|command| command.name == name).ok_or_else(|| {
+        Problem::new(StatusCode::NOT_FOUND, format!("There is no command {name}."))
+            .hint("A command appears when a worker serves it, a setting names it, or a job of it has run.")
+    })?;
+    let template = read::template(&transaction, name).await?;
+    let may_edit = frame.can_change && read::may_set_templates(&transaction).await?;
+    let (_, buckets) = read::throughput(&transaction, "1 hour", "1 minute", None, Some(name)).await?;
+    let value_of = |column: &str| {
+        template
+            .iter()
+            .find(|(name, _)| name == column)
+            .map(|(_, value)| value.clone())
+    };
+    let all = command.completed_last_hour + command.failed_last_hour;
+    let known = vec![("command", name.to_owned())];
+    let limit = Action::new("set_command_limit", "Limit", &known)
+        .preset("max_running", value_of("max_running").unwrap_or_default());
+    Ok(Command {
+        facts: vec![
+            ("Workers", text(number(command.workers))),
+            ("Completed, last hour", text(number(command.completed_last_hour))),
+            ("Failed, last hour", text(number(command.failed_last_hour))),
+            ("Failure rate", text(percent(command.failed_last_hour, all))),
+            (
+                "At once, at most",
+                text(value_of("max_running").as_deref().unwrap_or("no limit")),
             ),
-            sections: vec![queues(frame, &snapshot.stats, &name)],
-            may_edit,
-            columns: TEMPLATE
-                .iter()
-                .map(|(column, about)| (*column, value_of(column).unwrap_or_default(), *about))
-                .collect(),
-            sql: format!(
-                "select * from bugle.commands where name = '{}';",
-                name.replace('\'', "''")
+            (
+                "Its jobs",
+                link(frame, &jobs_path(&format!("command:{}", quoted(name))), "show"),
             ),
-            path: encoded(&name),
-            name,
-            frame: frame.clone(),
-        })
+        ],
+        actions: allowed(frame, vec![limit]),
+        chart: last_hour(
+            &buckets,
+            snapshot.now,
+            "Completed and failed attempts of this command per minute",
+        ),
+        sections: vec![queues(frame, &snapshot.stats, name)],
+        may_edit,
+        columns: TEMPLATE
+            .iter()
+            .map(|(column, about)| {
+                let given = rejected.as_ref().and_then(|(form, _)| form.get(*column).cloned());
+                let value = given.or_else(|| value_of(column)).unwrap_or_default();
+                (*column, value, *about)
+            })
+            .collect(),
+        problem: rejected.map(|(_, problem)| problem),
+        sql: format!(
+            "select * from bugle.commands where name = '{}';",
+            name.replace('\'', "''")
+        ),
+        path: encoded(name),
+        name: name.to_owned(),
+        frame: frame.clone(),
     })
-    .await
 }
 
 fn queues(frame: &Frame, stats: &[read::CommandStats], name: &str) -> Section {
@@ -208,7 +222,11 @@ pub async fn save(
         Ok(()) => redirect(&path, &format!("template of {name}: stored")),
         Err(problem) => {
             frame.here = path;
-            problem.page(frame)
+            let status = problem.status;
+            match page(&site, &frame, &name, Some((&form, problem))).await {
+                Ok(page) => (status, html(&page)).into_response(),
+                Err(problem) => problem.page(frame),
+            }
         }
     }
 }

@@ -42,16 +42,18 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         table.empty = "No attempt failed in this period.";
         for group in &groups {
             let line = group.fingerprint.as_deref().unwrap_or("without a message");
-            let command = group.command.as_deref().unwrap_or_default();
+            let command = group.command.as_deref();
             // of the latest error of a job: it may have failed differently since
-            let fingerprint = format!("fingerprint:\"{}\"", line.replace('"', ""));
-            let group_is = format!("command:{} {fingerprint}", quoted(command));
+            let terms = [("command", command), ("fingerprint", group.fingerprint.as_deref())];
+            let terms = terms.map(|(name, value)| Some(format!("{name}:{}", quoted(value?))));
+            let group_is: Vec<String> = terms.into_iter().flatten().collect();
+            let group_is = group_is.join(" ");
             let alike = jobs_path(&format!("{group_is} state:failed,retrying"));
             let shown: String = line.chars().take(200).collect();
             table.rows.push(Row {
                 cells: vec![
                     Html(format!("<span class=\"wrap\">{}</span>", escape(&shown))),
-                    text(command),
+                    text(command.unwrap_or("–")),
                     text(group.code.as_deref().unwrap_or("–")),
                     text(number(group.attempts)),
                     link(frame, &alike, &number(group.jobs)),
@@ -64,10 +66,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         }
         let period = |name: &str, label: &str| link(frame, &format!("/errors?since={name}"), label);
         table.links = vec![period("1h", "1 h"), period("24h", "24 h"), period("7d", "7 d")];
-        table.actions = allowed(
-            frame,
-            vec![Action::new("restart_where", "Restart jobs", &[]).preset("state", "failed")],
-        );
+        table.actions = allowed(frame, vec![Action::bulk("restart", "Restart jobs", "state:failed")]);
         Ok(table.finished())
     })
     .await
@@ -120,10 +119,7 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
             .next
             .map(|next| format!("{}/dead-letters?before={next}", frame.base));
         table.links = vec![link(frame, &jobs_path("state:failed"), "Filter and select")];
-        table.actions = allowed(
-            frame,
-            vec![Action::new("restart_where", "Restart matching", &[]).preset("state", "failed")],
-        );
+        table.actions = allowed(frame, vec![Action::bulk("restart", "Restart matching", "state:failed")]);
         Ok(table.finished())
     })
     .await

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -15,7 +15,7 @@ use crate::operate::{self, Explanation};
 use crate::read::{self, Job, Relative, Run};
 use crate::state::{self, State as JobState};
 use crate::web::actions::Action;
-use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
+use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, encoded, html, query_of, reading};
 use crate::web::text::{Html, badge, clock, escape, json, seconds, span, state as state_badge, when};
 use crate::web::waterfall::{Bar, Drawn, waterfall};
 
@@ -195,11 +195,7 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
     match reason.reason.as_str() {
         "queue_paused" => {
             let queue = text("queue").unwrap_or_default();
-            actions.push(
-                Action::new("resume_queue", format!("Resume queue {queue}"), &[("queue", queue)])
-                    .plain()
-                    .main(),
-            );
+            actions.push(Action::new("resume_queue", format!("Resume queue {queue}"), &[("queue", queue)]).main());
         }
         "worker_paused" => {
             let workers = fact("paused_workers")
@@ -208,11 +204,7 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
                 .unwrap_or_default();
             for worker in workers.iter().filter_map(Value::as_i64).take(3) {
                 let resume = [("worker", worker.to_string())];
-                actions.push(
-                    Action::new("resume_worker", format!("Resume worker {worker}"), &resume)
-                        .plain()
-                        .main(),
-                );
+                actions.push(Action::new("resume_worker", format!("Resume worker {worker}"), &resume).main());
             }
         }
         "unserved" => links.push(link(frame, "/workers", "Workers")),
@@ -230,9 +222,9 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
         }
         "scheduled" | "retrying" => {
             let now = [("id", job.line.id.to_string()), ("run_at", "now".to_owned())];
-            actions.push(Action::new("reschedule", "Run it now", &now).plain().main());
+            actions.push(Action::new("reschedule", "Run it now", &now).main());
         }
-        "paused" => actions.push(Action::new("resume", "Resume it", &id()).plain().main()),
+        "paused" => actions.push(Action::new("resume", "Resume it", &id()).main()),
         // others stand on top of the page
         _ => {}
     }
@@ -242,10 +234,10 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
     {
         let holder = [("id", holder.to_string())];
         match text("state").as_deref() {
-            Some("paused") => actions.push(Action::new("resume", "Resume that job", &holder).plain().main()),
+            Some("paused") => actions.push(Action::new("resume", "Resume that job", &holder).main()),
             Some("retrying" | "scheduled") => {
                 let now = [holder[0].clone(), ("run_at", "now".to_owned())];
-                actions.push(Action::new("reschedule", "Run that job now", &now).plain().main());
+                actions.push(Action::new("reschedule", "Run that job now", &now).main());
                 let pass = [("queue", job.line.queue.clone()), ("order_on_retry", "pass".to_owned())];
                 actions.push(Action::new("set_limits", "Let others pass", &pass));
             }
@@ -530,11 +522,41 @@ struct Enqueue {
     from: Option<i64>,
     /// Whether the payload is too large for a form.
     is_large: bool,
+    run_at: String,
+    unique_key: String,
     commands: Vec<String>,
+    /// What was wrong with the form that was sent.
+    problem: Option<Problem>,
 }
 
 /// How much JSON a form shows.
 const MOST_IN_A_FORM: usize = 40_000;
+
+/// The form again, as it was filled in, with what was wrong.
+pub async fn enqueue_again(site: &Site, frame: Frame, form: &Fields, problem: Problem) -> Response {
+    let given = |name: &str| form.get(name).cloned().unwrap_or_default();
+    let commands = async {
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        read::commands(&transaction).await
+    };
+    let commands = commands.await.unwrap_or_default();
+    let status = problem.status;
+    let page = Enqueue {
+        command: given("command"),
+        queue: given("queue"),
+        priority: given("priority"),
+        payload: given("payload"),
+        run_at: given("run_at"),
+        unique_key: given("unique_key"),
+        from: form.get("from").and_then(|id| id.parse().ok()),
+        is_large: false,
+        commands: commands.into_iter().map(|command| command.name).take(500).collect(),
+        problem: Some(problem),
+        frame,
+    };
+    (status, html(&page)).into_response()
+}
 
 pub async fn enqueue(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "jobs", async |frame, request| {
@@ -566,6 +588,9 @@ pub async fn enqueue(State(site): State<Shared>, request: Asked) -> Response {
                 .as_ref()
                 .map_or_else(|| "{}".to_owned(), |job| job.payload.get().to_owned()),
             from,
+            run_at: given("run_at", ""),
+            unique_key: String::new(),
+            problem: None,
             is_large: job.as_ref().is_some_and(|job| job.payload.get().len() > MOST_IN_A_FORM),
             commands: commands.into_iter().map(|command| command.name).take(500).collect(),
             frame: frame.clone(),

@@ -33,8 +33,10 @@ struct Jobs {
     commands: Vec<String>,
     states: [JobState; 9],
     columns: Vec<Choice>,
-    /// The columns that were chosen, for links.
+    /// The columns that were chosen, for the next search.
     chosen: String,
+    /// The first page.
+    newest: String,
     is_first: bool,
 }
 
@@ -139,10 +141,8 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 .collect(),
             commands,
             states: JobState::ALL,
-            chosen: match chosen.is_empty() {
-                true => String::new(),
-                false => encoded(&chosen.join(",")),
-            },
+            chosen: chosen.join(","),
+            newest: String::new(),
             columns,
             problem: None,
             is_first: before.is_none(),
@@ -155,7 +155,8 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 return Ok(page);
             }
         };
-        page.tabs = tabs(frame, &page.query, &search, &snapshot.queues);
+        page.tabs = tabs(frame, &page.query, &page.chosen, &search, &snapshot.queues);
+        page.newest = page_path(frame, &page.query, &page.chosen, None);
         page.sql = search.sql(before, PAGE);
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
@@ -169,17 +170,22 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let now = read::now(&transaction).await?;
         page.jobs = found.jobs.iter().map(|job| row(job, &page.columns, now)).collect();
         page.is_cut = found.is_cut;
-        page.next = found.next.map(|next| {
-            format!(
-                "{}/jobs?q={}&columns={}&before={next}",
-                frame.base,
-                encoded(&page.query),
-                page.chosen
-            )
-        });
+        page.next = (found.next).map(|next| page_path(frame, &page.query, &page.chosen, Some(next)));
         Ok(page)
     })
     .await
+}
+
+/// The page of a query, with the columns that were chosen.
+fn page_path(frame: &Frame, query: &str, chosen: &str, before: Option<i64>) -> String {
+    let parts = [("q", query.to_owned()), ("columns", chosen.to_owned())];
+    let mut parts: Vec<String> = (parts.iter())
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name}={}", encoded(value)))
+        .collect();
+    parts.extend(before.map(|before| format!("before={before}")));
+    let mark = if parts.is_empty() { "" } else { "?" };
+    format!("{}/jobs{mark}{}", frame.base, parts.join("&"))
 }
 
 fn row(job: &JobLine, columns: &[Choice], now: SystemTime) -> Row {
@@ -227,23 +233,16 @@ fn row(job: &JobLine, columns: &[Choice], now: SystemTime) -> Row {
 }
 
 /// The query with another state.
-fn tabs(frame: &Frame, query: &str, search: &Search, queues: &[read::Queue]) -> Vec<Tab> {
-    let rest: Vec<&str> = query
-        .split_whitespace()
+fn tabs(frame: &Frame, query: &str, chosen: &str, search: &Search, queues: &[read::Queue]) -> Vec<Tab> {
+    let rest: Vec<String> = read::words(query)
+        .into_iter()
         .filter(|term| !term.starts_with("state:") && !term.starts_with("-state:"))
         .collect();
-    let rest = rest.join(" ");
     let path = |state: &str| {
-        let query = [state, &rest]
-            .iter()
-            .filter(|part| !part.is_empty())
-            .copied()
-            .collect::<Vec<_>>()
-            .join(" ");
-        match query.is_empty() {
-            true => format!("{}/jobs", frame.base),
-            false => format!("{}/jobs?q={}", frame.base, encoded(&query)),
-        }
+        let mut terms: Vec<&str> = vec![state];
+        terms.extend(rest.iter().map(String::as_str));
+        terms.retain(|term| !term.is_empty());
+        page_path(frame, &terms.join(" "), chosen, None)
     };
     let is_estimate = queues.iter().any(|queue| queue.is_estimate);
     let counted = |of: fn(&read::Queue) -> i64| {

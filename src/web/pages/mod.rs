@@ -15,6 +15,8 @@ mod table;
 mod workers;
 mod workflows;
 
+pub use job::enqueue_again;
+
 use std::time::SystemTime;
 
 use askama::Template;
@@ -24,6 +26,7 @@ use axum::routing::{get, post};
 
 use super::site::{Asked, Frame, Problem, Shared, html};
 use super::text::{Html, escape};
+use crate::read::quoted;
 
 pub fn router() -> Router<Shared> {
     Router::new()
@@ -83,12 +86,4 @@ fn between(from: SystemTime, to: SystemTime) -> Option<f64> {
 /// A page of jobs for a query.
 fn jobs_path(query: &str) -> String {
     format!("/jobs?q={}", super::site::encoded(query))
-}
-
-/// A value of a query, quoted if it has to be.
-fn quoted(value: &str) -> String {
-    match value.contains([' ', ',', '"']) {
-        true => format!("\"{}\"", value.replace('"', "")),
-        false => value.to_owned(),
-    }
 }

@@ -185,11 +185,7 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
             )),
             detail: detail.unwrap_or_default(),
             links: vec![link(frame, "/errors", "Errors")],
-            actions: if is_paused {
-                Vec::new()
-            } else {
-                vec![pause.plain().main()]
-            },
+            actions: if is_paused { Vec::new() } else { vec![pause.main()] },
             sql: None,
         });
     }
@@ -200,7 +196,6 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
                 format!("Resume worker {worker}"),
                 &[("worker", worker.to_string())],
             )
-            .plain()
             .main()
         });
         found.push(Trouble {
@@ -232,7 +227,7 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
                     &jobs_path(&format!("queue:{} state:ready", quoted(&queue.queue))),
                     "Jobs",
                 )],
-                actions: vec![resume.plain()],
+                actions: vec![resume],
                 sql: None,
             });
         } else if queue.oldest_ready_seconds > Some(300.0) && queue.workers > 0 && queue.unserved_commands.is_empty() {

@@ -113,10 +113,13 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
         let slots = read::next_times(&transaction, &name, 5).await?;
         let runs = read::schedule_runs(&transaction, &name, 20).await?;
         let known = vec![("name", name.clone())];
-        let change = Action::new("change_schedule", "Change", &known)
-            .preset("cron", schedule.cron.clone().unwrap_or_default())
-            .preset("every", schedule.every.clone().unwrap_or_default())
-            .preset("timezone", schedule.timezone.clone());
+        let mut change = Action::new("change_schedule", "Change", &known);
+        let columns = read::schedule_columns(&transaction, &name).await?;
+        let names: Vec<&'static str> = change.fields.iter().map(|field| field.name).collect();
+        for name in names {
+            let column = columns.iter().find(|(column, _)| column == name);
+            change = change.stored(name, column.map(|(_, value)| value.as_str()));
+        }
         let actions = vec![
             Action::new("run_schedule_now", "Run now", &known).main(),
             match schedule.paused_at {

@@ -3,7 +3,7 @@
 use askama::Template;
 
 use crate::web::actions::Action;
-use crate::web::site::Frame;
+use crate::web::site::{Frame, encoded};
 use crate::web::text::{Html, escape};
 
 /// How many rows a table has at most.
@@ -68,12 +68,12 @@ impl Row {
     /// About how large it is on the page.
     fn bytes(&self) -> usize {
         let cells: usize = self.cells.iter().map(|cell| cell.0.len() + 22).sum();
-        let buttons = self.buttons.iter().map(|button| escape(&button.value).len() + 110);
+        let buttons = self.buttons.iter().map(|button| escape(&button.value).len() + 150);
         cells + buttons.sum::<usize>()
     }
 }
 
-/// A button of a row: one click, one parameter.
+/// A button of a row, with one parameter.
 pub struct Button {
     pub operation: &'static str,
     pub name: &'static str,
@@ -82,12 +82,20 @@ pub struct Button {
 }
 
 impl Button {
-    /// Where it is posted to.
-    pub fn path(&self) -> String {
-        match self.operation {
-            BULK => "/jobs/bulk".to_owned(),
-            operation => format!("/act/{operation}"),
-        }
+    /// Whether it is posted: a rehearsal changes nothing.
+    pub fn is_bulk(&self) -> bool {
+        self.operation == BULK
+    }
+
+    /// The page that asks for a note and does it.
+    pub fn path(&self, frame: &Frame) -> String {
+        format!(
+            "/act/{}?{}={}&back={}",
+            self.operation,
+            self.name,
+            encoded(&self.value),
+            encoded(&frame.here)
+        )
     }
 }
 

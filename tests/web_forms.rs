@@ -1,0 +1,343 @@
+//! `bugle web`: forms keep what was typed, ask before they act, and change no more than they show.
+
+mod common;
+
+use common::http::Replied;
+use common::web::Web;
+use common::{Database, execute, query_value};
+use tokio_postgres::Client;
+
+/// The pages for a login that may do everything a person does here.
+async fn open(database: &Database) -> (Web, Client) {
+    let owner = database.owner().await;
+    let rights = format!("grant bugle_viewer, bugle_enqueuer to {}_operator", database.name);
+    execute(&owner, &rights).await;
+    (Web::start(database, "operator", &[]), owner)
+}
+
+async fn post(web: &Web, path: &str, fields: &[(&str, &str)]) -> Replied {
+    let mut body = format!("csrf={}", web.csrf().await);
+    for (name, value) in fields {
+        body += &format!("&{}={}", escaped(name), escaped(value));
+    }
+    web.post(path, "", &body).await
+}
+
+fn escaped(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// The fields of the form that a page has for a path, as a browser would send them.
+fn fields(page: &str, action: &str) -> Vec<(String, String)> {
+    let form = page
+        .split(&format!("action=\"{action}\""))
+        .nth(1)
+        .and_then(|rest| rest.split("</form>").next())
+        .unwrap_or_else(|| panic!("no form for {action}: {page}"));
+    let attribute = |tag: &str, name: &str| {
+        let value = tag.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?;
+        Some(value.replace("&#34;", "\"").replace("&#60;", "<").replace("&#38;", "&"))
+    };
+    let mut fields = Vec::new();
+    for input in form.split("<input").skip(1) {
+        let tag = input.split('>').next().unwrap_or_default();
+        if let Some(name) = attribute(tag, "name").filter(|_| !tag.contains("type=\"checkbox\"")) {
+            fields.push((name, attribute(tag, "value").unwrap_or_default()));
+        }
+    }
+    for select in form.split("<select").skip(1) {
+        let chosen = select.split("<option").find(|option| option.contains(" selected"));
+        let chosen = chosen.and_then(|option| attribute(option, "value"));
+        fields.push((
+            attribute(&format!(" {select}"), "name").expect("its name"),
+            chosen.unwrap_or_default(),
+        ));
+    }
+    for area in form.split("<textarea").skip(1) {
+        let text = area.split('>').nth(1).and_then(|rest| rest.split('<').next());
+        let text = text.unwrap_or_default().replace("&#34;", "\"");
+        fields.push((attribute(area, "name").expect("its name"), text));
+    }
+    fields
+}
+
+/// The same with other values for some.
+fn changed<'a>(fields: &'a [(String, String)], new: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let mut all: Vec<(&str, &str)> = (fields.iter())
+        .filter(|(name, _)| name != "csrf" && !new.iter().any(|(other, _)| other == name))
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    all.extend(new);
+    all
+}
+
+#[tokio::test]
+async fn a_preview_counts_all_that_the_operation_changes() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command) select 'wanted' from generate_series(1, 3); \
+        insert into bugle.jobs (command) select 'other' from generate_series(1, 99998); \
+        insert into bugle.jobs (command) select 'wanted' from generate_series(1, 2)";
+    execute(&owner, story).await;
+    let everything = [("verb", "cancel"), ("all", "true"), ("q", "command:wanted")];
+    let cancelled = "select count(*) from bugle.jobs where state = 'cancelled'";
+
+    let preview = post(&web, "/jobs/bulk", &everything).await;
+    assert!(
+        preview.body.contains("<b>2 jobs</b> would be changed"),
+        "{}",
+        preview.body
+    );
+    assert!(preview.body.contains("Older ones stay as they are"), "{}", preview.body);
+    // one that comes between the preview and the decision was not counted either
+    execute(&owner, "insert into bugle.jobs (command) values ('wanted')").await;
+    let form = fields(&preview.body, "/jobs/bulk/apply");
+    let done = post(&web, "/jobs/bulk/apply", &changed(&form, &[])).await;
+
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert_eq!(query_value::<i64>(&owner, cancelled).await, 2);
+}
+
+#[tokio::test]
+async fn many_jobs_get_a_priority_and_a_state_after_a_rehearsal() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'x' from generate_series(1, 3)",
+    )
+    .await;
+    let all = [("all", "true"), ("q", "command:x")];
+
+    for (verb, value, then) in [
+        (
+            "set_priority",
+            "-5",
+            "select count(*) from bugle.jobs where priority = -5",
+        ),
+        (
+            "set_state",
+            "failed",
+            "select count(*) from bugle.jobs where state = 'failed'",
+        ),
+    ] {
+        let asked = post(&web, "/jobs/bulk", &[&all[..], &[("verb", verb)]].concat()).await;
+        let form = fields(&asked.body, "/jobs/bulk");
+        let preview = post(&web, "/jobs/bulk", &changed(&form, &[("value", value)])).await;
+        assert!(
+            preview.body.contains("<b>3 jobs</b> would be changed"),
+            "{}",
+            preview.body
+        );
+        assert_eq!(query_value::<i64>(&owner, then).await, 0, "only a rehearsal");
+        let form = fields(&preview.body, "/jobs/bulk/apply");
+        assert_eq!(post(&web, "/jobs/bulk/apply", &changed(&form, &[])).await.status, 303);
+        assert_eq!(query_value::<i64>(&owner, then).await, 3);
+    }
+    let sql = post(&web, "/jobs/bulk", &[&all[..], &[("verb", "restart")]].concat())
+        .await
+        .body;
+    assert!(sql.contains("select * from bugle.restart(array(select j.id"), "{sql}");
+}
+
+#[tokio::test]
+async fn restarting_what_failed_is_rehearsed_first() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) values ('x'); select bugle.set_state(1, 'failed')",
+    )
+    .await;
+
+    for path in ["/errors", "/dead-letters"] {
+        let page = web.get(path).await.body;
+        assert!(!page.contains("/act/restart_where"), "{path}: {page}");
+        let form = fields(&page, "/jobs/bulk");
+        let preview = post(&web, "/jobs/bulk", &changed(&form, &[])).await;
+
+        assert!(
+            preview.body.contains("<b>1 job</b> would be changed"),
+            "{path}: {}",
+            preview.body
+        );
+    }
+    let state: String = query_value(&owner, "select state from bugle.jobs").await;
+    assert_eq!(state, "failed");
+}
+
+#[tokio::test]
+async fn a_schedule_goes_from_cron_to_every_and_loses_what_is_emptied() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.schedules (name, cron, command, timeout, steps, payload) \
+        values ('nightly', '0 3 * * *', 'x', '5 minutes', '{a,b}', '{\"n\": 9007199254740993}')";
+    execute(&owner, story).await;
+    let stored = "select concat_ws(' ', cron, every, timeout, steps, payload, misfire) from bugle.schedules";
+
+    let page = web.get("/schedules/nightly").await.body;
+    let form = fields(&page, "/act/change_schedule");
+    let new = [("every", "1 hour"), ("timeout", "")];
+    let done = post(&web, "/act/change_schedule", &changed(&form, &new)).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert_eq!(
+        query_value::<String>(&owner, stored).await,
+        "01:00:00 {a,b} {\"n\": 9007199254740993} run_once"
+    );
+
+    let page = web.get("/schedules/nightly").await.body;
+    let form = fields(&page, "/act/change_schedule");
+    let new = [("cron", "@daily"), ("steps", "b, c"), ("misfire", "skip")];
+    let done = post(&web, "/act/change_schedule", &changed(&form, &new)).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert_eq!(
+        query_value::<String>(&owner, stored).await,
+        "@daily {b,c} {\"n\": 9007199254740993} skip"
+    );
+}
+
+#[tokio::test]
+async fn columns_that_were_chosen_stay_through_searches_and_tabs() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(&owner, "insert into bugle.jobs (command, queue) values ('a b', 'q')").await;
+
+    let page = web
+        .get("/jobs?q=command%3A%22a+b%22&columns=priority&columns=due")
+        .await
+        .body;
+    assert!(page.contains("name=\"columns\" value=\"priority,due\""), "{page}");
+    let tab = "href=\"/jobs?q=state%3Aready%20command%3A%22a%20b%22&#38;columns=priority%2Cdue\"";
+    assert!(page.contains(tab), "{page}");
+    let again = web.get("/jobs?q=state%3Aready&columns=priority%2Cdue").await.body;
+    assert!(
+        again.contains(">Priority</th>") && again.contains(">Due</th>"),
+        "{again}"
+    );
+}
+
+#[tokio::test]
+async fn any_name_can_be_searched_for() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command, queue) values ('a,\"b\" \\c', 'x,y'), ('a', 'x'), ('y', 'y')";
+    execute(&owner, story).await;
+
+    for query in [r#"command:"a,\"b\" \\c""#, r#"queue:"x,y""#, r#""a,\"b\"""#] {
+        let page = web.get(&format!("/jobs?q={}", escaped(query))).await.body;
+        assert!(
+            page.contains("href=\"/jobs/1\"")
+                && !page.contains("href=\"/jobs/2\"")
+                && !page.contains("href=\"/jobs/3\""),
+            "{query}: {page}"
+        );
+    }
+    let page = web.get("/queues/x%2Cy").await.body;
+    assert!(page.contains(&format!("/jobs?q=queue%3A{}", "%22x%2Cy%22")), "{page}");
+    let both = web.get("/jobs?q=queue%3Ax%2Cy").await.body;
+    assert!(
+        both.contains("href=\"/jobs/2\"") && both.contains("href=\"/jobs/3\""),
+        "{both}"
+    );
+}
+
+#[tokio::test]
+async fn a_form_that_failed_is_shown_again_as_it_was_filled_in() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(
+        &owner,
+        "insert into bugle.schedules (name, cron, command) values ('n', '@daily', 'x')",
+    )
+    .await;
+
+    let wrong = post(
+        &web,
+        "/act/enqueue_job",
+        &[
+            ("command", "pay"),
+            ("payload", "{not json"),
+            ("queue", "shop"),
+            ("run_at", "now"),
+        ],
+    )
+    .await;
+    assert_eq!(wrong.status, 400);
+    let kept = fields(&wrong.body, "/act/enqueue_job");
+    for (name, value) in [
+        ("command", "pay"),
+        ("payload", "{not json"),
+        ("queue", "shop"),
+        ("run_at", "now"),
+    ] {
+        assert!(kept.contains(&(name.to_owned(), value.to_owned())), "{name}: {kept:?}");
+    }
+    assert!(
+        wrong.body.contains("role=\"alert\"") && wrong.body.contains("not JSON"),
+        "{}",
+        wrong.body
+    );
+
+    let new = [
+        ("name", "new"),
+        ("command", "x"),
+        ("cron", "99 * * * *"),
+        ("overlap", "skip"),
+        ("payload", "{}"),
+    ];
+    let wrong = post(&web, "/act/add_schedule", &new).await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    let kept = fields(&wrong.body, "/act/add_schedule");
+    for (name, value) in new {
+        assert!(kept.contains(&(name.to_owned(), value.to_owned())), "{name}: {kept:?}");
+    }
+    let done = post(&web, "/act/add_schedule", &changed(&kept, &[("cron", "9 * * * *")])).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+
+    execute(&owner, "insert into bugle.commands (name) values ('x')").await;
+    let owners = Web::start(&database, "owner", &[]);
+    let wrong = post(
+        &owners,
+        "/commands/x/template",
+        &[("timeout", "soon"), ("queue", "slow")],
+    )
+    .await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    assert!(wrong.body.contains("role=\"alert\""), "{}", wrong.body);
+    let kept = fields(&wrong.body, "/commands/x/template");
+    assert!(kept.contains(&("timeout".to_owned(), "soon".to_owned())), "{kept:?}");
+}
+
+#[tokio::test]
+async fn a_button_of_a_row_asks_for_a_note_and_shows_its_statement() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) values ('x'); select bugle.set_state(1, 'failed')",
+    )
+    .await;
+
+    let page = web.get("/dead-letters").await.body;
+    assert!(
+        page.contains("href=\"/act/restart?id=1&#38;back=%2Fdead%2Dletters\"")
+            || page.contains("href=\"/act/restart?id=1&back=%2Fdead%2Dletters\""),
+        "{page}"
+    );
+    let asked = web.get("/act/restart?id=1&back=%2Fdead-letters").await;
+    assert_eq!(asked.status, 200);
+    assert!(asked.body.contains("select bugle.restart(1);"), "{}", asked.body);
+    let is_failed = "select state = 'failed' from bugle.jobs";
+    assert!(query_value::<bool>(&owner, is_failed).await, "nothing was done yet");
+    let form = fields(&asked.body, "/act/restart");
+    let typed = changed(&form, &[("note", "it's fixed")]);
+    let sql = post(&web, "/act/restart/sql", &typed).await;
+    assert_eq!(sql.body, "select bugle.restart(1, p_note => 'it''s fixed');");
+    let done = post(&web, "/act/restart", &typed).await;
+
+    assert_eq!(done.status, 303, "{}", done.body);
+    let note: String = query_value(&owner, "select note from bugle.changes where verb = 'restart'").await;
+    assert_eq!(note, "it's fixed");
+    let viewer = Web::start(&database, "viewer", &[]);
+    assert_eq!(viewer.get("/act/restart?id=1").await.status, 403);
+}
