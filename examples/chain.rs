@@ -38,7 +38,7 @@ fn steps() -> Registry {
             Ok(json!({ "prices": [1.5, 2.25] }))
         })
         .on("convert", async |context: Context, fetched: Fetched| {
-            let attempt = context.place().map_or(1, |place| place.attempt);
+            let attempt = context.position().map_or(1, |at| at.attempt);
             println!(
                 "convert: {} prices of shop {}, attempt {attempt}",
                 fetched.prices.len(),

@@ -78,7 +78,7 @@ async fn main() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bugle::testing::{self, Wanted, assert_enqueued, assert_not_enqueued};
+    use bugle::testing::{self, JobFilter, assert_enqueued, assert_not_enqueued};
     use tokio_postgres::{Client, NoTls};
 
     /// A database for each test, which the server forgets when it ends.
@@ -124,10 +124,10 @@ mod tests {
         let order = place_order(&transaction, "tea", "1 Main St").await.unwrap();
         place_order(&transaction, "a song", "").await.unwrap();
 
-        let wanted = Wanted::job::<Ship>().queue("parcels");
+        let wanted = JobFilter::job::<Ship>().queue("parcels");
         let job = assert_enqueued(&transaction, wanted).await;
         assert_eq!(job.payload_as::<Ship>().order, order);
-        assert_not_enqueued(&transaction, Wanted::command("send_mail")).await;
+        assert_not_enqueued(&transaction, JobFilter::command("send_mail")).await;
     }
 
     // All of it: enqueue, let an hour pass, run what is due, and look at the tables.

@@ -68,7 +68,7 @@ async fn report(bugle: &Bugle) -> Result<()> {
         report == "count: 6. index: the disk is full.",
         "the report says something else"
     );
-    let index = jobs["index"].ended().await?;
+    let index = jobs["index"].wait().await?;
     ensure!(index.state == Some(State::Failed), "index was to fail");
     Ok(())
 }

@@ -155,14 +155,14 @@ create type bugle.operated as (
   id bigint,
   done boolean,
   state text,
-  why text
+  reason text
 );
 
 comment on type bugle.operated is 'What became of an operator''s verb for one job: done, its state now, or why not.';
 comment on column bugle.operated.id is 'The job.';
 comment on column bugle.operated.done is 'Whether the verb was applied.';
 comment on column bugle.operated.state is 'The job''s state now; null if there is no such job.';
-comment on column bugle.operated.why is 'Why it was refused; null if it was done.';
+comment on column bugle.operated.reason is 'Why it was refused; null if it was done.';
 
 create type bugle.ending as (
   id bigint,

@@ -252,7 +252,7 @@ begin
   if v_answer.state is null then
     perform bugle.refuse_unknown_job(p_id);
   end if;
-  perform bugle.refuse('JB031', v_answer.why,
+  perform bugle.refuse('JB031', v_answer.reason,
     format('%s is allowed from: %s.', p_verb, array_to_string(bugle.allowed_from(p_verb), ', ')));
 end
 $$;

@@ -112,12 +112,12 @@ impl Error {
         Error::new(format!(
             "{what} needs the feature {feature} of the crate bugle, and this program was built without it"
         ))
-        .hint(format!(
+        .with_hint(format!(
             "Add it where Cargo.toml names bugle: features = [\"{feature}\"]"
         ))
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -222,7 +222,7 @@ impl Error {
     }
 
     /// A hint that says what to do, if there is one.
-    pub fn what_to_do(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }

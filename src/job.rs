@@ -18,6 +18,7 @@ pub type Claim = i64;
 /// A job and the claim under which a worker holds it. Every call about a running job names both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSql, FromSql)]
 #[postgres(name = "held_job")]
+#[non_exhaustive]
 pub struct HeldJob {
     /// The job.
     pub id: JobId,
@@ -96,11 +97,11 @@ impl ClaimedJob {
 /// Where in a chain an executor runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct ChainPosition {
     /// The name of the chain: the job's command.
     pub chain: String,
-    /// The position of this step, from 1.
-    pub position: i32,
+    /// The number of this step, from 1.
+    pub step: i32,
     /// The number of steps.
     pub steps: usize,
     /// The number of the attempt of the step in this attempt of the job, from 1.

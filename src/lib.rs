@@ -72,7 +72,7 @@
 //! transaction.commit().await?;
 //!
 //! let job = bugle::read::job(&client, id).await?.expect("it exists");
-//! assert_eq!((job.line.state, job.line.queue.as_str()), (bugle::State::Scheduled, "parcels"));
+//! assert_eq!((job.summary.state, job.summary.queue.as_str()), (bugle::State::Scheduled, "parcels"));
 //! # Ok(())
 //! # });
 //! ```
@@ -218,7 +218,7 @@
 //! let why = operate::explain(&client, job.id()).await?;
 //! assert_eq!(why[0].reason, "unserved");
 //! job.cancel().await?;
-//! assert_eq!(job.ended().await?.state, Some(State::Cancelled));
+//! assert_eq!(job.wait().await?.state, Some(State::Cancelled));
 //! let restarted = operate::apply(&client, &Verb::Restart, &[job.id()], Some("wanted after all")).await?;
 //! assert!(restarted[0].done);
 //! # Ok(())
@@ -237,7 +237,7 @@
 //! let error = bugle::NewJob::new("", ()).enqueue(&client).await.unwrap_err();
 //! assert!(error.is_refused() && !error.is_transient());
 //! assert_eq!(error.code(), Some(bugle::Code::InvalidColumn));
-//! assert!(error.what_to_do().is_some_and(|hint| !hint.is_empty()));
+//! assert!(error.hint().is_some_and(|hint| !hint.is_empty()));
 //! # Ok(())
 //! # });
 //! ```
@@ -349,7 +349,7 @@ pub use execute::executor::{Execution, Executor, Failure, IntoOutcome, Outcome};
 pub use execute::family::DependencyResult;
 pub use execute::registry::Registry;
 pub use execute::stage::{self, Next, Stage};
-pub use job::{Claim, ClaimedJob, HeldJob, JobId, Place};
+pub use job::{ChainPosition, Claim, ClaimedJob, HeldJob, JobId};
 pub use state::{State, StepState, WorkerState};
 pub use worker::shutdown::Shutdown;
 pub use worker::{Drained, Worker, WorkerBuilder};

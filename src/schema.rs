@@ -54,22 +54,22 @@ pub async fn verify(client: &Client) -> Result<()> {
         None if found::has_no_rows(client).await? => Err(Error::new(
             "the Bugle schema of this database has no settings: it comes from a dump without data",
         )
-        .hint("Run: bugle migrate")),
-        None => Err(Error::new("this database has no Bugle schema").hint("Run: bugle migrate")),
+        .with_hint("Run: bugle migrate")),
+        None => Err(Error::new("this database has no Bugle schema").with_hint("Run: bugle migrate")),
         Some((revision, _, protocol)) if protocol < calls::PROTOCOL => Err(Error::new(format!(
             "the schema (revision {revision}) speaks protocol {protocol}, this worker {}",
             calls::PROTOCOL
         ))
-        .hint("Run: bugle migrate")),
+        .with_hint("Run: bugle migrate")),
         Some((revision, _, protocol)) if protocol > calls::PROTOCOL => Err(Error::new(format!(
             "the schema (revision {revision}) speaks protocol {protocol}, this worker only {}",
             calls::PROTOCOL
         ))
-        .hint("Upgrade this worker.")),
+        .with_hint("Upgrade this worker.")),
         Some((revision, _, _)) if revision < REVISION => Err(Error::new(format!(
             "the schema is at revision {revision}, this worker needs {REVISION}"
         ))
-        .hint("Run: bugle migrate")),
+        .with_hint("Run: bugle migrate")),
         Some(_) => Ok(()),
     }
 }

@@ -498,7 +498,7 @@ async fn a_worker_that_stops_gives_back_the_jobs_of_a_call() {
     assert_eq!((drained.given_back, drained.undelivered), (1, 0));
     assert_eq!(described(&owner, held).await, "ready 0");
     let job = bugle::read::job(&owner, held).await.unwrap().unwrap();
-    assert_eq!(job.line.state, State::Ready);
+    assert_eq!(job.summary.state, State::Ready);
 }
 
 #[test]

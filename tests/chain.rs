@@ -41,7 +41,7 @@ fn noting(names: &[&'static str], seen: &Shared<Vec<String>>) -> Registry {
         let seen = seen.clone();
         registry.on(name, move |context: Context, payload: Value| {
             seen.lock().unwrap().push(format!("{name} {payload}"));
-            let output = json!({ name: context.place().map(|place| place.position), "last": name });
+            let output = json!({ name: context.position().map(|at| at.step), "last": name });
             async move { Ok(output) }
         })
     })
@@ -100,7 +100,7 @@ async fn a_failed_step_is_tried_again_in_the_same_worker_and_the_attempt_is_one(
     make_retries_quick(&owner).await;
     let seen: Shared<Vec<String>> = Shared::default();
     let registry = noting(&["a"], &seen).on("b", async |context: Context, _: Value| {
-        match context.place().map(|place| place.attempt) {
+        match context.position().map(|at| at.attempt) {
             Some(3) => Ok(json!({ "tries": 3 })),
             Some(2) => panic!("at the disco"),
             _ => Err(Failure::new("not yet").code("not_yet")),

@@ -297,10 +297,7 @@ async fn a_worker_behind_a_pooler_in_transaction_mode_refuses_and_says_why() {
         .expect_err("it refuses");
 
     assert!(error.to_string().contains("pooler"), "{error}");
-    assert!(
-        error.what_to_do().is_some_and(|hint| hint.contains("directly")),
-        "{error}"
-    );
+    assert!(error.hint().is_some_and(|hint| hint.contains("directly")), "{error}");
 }
 
 #[tokio::test]
@@ -328,7 +325,7 @@ async fn the_library_enqueues_with_every_column() {
         r#"scheduled send_mail {"to": "a"} mail -3 01:00:00 00:00:01.5 4 fixed {"trace": "1"}"#
     );
     assert_eq!(refused.code(), Some(Code::InvalidColumn));
-    assert!(refused.what_to_do().is_some(), "{refused}");
+    assert!(refused.hint().is_some(), "{refused}");
 }
 
 async fn insert(transaction: &tokio_postgres::Transaction<'_>, command: &str) {

@@ -60,7 +60,7 @@ async fn a_workflow_runs_in_the_order_of_its_arrows_and_hands_results_on() {
         BTreeMap::from_iter(told.iter().map(|t| t.split_once(' ').unwrap())),
         BTreeMap::from([("doomed", "failed"), ("six", "completed")])
     );
-    let doomed = jobs["doomed"].ended().await.unwrap();
+    let doomed = jobs["doomed"].wait().await.unwrap();
     assert_eq!(
         (doomed.state, doomed.reason.as_deref()),
         (Some(State::Failed), Some("dependency_failed"))
@@ -109,7 +109,7 @@ async fn an_executor_spawns_children_and_goes_on_with_their_results() {
         .unwrap();
     assert_eq!(parent.result::<i64>().await.unwrap(), 385);
     let empty = bugle.enqueue(&NewJob::new("empty", ()).max_attempts(1)).await.unwrap();
-    let empty = empty.ended().await.unwrap();
+    let empty = empty.wait().await.unwrap();
 
     assert_eq!(
         *runs.lock().unwrap(),
@@ -194,7 +194,7 @@ async fn an_executor_asks_and_goes_on_with_the_answer() {
     enqueuer.query(answer, &[&bad.id(), &json!("perhaps")]).await.unwrap();
 
     assert_eq!(tea.result::<String>().await.unwrap(), "bought tea in attempt 1");
-    let bad = bad.ended().await.unwrap();
+    let bad = bad.wait().await.unwrap();
     assert_eq!(bad.reason.as_deref(), Some("not_retryable"));
     assert!(bad.error.unwrap().contains("the answer does not fit"));
     worker.stop().await;
@@ -533,7 +533,7 @@ async fn a_caller_that_waits_is_notified_of_the_outcome_and_does_not_poll() {
     let bugle = Bugle::connect(&database.url("owner")).unwrap();
     let wait_for = |id: i64| {
         let job = bugle.job(id);
-        tokio::spawn(async move { job.ended().await.unwrap() })
+        tokio::spawn(async move { job.wait().await.unwrap() })
     };
 
     let told_first = || async {
@@ -585,7 +585,7 @@ async fn thousands_wait_on_one_connection_and_are_woken_at_once() {
         .map(|id| {
             tokio::spawn({
                 let job = bugle.job(*id);
-                async move { job.ended().await }
+                async move { job.wait().await }
             })
         })
         .collect();

@@ -160,9 +160,9 @@ async fn every_outcome_has_its_effect() {
         .await;
     let snoozed = scene.enqueue("say", json!({"type": "snooze", "delay": 3600})).await;
     let waiting = scene.enqueue("say", json!({"type": "wait", "token": "t"})).await;
-    let skipped = scene.enqueue("say", json!({"type": "skip", "why": "none"})).await;
+    let skipped = scene.enqueue("say", json!({"type": "skip", "reason": "none"})).await;
     let cancelled = scene
-        .enqueue("say", json!({"type": "cancelled", "why": "done before"}))
+        .enqueue("say", json!({"type": "cancelled", "reason": "done before"}))
         .await;
     let without = scene.enqueue("say", json!({"type": "done", "result": null})).await;
 

@@ -40,7 +40,7 @@ async fn a_row_that_cannot_be_decoded_ends_that_job_alone() {
     let ended = Bugle::connect(&database.url("owner"))
         .unwrap()
         .job(2)
-        .ended()
+        .wait()
         .await
         .unwrap();
     wait_until(

@@ -126,13 +126,13 @@ async fn a_client_of_the_library_enqueues_and_waits_through_a_pooler_in_transact
         let client = Bugle::connect(&pooler.url()).unwrap();
         for _ in 0..SERVERS {
             let job = client.enqueue(&NewJob::new("noop", ())).await.unwrap();
-            assert_eq!(job.ended().await.unwrap().state, Some(State::Completed));
+            assert_eq!(job.wait().await.unwrap().state, Some(State::Completed));
         }
         let chain = Workflow::new()
             .job("first", NewJob::new("noop", ()))
             .job("then", NewJob::new("noop", ()).after("first"));
         let jobs = client.enqueue_workflow(&chain).await.unwrap();
-        assert_eq!(jobs["then"].ended().await.unwrap().state, Some(State::Completed));
+        assert_eq!(jobs["then"].wait().await.unwrap().state, Some(State::Completed));
     }
 
     let id = said(&pooler.url(), &["enqueue", "noop", "--wait"]).await;

@@ -109,7 +109,7 @@ async fn a_schema_of_another_program_is_left_alone() {
         let checked = schema::check(&config).await.expect_err("it is refused");
 
         assert!(refused.to_string().contains("belongs to something else"), "{refused}");
-        assert!(refused.what_to_do().expect("a hint").contains("rename"), "{refused}");
+        assert!(refused.hint().expect("a hint").contains("rename"), "{refused}");
         assert_eq!(checked.to_string(), refused.to_string());
         let after: i64 = query_value(&owner, things).await;
         assert_eq!(after, before, "{content}");
@@ -211,7 +211,7 @@ async fn a_newer_schema_is_left_alone() {
     let refused = schema::migrate(&config).await.expect_err("it is refused");
 
     assert!(refused.to_string().contains("newer"), "{refused}");
-    assert!(refused.what_to_do().is_some());
+    assert!(refused.hint().is_some());
     assert_eq!(schema::check(&config).await.unwrap(), Status::Ahead);
     assert_same(&before, &catalog(&database).await);
 }

@@ -258,7 +258,7 @@ async fn a_worker_whose_login_has_triggers_switched_off_refuses_and_says_why() {
         error.to_string().contains("session_replication_role = replica"),
         "{error}"
     );
-    assert!(error.what_to_do().is_some_and(|hint| hint.contains("reset")), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("reset")), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,7 +296,7 @@ async fn migrate_refuses_a_database_that_is_not_utf8_and_says_what_to_do() {
         execute(&owner, &format!("drop database {name} with (force)")).await;
         assert!(error.to_string().contains(encoding), "{error}");
         assert!(
-            error.what_to_do().is_some_and(|hint| hint.contains("encoding 'UTF8'")),
+            error.hint().is_some_and(|hint| hint.contains("encoding 'UTF8'")),
             "{error}"
         );
         assert_eq!(left, 0, "nothing was left behind");

@@ -6,7 +6,7 @@ mod common;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use bugle::testing::{self, Wanted, assert_enqueued, assert_not_enqueued};
+use bugle::testing::{self, JobFilter, assert_enqueued, assert_not_enqueued};
 use bugle::{Batch, Context, Failure, Job, NewJob, Outcome, Registry, Settings, State};
 use common::{Database, execute, query_value};
 use futures_util::FutureExt;
@@ -280,19 +280,23 @@ async fn what_was_enqueued_is_found_in_the_open_transaction() {
     let nested = json!({ "page": { "url": "/a", "words": 3 }, "tags": ["x", "y"] });
     NewJob::new("index", nested).enqueue(&transaction).await.unwrap();
 
-    let ada = assert_enqueued(&transaction, Wanted::job::<SendMail>().payload(json!({ "to": "ada" }))).await;
+    let ada = assert_enqueued(
+        &transaction,
+        JobFilter::job::<SendMail>().payload(json!({ "to": "ada" })),
+    )
+    .await;
     assert_eq!(
         (ada.queue.as_str(), ada.priority, ada.state),
         ("mail", 5, State::Scheduled)
     );
     assert_eq!(ada.payload_as::<SendMail>(), mail("ada"));
-    assert_enqueued(&transaction, Wanted::any().delay(Duration::from_secs(60))).await;
-    assert_enqueued(&transaction, Wanted::any().unique_key("bob").state(State::Ready)).await;
+    assert_enqueued(&transaction, JobFilter::any().delay(Duration::from_secs(60))).await;
+    assert_enqueued(&transaction, JobFilter::any().unique_key("bob").state(State::Ready)).await;
     let part = json!({ "page": { "url": "/a" }, "tags": ["y"] });
-    assert_enqueued(&transaction, Wanted::command("index").payload(part).priority(0)).await;
-    assert_not_enqueued(&transaction, Wanted::command("index").queue("mail")).await;
+    assert_enqueued(&transaction, JobFilter::command("index").payload(part).priority(0)).await;
+    assert_not_enqueued(&transaction, JobFilter::command("index").queue("mail")).await;
     assert_eq!(
-        testing::enqueued(&transaction, &Wanted::job::<SendMail>())
+        testing::enqueued(&transaction, &JobFilter::job::<SendMail>())
             .await
             .unwrap()
             .len(),
@@ -301,7 +305,7 @@ async fn what_was_enqueued_is_found_in_the_open_transaction() {
 
     let said = complaint(assert_enqueued(
         &transaction,
-        Wanted::job::<SendMail>().payload(json!({ "to": "eve" })),
+        JobFilter::job::<SendMail>().payload(json!({ "to": "eve" })),
     ))
     .await;
     assert!(said.starts_with("tests/testing.rs:"), "{said}");
@@ -317,19 +321,19 @@ async fn what_was_enqueued_is_found_in_the_open_transaction() {
         rest.starts_with(&format!("enqueued are:\n{ada}{bob}\n  job 3: \"index\"")),
         "{rest}"
     );
-    let said = complaint(assert_enqueued(&transaction, Wanted::job::<SendMail>())).await;
+    let said = complaint(assert_enqueued(&transaction, JobFilter::job::<SendMail>())).await;
     assert!(
         said.contains("one job was to be enqueued with command \"send_mail\", and there are 2\nthey are:\n"),
         "{said}"
     );
-    let said = complaint(assert_not_enqueued(&transaction, Wanted::any().unique_key("bob"))).await;
+    let said = complaint(assert_not_enqueued(&transaction, JobFilter::any().unique_key("bob"))).await;
     assert!(
         said.contains("no job was to be enqueued with unique_key \"bob\"\nenqueued are:\n  job 2"),
         "{said}"
     );
 
     transaction.rollback().await.unwrap();
-    let said = complaint(assert_enqueued(&owner, Wanted::any())).await;
+    let said = complaint(assert_enqueued(&owner, JobFilter::any())).await;
     assert!(
         said.ends_with("no job is enqueued with anything\nnothing is enqueued"),
         "{said}"
@@ -384,7 +388,7 @@ async fn a_drain_runs_what_is_due_and_what_that_enqueues_in_order() {
         query_value::<String>(&owner, "select result::text from bugle.jobs where command = 'sum'").await,
         "30"
     );
-    let left = testing::enqueued(&owner, &Wanted::any()).await.unwrap();
+    let left = testing::enqueued(&owner, &JobFilter::any()).await.unwrap();
     let left: Vec<_> = left.iter().map(|job| (job.command.as_str(), job.state)).collect();
     assert_eq!(left, [("not_ours", State::Ready), ("add", State::Scheduled)]);
     let said = complaint(async {
@@ -451,7 +455,7 @@ async fn a_drain_of_one_queue_leaves_the_others_and_reports_what_it_cannot_do() 
     let drained = testing::drain(settings, &registry()).await.unwrap();
 
     assert_eq!(drained.completed("add"), 1);
-    assert_enqueued(&owner, Wanted::any().queue("a")).await;
+    assert_enqueued(&owner, JobFilter::any().queue("a")).await;
     let viewer = database.connect("viewer").await;
     let error = testing::advance(&viewer, Duration::from_secs(1)).await.unwrap_err();
     assert!(

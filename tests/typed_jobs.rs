@@ -107,12 +107,12 @@ async fn a_payload_that_is_not_of_the_type_is_a_dead_letter_that_names_the_field
     wait_for_state(&owner, id, "failed").await;
 
     let job = bugle::read::job(&owner, id).await.unwrap().unwrap();
-    assert_eq!(job.line.state, State::Failed);
+    assert_eq!(job.summary.state, State::Failed);
     assert_eq!(
-        (job.line.attempt, job.line.reason.as_deref()),
+        (job.summary.attempt, job.summary.reason.as_deref()),
         (1, Some("not_retryable"))
     );
-    assert_eq!(job.line.last_error_code.as_deref(), Some("bad_payload"));
+    assert_eq!(job.summary.last_error_code.as_deref(), Some("bad_payload"));
     let error = job.last_error.unwrap();
     assert!(
         error.contains("invalid type: integer `7`") && error.ends_with("at to"),
@@ -219,7 +219,7 @@ async fn a_job_is_cancelled_by_its_handle() {
 
     job.cancel().await.unwrap();
 
-    assert_eq!(job.ended().await.unwrap().state, Some(State::Cancelled));
+    assert_eq!(job.wait().await.unwrap().state, Some(State::Cancelled));
     let again = job.cancel().await.unwrap_err().to_string();
     assert!(again.contains("cancelled"), "{again}");
     let unknown = bugle.job(job.id() + 1).cancel().await.unwrap_err().to_string();

@@ -98,7 +98,7 @@ pub struct Operated {
     /// Its current state; `None` if there is no such job, or it was removed.
     pub state: Option<State>,
     /// Why the verb was rejected.
-    pub why: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// Apply a verb to jobs. Returns a result for each; a rejected job does not affect the others.
@@ -114,7 +114,7 @@ pub async fn apply(
     let (argument, value) = verb.argument();
     let last = if value.is_some() { "$3" } else { "$2" };
     let sql = format!(
-        "select id, done, state, why from bugle.{}($1::bigint[], {argument}{last}::text{})",
+        "select id, done, state, reason from bugle.{}($1::bigint[], {argument}{last}::text{})",
         verb.name(),
         verb.option()
     );
@@ -131,7 +131,7 @@ pub async fn apply(
             done: row.get(1),
             // a job that was removed has no state any more
             state: row.get::<_, Option<&str>>(2).and_then(|state| state.parse().ok()),
-            why: row.get(3),
+            reason: row.get(3),
         })
         .collect())
 }

@@ -699,7 +699,7 @@ impl Values {
         let Some(parameter) = operation.parameters.iter().find(|parameter| parameter.name == name) else {
             let known: Vec<&str> = operation.parameters.iter().map(|parameter| parameter.name).collect();
             return Err(Error::new(format!("{} has no parameter {name:?}", operation.name))
-                .hint(format!("Parameters: {}.", known.join(", "))));
+                .with_hint(format!("Parameters: {}.", known.join(", "))));
         };
         if let Some(text) = read_json(parameter, value)? {
             self.0.insert(parameter.name, text);
@@ -716,7 +716,8 @@ impl Values {
         let is_missing = |parameter: &&Parameter| parameter.required && !self.0.contains_key(parameter.name);
         match operation.parameters.iter().find(is_missing) {
             Some(missing) => Err(
-                Error::new(format!("{} needs the parameter {:?}", operation.name, missing.name)).hint(missing.about),
+                Error::new(format!("{} needs the parameter {:?}", operation.name, missing.name))
+                    .with_hint(missing.about),
             ),
             None => Ok(()),
         }
@@ -731,7 +732,7 @@ fn read_json(parameter: &Parameter, raw: &RawValue) -> Result<Option<String>> {
     }
     let wrong = |what: &str| {
         let shown: String = text.chars().take(60).collect();
-        Error::new(format!("{:?} must be {what}, not {shown}", parameter.name)).hint(parameter.about)
+        Error::new(format!("{:?} must be {what}, not {shown}", parameter.name)).with_hint(parameter.about)
     };
     let string = || serde_json::from_str::<String>(text).ok();
     // numbers stay texts, so that no digit is lost

@@ -121,7 +121,7 @@ fn new_client(secure: bool) -> Result<Client> {
     }
     builder.build().map_err(|error| {
         Error::new(Failure::from(error).message)
-            .hint("Check that CA certificates are installed (Debian: ca-certificates).")
+            .with_hint("Check that CA certificates are installed (Debian: ca-certificates).")
     })
 }
 
@@ -171,9 +171,9 @@ fn trace(context: &Context) -> HeaderMap {
 
 /// The same for every attempt and different for each step of a chain, so that the server can recognize repetitions.
 fn idempotency_key(context: &Context) -> String {
-    match context.place() {
+    match context.position() {
         None => format!("bugle-{}", context.id()),
-        Some(place) => format!("bugle-{}-{}", context.id(), place.position),
+        Some(at) => format!("bugle-{}-{}", context.id(), at.step),
     }
 }
 

@@ -52,7 +52,7 @@ pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) 
         if registry.executor_for(command).is_some() {
             return Err(in_context(
                 Error::new("the program also registers an executor for this command")
-                    .hint("Remove or rename one of the two."),
+                    .with_hint("Remove or rename one of the two."),
             ));
         }
         let executor = executor(config, &mut clients).map_err(in_context)?;

@@ -131,10 +131,10 @@ impl Setup {
             .env("BUGLE_WORKDIR", folder)
             .envs(mailbox.map(|mailbox| ("BUGLE_JOB", mailbox.path())))
             .envs(trace::onward(context).map(|parent| ("TRACEPARENT", parent)));
-        if let Some(place) = context.place() {
+        if let Some(at) = context.position() {
             command
-                .env("BUGLE_CHAIN", &place.chain)
-                .env("BUGLE_STEP", place.position.to_string());
+                .env("BUGLE_CHAIN", &at.chain)
+                .env("BUGLE_STEP", at.step.to_string());
         }
         match &self.config.cwd {
             Cwd::Worker => {}

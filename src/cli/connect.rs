@@ -55,9 +55,9 @@ pub fn explained(error: Error) -> Error {
     match error.sqlstate() {
         // undefined schema, table or function
         Some("3F000" | "42P01" | "42883") => {
-            error.hint("This database has no Bugle schema, or an old one. Run: bugle migrate")
+            error.with_hint("This database has no Bugle schema, or an old one. Run: bugle migrate")
         }
-        Some("42501") => error.hint(
+        Some("42501") => error.with_hint(
             "Connect as a member of bugle_viewer to read, of bugle_enqueuer to enqueue, of bugle_operator to change, \
              or as the owner of the schema.",
         ),

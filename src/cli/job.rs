@@ -72,12 +72,12 @@ enum What {
     /// Skip this step of a chain.
     Skip {
         /// Reason
-        why: Option<String>,
+        reason: Option<String>,
     },
     /// Cancel the job.
     Cancel {
         /// Reason
-        why: Option<String>,
+        reason: Option<String>,
     },
 }
 
@@ -124,7 +124,7 @@ fn message(what: What) -> Result<Value> {
         }),
         What::Snooze { delay } => json!({"type": "snooze", "delay": delay.as_secs_f64()}),
         What::Wait { token, at_most } => json!({"type": "wait", "token": token, "at_most": seconds(at_most)}),
-        What::Skip { why } => json!({"type": "skip", "why": why}),
-        What::Cancel { why } => json!({"type": "cancelled", "why": why}),
+        What::Skip { reason } => json!({"type": "skip", "reason": reason}),
+        What::Cancel { reason } => json!({"type": "cancelled", "reason": reason}),
     })
 }

@@ -12,7 +12,7 @@ use super::filter::{Filters, one_of};
 use super::operate;
 use super::output::{Shown, Table, age, span};
 use crate::admin::operate::Verb;
-use crate::admin::read::{self, Event, Job, JobLine, Relative, Step};
+use crate::admin::read::{self, Event, Job, JobSummary, Relative, Step};
 use crate::job::JobId;
 use crate::state::{State, StepState, or_gone};
 
@@ -178,7 +178,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-fn list(jobs: &[JobLine], now: SystemTime) -> Table {
+fn list(jobs: &[JobSummary], now: SystemTime) -> Table {
     let mut table = Table::new(&["ID", "STATE", "COMMAND", "QUEUE", "ATTEMPT", "CREATED", "NOTE"]);
     for job in jobs {
         table.row(vec![
@@ -195,7 +195,7 @@ fn list(jobs: &[JobLine], now: SystemTime) -> Table {
 }
 
 /// The most relevant detail for the state of the job.
-fn note(job: &JobLine, now: SystemTime) -> String {
+fn note(job: &JobSummary, now: SystemTime) -> String {
     let ran_until = |end: SystemTime| {
         let ran = job.started_at.and_then(|started| end.duration_since(started).ok());
         ran.map(span).unwrap_or_default()
@@ -225,7 +225,7 @@ fn note(job: &JobLine, now: SystemTime) -> String {
 
 /// One line per field; fields that are not set are left out.
 fn show(job: &Job, now: SystemTime) -> Table {
-    let line = &job.line;
+    let line = &job.summary;
     let time = |time: SystemTime| format!("{} ({})", read::rfc3339(time), age(now, time));
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| format!("{seconds}s"), span);
     let worker = job.worker.map(|id| match (&job.worker_name, &job.worker_host) {

@@ -92,9 +92,9 @@ async fn by_ids(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result
         output::print_json(&operated)?;
     } else {
         for job in &operated {
-            match &job.why {
+            match &job.reason {
                 None => output::print(&format!("{} {}\n", job.id, job.state.map_or("removed", State::as_str)))?,
-                Some(why) => eprintln!("{}", output::one_line(why)),
+                Some(reason) => eprintln!("{}", output::one_line(reason)),
             }
         }
     }
@@ -115,7 +115,7 @@ struct Summary {
     /// How many match and were left, because of --limit.
     left: usize,
     /// Why the first that was refused was.
-    why: Option<String>,
+    reason: Option<String>,
 }
 
 /// The oldest first, in steps, each committed before the next. Jobs that begin to match meanwhile are left alone.
@@ -172,8 +172,8 @@ async fn by_filter(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Res
         let operated = ask(client, operate::apply(client, verb, &ids, jobs.note.as_deref())).await?;
         summary.done += operated.iter().filter(|job| job.done).count();
         summary.refused += operated.iter().filter(|job| !job.done).count();
-        let why = operated.into_iter().find_map(|job| job.why);
-        summary.why = summary.why.or(why);
+        let reason = operated.into_iter().find_map(|job| job.reason);
+        summary.reason = summary.reason.or(reason);
         if is_watched && most > STEP {
             eprint!("\r{} {} of {most}", verb.past(), summary.done);
         }
@@ -186,8 +186,8 @@ async fn by_filter(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Res
         return Ok(ExitCode::SUCCESS);
     }
     let mut told = format!("{} {}", verb.past(), counted(summary.done));
-    if let Some(why) = &summary.why {
-        told += &format!("; {} refused ({})", summary.refused, output::one_line(why));
+    if let Some(reason) = &summary.reason {
+        told += &format!("; {} refused ({})", summary.refused, output::one_line(reason));
     }
     if summary.left > 0 {
         told += &format!("; {} left", summary.left);
@@ -265,11 +265,11 @@ pub async fn explain(client: &Client, id: JobId, json: bool) -> Result<ExitCode>
 pub async fn wait(target: &Target, client: &Client, id: JobId, at_most: Option<Duration>) -> Result<ExitCode> {
     let jobs = crate::Bugle::at(target)?;
     let ended = match at_most {
-        None => jobs.ended(id).await?,
-        Some(limit) => match tokio::time::timeout(limit, jobs.ended(id)).await {
+        None => jobs.wait(id).await?,
+        Some(limit) => match tokio::time::timeout(limit, jobs.wait(id)).await {
             Ok(ended) => ended?,
             Err(_) => {
-                let state = ask(client, read::job(client, id)).await?.map(|job| job.line.state);
+                let state = ask(client, read::job(client, id)).await?.map(|job| job.summary.state);
                 bail!(
                     "job {id} is still {} after {}\nhint: bugle jobs explain {id} says why; bugle jobs cancel {id}",
                     or_gone(state),

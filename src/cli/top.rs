@@ -135,9 +135,9 @@ async fn carry_out(client: &Client, act: Act) -> Result<String> {
                 ([job], []) => format!("job {} is {}", job.id, or_gone(job.state)),
                 (_, []) => format!("done for {done} jobs"),
                 (_, [first, ..]) => {
-                    let why = first.why.as_deref().unwrap_or_default();
+                    let reason = first.reason.as_deref().unwrap_or_default();
                     format!(
-                        "done for {done} jobs, rejected for {}: job {}: {why}",
+                        "done for {done} jobs, rejected for {}: job {}: {reason}",
                         refused.len(),
                         first.id
                     )

@@ -125,7 +125,7 @@ impl Bugle {
     /// # Errors
     /// If the client is dropped meanwhile. A job that failed is not an error here, but in
     /// [`Ended::into_result`](crate::Ended::into_result).
-    pub async fn ended(&self, id: JobId) -> Result<Ended> {
+    pub async fn wait(&self, id: JobId) -> Result<Ended> {
         self.waiters.wait(&self.pool, id).await
     }
 }
@@ -154,15 +154,15 @@ impl Handle {
     /// # Errors
     /// If the job did not complete, or its result is not a `T`.
     pub async fn result<T: DeserializeOwned>(&self) -> Result<T> {
-        self.ended().await?.into_result()
+        self.wait().await?.into_result()
     }
 
     /// Wait until the job has ended.
     ///
     /// # Errors
     /// If the client is dropped meanwhile.
-    pub async fn ended(&self) -> Result<Ended> {
-        self.bugle.ended(self.id).await
+    pub async fn wait(&self) -> Result<Ended> {
+        self.bugle.wait(self.id).await
     }
 
     /// Cancel the job. If it is running, its executor is asked to stop. For members of `bugle_operator`.
@@ -175,10 +175,10 @@ impl Handle {
         match operated.into_iter().next() {
             Some(Operated { done: true, .. }) => Ok(()),
             refused => {
-                let why = refused
-                    .and_then(|job| job.why)
+                let reason = refused
+                    .and_then(|job| job.reason)
                     .unwrap_or_else(|| "there is no such job".into());
-                Err(Error::new(format!("job {} cannot be cancelled: {why}", self.id)))
+                Err(Error::new(format!("job {} cannot be cancelled: {reason}", self.id)))
             }
         }
     }

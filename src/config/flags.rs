@@ -148,7 +148,7 @@ fn database_url(environment: Environment, flag: Option<Secret>, file: Option<Sec
         if is_named_by(environment) {
             return Ok((String::new(), "the connection string".into()));
         }
-        return Err(Error::new("no database is configured").hint(
+        return Err(Error::new("no database is configured").with_hint(
             "Give --database-url, or set BUGLE_DATABASE_URL, PGHOST, or database_url in the \
                 worker's file.",
         ));
@@ -201,7 +201,7 @@ impl Token {
     fn one_of(given: Option<Secret>, file: Option<PathBuf>) -> Result<Option<Token>> {
         match (given, file) {
             (Some(_), Some(_)) => Err(Error::new("both a token and a token file are given")
-                .hint("Give either --token (BUGLE_TOKEN, token) or --token-file (BUGLE_TOKEN_FILE, token_file).")),
+                .with_hint("Give either --token (BUGLE_TOKEN, token) or --token-file (BUGLE_TOKEN_FILE, token_file).")),
             (Some(token), None) => Ok(Some(Token::Given(token))),
             (None, Some(file)) => Ok(Some(Token::File(file))),
             (None, None) => Ok(None),
@@ -216,7 +216,7 @@ impl Token {
         // a short token could be guessed
         match token.len() < 16 || token.contains(char::is_whitespace) {
             true => Err(Error::new("the token has fewer than 16 characters, or contains blanks")
-                .hint("Generate one with: openssl rand -hex 32")),
+                .with_hint("Generate one with: openssl rand -hex 32")),
             false => Ok(token),
         }
     }
@@ -229,7 +229,7 @@ fn read_token(path: &Path) -> Result<String> {
     let mode = fs::metadata(path).map_err(cannot)?.permissions().mode();
     let hint = format!("Restrict its permissions: chmod 600 {}", path.display());
     if mode & 0o022 != 0 {
-        return Err(Error::new(format!("other users can write to the token file {}", path.display())).hint(hint));
+        return Err(Error::new(format!("other users can write to the token file {}", path.display())).with_hint(hint));
     }
     if mode & 0o004 != 0 {
         tracing::warn!(event = "config", file = %path.display(), hint, "other users can read the token file");

@@ -117,7 +117,7 @@ impl Settings {
             check_queue(queue, *slots)?;
             if self.queues[..place].iter().any(|(other, _)| other == queue) {
                 return Err(Error::new(format!("queue {queue:?} is named twice"))
-                    .hint("Name each queue once, with all of its slots."));
+                    .with_hint("Name each queue once, with all of its slots."));
             }
         }
         for (place, database) in self.databases.iter().enumerate() {
@@ -133,12 +133,12 @@ impl Settings {
             return Err(Error::new(
                 "there are databases by name, and also a database URL or queues that belong to none of them",
             )
-            .hint("Give each database its URL and its queues."));
+            .with_hint("Give each database its URL and its queues."));
         }
         match self.slots {
             Some(_) if self.databases.is_empty() => {
                 return Err(Error::new("slots is set, and there are no databases to share them")
-                    .hint("Each queue has its number of slots; slots is for a worker of several databases."));
+                    .with_hint("Each queue has its number of slots; slots is for a worker of several databases."));
             }
             Some(slots) if slots < self.databases.len() => {
                 return Err(Error::new(format!(
@@ -158,7 +158,7 @@ impl Settings {
             )));
         }
         if !self.safety_poll.is_zero() && self.safety_poll < Duration::from_millis(100) {
-            return Err(Error::new("safety_poll must be 0s or at least 100ms").hint(
+            return Err(Error::new("safety_poll must be 0s or at least 100ms").with_hint(
                 "Workers are notified of new jobs; this poll is a fallback for lost notifications. 0s disables it.",
             ));
         }
@@ -374,8 +374,11 @@ fn check_database_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match (1..=63).contains(&name.len()) && name.chars().all(is_plain) {
         true => Ok(()),
-        false => Err(Error::new(format!("the database name {name:?} is not valid"))
-            .hint("Use 1 to 63 letters, digits, underscores and hyphens. The name need not be that on the server.")),
+        false => Err(
+            Error::new(format!("the database name {name:?} is not valid")).with_hint(
+                "Use 1 to 63 letters, digits, underscores and hyphens. The name need not be that on the server.",
+            ),
+        ),
     }
 }
 

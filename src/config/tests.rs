@@ -250,7 +250,7 @@ fn the_database_is_the_files_before_it_is_that_of_the_surroundings() {
 fn no_database_at_all_is_an_error_with_a_hint() {
     let error = Settings::resolve_in(&|_| None, flags(&[]), None).unwrap_err();
 
-    assert!(error.what_to_do().unwrap().contains("BUGLE_DATABASE_URL"), "{error}");
+    assert!(error.hint().unwrap().contains("BUGLE_DATABASE_URL"), "{error}");
 }
 
 #[test]

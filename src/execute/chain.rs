@@ -15,7 +15,7 @@ use crate::execute::context::{Context, Inner, Settled};
 use crate::execute::executor::{Failure, Outcome, outcome_of_condition};
 use crate::execute::registry::Registry;
 use crate::execute::step::{Unheard, said};
-use crate::job::Place;
+use crate::job::ChainPosition;
 use crate::observe::{StepEnding, Tallies};
 use crate::worker::crew::limited;
 
@@ -132,9 +132,9 @@ impl<'a> Step<'a> {
         let name = usize::try_from(position - 1).ok().and_then(|index| steps.get(index));
         let name = name.cloned().unwrap_or_default();
         let mut inner = Inner::clone(&chain.inner);
-        inner.place = Some(Place {
+        inner.position = Some(ChainPosition {
             chain: job.command.clone(),
-            position,
+            step: position,
             steps: steps.len(),
             attempt: number,
         });

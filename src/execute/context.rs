@@ -18,7 +18,7 @@ use crate::execute::executor::Failure;
 use crate::execute::rehearsal::Rehearsal;
 use crate::execute::shortage::Shortage;
 use crate::execute::workspace::Workspace;
-use crate::job::{ClaimedJob, JobId, Place};
+use crate::job::{ChainPosition, ClaimedJob, JobId};
 use crate::worker::Identity;
 
 /// The job an executor runs, and what it may use meanwhile. Cheap to clone.
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) workspaces: PathBuf,
     pub(crate) attempt: Arc<Attempt>,
     /// Where in a chain this is, if it is one of its steps.
-    pub(crate) place: Option<Place>,
+    pub(crate) position: Option<ChainPosition>,
     /// The name of the database, if the worker serves several.
     pub(crate) database: Option<Arc<str>>,
     /// In a test without a database, what stands in for it.
@@ -233,8 +233,8 @@ impl<S> Context<S> {
     }
 
     /// Where in a chain this is, if it is one of its steps.
-    pub fn place(&self) -> Option<&Place> {
-        self.inner.place.as_ref()
+    pub fn position(&self) -> Option<&ChainPosition> {
+        self.inner.position.as_ref()
     }
 
     /// The payload, as `T`.
@@ -379,12 +379,12 @@ impl<S> Context<S> {
         let (me, held) = (self.inner.identity, self.inner.job.held);
         let result = result.as_deref();
         self.note_settled(Some(Settled::Completed));
-        let completed = match self.place() {
+        let completed = match self.position() {
             None => calls::complete_in(transaction, me, held, result).await,
-            Some(place) => {
+            Some(at) => {
                 let step = Try {
-                    position: place.position,
-                    number: place.attempt,
+                    position: at.step,
+                    number: at.attempt,
                 };
                 calls::finish_step_in(transaction, me, held, step, result).await
             }

@@ -267,7 +267,7 @@ impl Registry {
             "more than one executor is registered for {}",
             commands.join(", ")
         ))
-        .hint("Register each command once, or give one of them another name."))
+        .with_hint("Register each command once, or give one of them another name."))
     }
 
     /// Run the commands that these announce, too.

@@ -37,7 +37,7 @@ impl Rehearsal {
         match self.has_database {
             true => Ok(()),
             false => Err(Error::new("this job runs in a test without a database")
-                .hint("Give it one: bugle::testing::run(…).database(url).")),
+                .with_hint("Give it one: bugle::testing::run(…).database(url).")),
         }
     }
 

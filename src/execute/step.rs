@@ -177,6 +177,6 @@ impl<S: Send + Sync> Context<S> {
 
     /// In which step of the chain: 0 if the job is no chain.
     fn within(&self) -> i32 {
-        self.place().map_or(0, |place| place.position)
+        self.position().map_or(0, |at| at.step)
     }
 }

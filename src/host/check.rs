@@ -90,7 +90,7 @@ const CHECKS: [(&str, &str, Check); 23] = [
         Box::pin(repeats(peer, "wait", json!({"token": "t", "at_most": 60})))
     }),
     ("it skips a step", "check.skip", |peer| {
-        Box::pin(repeats(peer, "skip", json!({"why": "not needed"})))
+        Box::pin(repeats(peer, "skip", json!({"reason": "not needed"})))
     }),
     ("it reports progress", "check.progress", |peer| {
         Box::pin(reports_progress(peer))
@@ -524,8 +524,8 @@ async fn runs_many(peer: &mut Peer) -> Result<(), String> {
     Ok(())
 }
 
-async fn cancel(peer: &mut Peer, job: &Value, why: &str) -> Result<(), String> {
-    peer.send(json!({"type": "cancel", "id": job["id"], "claim": job["claim"], "why": why}))
+async fn cancel(peer: &mut Peer, job: &Value, reason: &str) -> Result<(), String> {
+    peer.send(json!({"type": "cancel", "id": job["id"], "claim": job["claim"], "reason": reason}))
         .await?;
     peer.send(json!({"type": "ping"})).await?;
     let (mut has_outcome, mut has_pong) = (false, false);
@@ -547,15 +547,15 @@ async fn cancel(peer: &mut Peer, job: &Value, why: &str) -> Result<(), String> {
 }
 
 async fn stops(peer: &mut Peer) -> Result<(), String> {
-    for why in ["timeout", "cancelled", "lost", "shutdown", "check.news"] {
+    for reason in ["timeout", "cancelled", "lost", "shutdown", "check.news"] {
         let job = peer.give("check.stop", json!({})).await?;
-        cancel(peer, &job, why).await?;
+        cancel(peer, &job, reason).await?;
     }
     echo(peer, json!("afterwards")).await
 }
 
 async fn ignores_cancel(peer: &mut Peer) -> Result<(), String> {
-    peer.send(json!({"type": "cancel", "id": "999999", "claim": "1", "why": "cancelled"}))
+    peer.send(json!({"type": "cancel", "id": "999999", "claim": "1", "reason": "cancelled"}))
         .await?;
     echo(peer, json!("afterwards")).await
 }

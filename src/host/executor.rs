@@ -118,8 +118,8 @@ impl<'a> Ticket<'a> {
 
     /// Tell the process that has it to stop. False if none has it.
     fn cancel(&self) -> bool {
-        let why = self.context.inner.attempt.stop();
-        self.shared.pool().cancel(self.held(), self.number, why)
+        let reason = self.context.inner.attempt.stop();
+        self.shared.pool().cancel(self.held(), self.number, reason)
     }
 }
 

@@ -66,7 +66,7 @@ pub struct Line<'a> {
     #[serde(borrow)]
     at_most: Raw<'a>,
     #[serde(borrow)]
-    why: Raw<'a>,
+    reason: Raw<'a>,
     #[serde(borrow)]
     percent: Raw<'a>,
     #[serde(borrow)]
@@ -221,8 +221,8 @@ impl<'a> Line<'a> {
                 .and_then(|delay| delay.ok_or_else(|| "delay is missing".into()))
                 .map(Outcome::Snooze),
             "wait" => self.wait(),
-            "skip" => text("why", self.why).map(|why| Outcome::Skip(why.unwrap_or_default())),
-            "cancelled" => text("why", self.why).map(|why| Outcome::Cancelled(why.unwrap_or_default())),
+            "skip" => text("reason", self.reason).map(|reason| Outcome::Skip(reason.unwrap_or_default())),
+            "cancelled" => text("reason", self.reason).map(|reason| Outcome::Cancelled(reason.unwrap_or_default())),
             "settled" => Ok(Outcome::Settled),
             _ => return None,
         })
@@ -391,7 +391,7 @@ pub enum ToHost<'a> {
     Cancel {
         id: String,
         claim: String,
-        why: &'static str,
+        reason: &'static str,
     },
     Drain,
     Ping,
@@ -596,7 +596,9 @@ mod tests {
             }
         ));
         assert!(matches!(outcome(r#""type": "skip""#), Outcome::Skip(why) if why.is_empty()));
-        assert!(matches!(outcome(r#""type": "cancelled", "why": "w""#), Outcome::Cancelled(why) if why == "w"));
+        assert!(
+            matches!(outcome(r#""type": "cancelled", "reason": "r""#), Outcome::Cancelled(reason) if reason == "r")
+        );
         assert!(matches!(outcome(r#""type": "settled""#), Outcome::Settled));
     }
 

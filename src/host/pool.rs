@@ -414,7 +414,7 @@ impl Pool {
     }
 
     /// A job should stop. False if no process has it: then it does not wait any more either.
-    pub fn cancel(&mut self, held: HeldJob, number: u64, why: Option<Stop>) -> bool {
+    pub fn cancel(&mut self, held: HeldJob, number: u64, reason: Option<Stop>) -> bool {
         let flying = self.processes.values_mut().find(|process| {
             let flight = process.flights.get(&held);
             flight.is_some_and(|flight| flight.answer.is_some())
@@ -427,13 +427,13 @@ impl Pool {
         let ping = process.pings;
         process.flights.get_mut(&held).expect("it has it").ping = Some(ping);
         let (id, claim) = names(held);
-        let why = match why {
+        let reason = match reason {
             Some(Stop::Timeout) => "timeout",
             Some(Stop::Cancelled) => "cancelled",
             Some(Stop::Lost) => "lost",
             Some(Stop::Shutdown) | None => "shutdown",
         };
-        process.out.send(&ToHost::Cancel { id, claim, why });
+        process.out.send(&ToHost::Cancel { id, claim, reason });
         process.out.send(&ToHost::Ping);
         true
     }
@@ -670,11 +670,11 @@ fn message(job: &Waiting) -> JobMessage<'_> {
             .filter(is_writable)
             .map(|at| humantime::format_rfc3339_millis(at).to_string()),
         workdir: context.future_workspace().to_string_lossy(),
-        step: context.place().map(|place| StepMessage {
-            chain: &place.chain,
-            position: place.position,
-            steps: place.steps,
-            attempt: place.attempt,
+        step: context.position().map(|at| StepMessage {
+            chain: &at.chain,
+            position: at.step,
+            steps: at.steps,
+            attempt: at.attempt,
         }),
         context: inner.outputs.as_deref(),
         answer: claimed.answer.as_deref(),

@@ -66,7 +66,7 @@ pub fn check_address(address: SocketAddr, has_token: bool) -> Result<()> {
     Err(Error::new(format!(
         "listen address {address} is reachable from other machines, but no token is set"
     ))
-    .hint("Set a token (--token, BUGLE_TOKEN, or token in the file), or listen on 127.0.0.1."))
+    .with_hint("Set a token (--token, BUGLE_TOKEN, or token in the file), or listen on 127.0.0.1."))
 }
 
 #[cfg(test)]

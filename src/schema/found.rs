@@ -78,7 +78,7 @@ async fn refuse_others(client: &impl GenericClient) -> Result<()> {
             "the schema \"bugle\" of this database belongs to something else: it has {}{more}",
             content.join(", ")
         ))
-        .hint(
+        .with_hint(
             "Bugle needs this schema for itself, and has changed nothing. Rename the other one (alter schema bugle \
             rename to …), or use another database.",
         ));
@@ -88,7 +88,7 @@ async fn refuse_others(client: &impl GenericClient) -> Result<()> {
         return Ok(());
     }
     Err(
-        Error::new("the schema \"bugle\" has no rows and does not say its revision").hint(
+        Error::new("the schema \"bugle\" has no rows and does not say its revision").with_hint(
             "A part of it is missing. Restore it as a whole; or, if nothing in it is needed: drop schema bugle \
              cascade; and run: \
              bugle migrate",

@@ -240,7 +240,7 @@ async fn refuse_encoding(client: &Client) -> Result<()> {
     Err(Error::new(format!(
         "the database {database:?} has the encoding {encoding}, and Bugle needs UTF8"
     ))
-    .hint(
+    .with_hint(
         "The encoding of a database cannot be changed. Make another: create database … encoding 'UTF8' template \
         template0;",
     ))
@@ -248,7 +248,7 @@ async fn refuse_encoding(client: &Client) -> Result<()> {
 
 fn too_old() -> Error {
     Error::new("the schema of this database is newer than this bugle")
-        .hint("Use the version that migrated it, or a newer one.")
+        .with_hint("Use the version that migrated it, or a newer one.")
 }
 
 fn explain(error: Error) -> Error {

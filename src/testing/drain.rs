@@ -79,7 +79,7 @@ pub async fn drain<S>(settings: impl Into<Settings>, registry: &Registry<S>) -> 
     }
     Err(
         Error::new(format!("there were still jobs to run after {MOST_ROUNDS} rounds"))
-            .hint("Jobs that keep enqueueing jobs, or fail and are retried at once, are never drained."),
+            .with_hint("Jobs that keep enqueueing jobs, or fail and are retried at once, are never drained."),
     )
 }
 
@@ -116,7 +116,7 @@ pub async fn advance(client: &impl GenericClient, by: Duration) -> Result<()> {
         let moved = client.change(statement, &[&by]).await;
         moved.map_err(|error| match error.sqlstate() {
             Some("42501") => Error::new(format!("this login may not move time: {error}"))
-                .hint("Connect as the login that migrated the database."),
+                .with_hint("Connect as the login that migrated the database."),
             _ => error,
         })?;
     }

@@ -26,7 +26,7 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 /// Which jobs a test asks for: everything that is set must be so. Only jobs that have not ended are found.
 #[derive(Debug, Clone, Default)]
 #[must_use]
-pub struct Wanted {
+pub struct JobFilter {
     command: Option<String>,
     queue: Option<String>,
     payload: Option<Value>,
@@ -36,23 +36,23 @@ pub struct Wanted {
     delay: Option<Duration>,
 }
 
-impl Wanted {
+impl JobFilter {
     /// Any job.
-    pub fn any() -> Wanted {
-        Wanted::default()
+    pub fn any() -> JobFilter {
+        JobFilter::default()
     }
 
     /// Jobs of this command.
-    pub fn command(command: &str) -> Wanted {
-        Wanted {
+    pub fn command(command: &str) -> JobFilter {
+        JobFilter {
             command: Some(command.to_string()),
-            ..Wanted::default()
+            ..JobFilter::default()
         }
     }
 
     /// Jobs of this type.
-    pub fn job<J: Job>() -> Wanted {
-        Wanted::command(J::COMMAND)
+    pub fn job<J: Job>() -> JobFilter {
+        JobFilter::command(J::COMMAND)
     }
 
     /// In this queue.
@@ -125,7 +125,7 @@ fn contains(whole: &Value, part: &Value) -> bool {
 }
 
 /// What is set, for the message of a failed test.
-impl fmt::Display for Wanted {
+impl fmt::Display for JobFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(command) = &self.command {
@@ -222,7 +222,7 @@ impl fmt::Display for EnqueuedJob {
 ///
 /// # Errors
 /// If the database cannot be reached, or the login may not read jobs.
-pub async fn enqueued(client: &impl GenericClient, wanted: &Wanted) -> Result<Vec<EnqueuedJob>> {
+pub async fn enqueued(client: &impl GenericClient, wanted: &JobFilter) -> Result<Vec<EnqueuedJob>> {
     let jobs = all(client).await?;
     Ok(jobs.into_iter().filter(|job| wanted.fits(job)).collect())
 }
@@ -258,9 +258,9 @@ async fn all(client: &impl GenericClient) -> Result<Vec<EnqueuedJob>> {
 ///
 /// ```no_run
 /// # async fn example(transaction: tokio_postgres::Transaction<'_>) {
-/// use bugle::testing::{Wanted, assert_enqueued};
+/// use bugle::testing::{JobFilter, assert_enqueued};
 ///
-/// let mail = assert_enqueued(&transaction, Wanted::command("send_mail").queue("mail")).await;
+/// let mail = assert_enqueued(&transaction, JobFilter::command("send_mail").queue("mail")).await;
 /// assert_eq!(mail.payload["to"], "ada@example.org");
 /// # }
 /// ```
@@ -268,7 +268,10 @@ async fn all(client: &impl GenericClient) -> Result<Vec<EnqueuedJob>> {
 /// # Panics
 /// If there is none, or more than one.
 #[track_caller]
-pub fn assert_enqueued<'a>(client: &'a impl GenericClient, wanted: Wanted) -> impl Future<Output = EnqueuedJob> + 'a {
+pub fn assert_enqueued<'a>(
+    client: &'a impl GenericClient,
+    wanted: JobFilter,
+) -> impl Future<Output = EnqueuedJob> + 'a {
     let place = Location::caller();
     async move {
         let (mut found, others) = look(client, &wanted, place).await;
@@ -291,7 +294,7 @@ pub fn assert_enqueued<'a>(client: &'a impl GenericClient, wanted: Wanted) -> im
 /// # Panics
 /// If there is one.
 #[track_caller]
-pub fn assert_not_enqueued<'a>(client: &'a impl GenericClient, wanted: Wanted) -> impl Future<Output = ()> + 'a {
+pub fn assert_not_enqueued<'a>(client: &'a impl GenericClient, wanted: JobFilter) -> impl Future<Output = ()> + 'a {
     let place = Location::caller();
     async move {
         let (found, _) = look(client, &wanted, place).await;
@@ -305,7 +308,7 @@ pub fn assert_not_enqueued<'a>(client: &'a impl GenericClient, wanted: Wanted) -
 
 async fn look(
     client: &impl GenericClient,
-    wanted: &Wanted,
+    wanted: &JobFilter,
     place: &Location<'_>,
 ) -> (Vec<EnqueuedJob>, Vec<EnqueuedJob>) {
     let jobs = all(client).await;

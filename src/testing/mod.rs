@@ -36,5 +36,5 @@ mod enqueued;
 mod run;
 
 pub use drain::{Attempt, Drained, advance, drain};
-pub use enqueued::{EnqueuedJob, Wanted, assert_enqueued, assert_not_enqueued, enqueued};
-pub use run::{FailedAttempt, Ran, Run, Waiting, run, run_many};
+pub use enqueued::{EnqueuedJob, JobFilter, assert_enqueued, assert_not_enqueued, enqueued};
+pub use run::{FailedAttempt, Run, RunResult, Waiting, run, run_many};

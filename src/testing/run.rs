@@ -46,7 +46,7 @@ pub fn run<S>(registry: &Registry<S>, job: impl Into<NewJob>) -> Run {
 pub fn run_many<S, J: Into<NewJob>>(
     registry: &Registry<S>,
     jobs: impl IntoIterator<Item = J>,
-) -> impl Future<Output = Vec<Ran>> {
+) -> impl Future<Output = Vec<RunResult>> {
     let registry = Arc::new(Registry::new().merge(registry.clone()));
     let burst: Arc<Burst> = Arc::default();
     let runs: Vec<_> = jobs
@@ -200,7 +200,7 @@ impl Run {
         self
     }
 
-    async fn go(self, burst: Option<Arc<Burst>>) -> Ran {
+    async fn go(self, burst: Option<Arc<Burst>>) -> RunResult {
         let command = self.job.command.clone();
         let url = self
             .database
@@ -227,7 +227,7 @@ impl Run {
             cancellation: self.cancellation.clone(),
             workspaces: folder.path().to_path_buf(),
             attempt: attempt.clone(),
-            place: None,
+            position: None,
             outputs: None,
             database: None,
             rehearsal: Some(rehearsal.clone()),
@@ -240,7 +240,7 @@ impl Run {
             std::task::Poll::Pending => way.await,
         };
         let noted = std::mem::take(&mut *rehearsal.noted.lock().unwrap());
-        Ran {
+        RunResult {
             command,
             settled: attempt.settled(),
             outcome,
@@ -250,8 +250,8 @@ impl Run {
 }
 
 impl IntoFuture for Run {
-    type Output = Ran;
-    type IntoFuture = Pin<Box<dyn Future<Output = Ran> + Send>>;
+    type Output = RunResult;
+    type IntoFuture = Pin<Box<dyn Future<Output = RunResult> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.go(None))
@@ -279,7 +279,7 @@ fn related(id: JobId, name: Option<&str>, ended: Result<Box<RawValue>, &str>) ->
 
 /// How a [`run`] ended, and what the executor did.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     command: String,
     outcome: Outcome,
     settled: Option<Settled>,
@@ -310,7 +310,7 @@ pub struct Waiting {
     pub at_most: Option<Duration>,
 }
 
-impl Ran {
+impl RunResult {
     /// The result. `()` if there is none.
     ///
     /// # Panics

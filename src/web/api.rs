@@ -104,7 +104,7 @@ pub const READS: &[ReadPath] = &[
         path: "/jobs",
         read: Read::Jobs,
         summary: "Jobs, the newest first.",
-        schema: "JobLine",
+        schema: "JobSummary",
         is_list: true,
         query: &[
             ("queue", "string", "Only jobs of this queue."),
@@ -349,7 +349,7 @@ impl From<Error> for Refusal {
             status,
             code: code.to_owned(),
             message: without_sqlstate(&error),
-            hint: error.what_to_do().map(str::to_owned),
+            hint: error.hint().map(str::to_owned),
         }
     }
 }

@@ -219,7 +219,7 @@ pub async fn preview(
         Ok((chosen, operated)) => {
             let mut refused: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
             for job in operated.iter().filter(|job| !job.done) {
-                *refused.entry(job.why.clone().unwrap_or_default()).or_default() += 1;
+                *refused.entry(job.reason.clone().unwrap_or_default()).or_default() += 1;
             }
             frame.here = chosen.back.clone();
             html(&Preview {

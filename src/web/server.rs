@@ -53,7 +53,7 @@ pub struct Peer(
 pub async fn bind(address: std::net::SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         Error::new(format!("cannot listen on {address}: {error}"))
-            .hint("Another process may be listening there; choose another port with --listen.")
+            .with_hint("Another process may be listening there; choose another port with --listen.")
     })
 }
 

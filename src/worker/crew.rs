@@ -332,7 +332,7 @@ impl Crew {
             cancellation,
             workspaces: self.workspaces.clone(),
             attempt: Arc::default(),
-            place: None,
+            position: None,
             rehearsal: None,
             outputs: None,
             database: self.database().cloned(),

@@ -73,7 +73,7 @@ impl Worker {
         self.registry.check()?;
         if self.registry.is_empty() && self.settings.hosts.is_empty() {
             return Err(Error::new("this worker has no commands to run")
-                .hint("Register an executor, or set up a command or a host in the worker's file."));
+                .with_hint("Register an executor, or set up a command or a host in the worker's file."));
         }
         if self.settings.databases.is_empty() {
             return self.run_as(None, shutdown).await;

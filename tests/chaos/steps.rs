@@ -11,9 +11,9 @@ use crate::judge::{Event, Recorder};
 
 /// One step of a chain.
 pub async fn of_a_chain(recorder: Recorder, context: Context, task: Task) -> Outcome {
-    let place = context.place().expect("a step of a chain");
-    let (position, tries) = (place.position, place.attempt);
-    let mut execution = Step::new(&recorder, &context, &position.to_string(), place.steps);
+    let at = context.position().expect("a step of a chain");
+    let (position, tries) = (at.step, at.attempt);
+    let mut execution = Step::new(&recorder, &context, &position.to_string(), at.steps);
     let payload: Value = context.payload_as().unwrap_or_default();
     for before in (1..position).filter(|before| task.act != "skip" || *before != 2) {
         if payload[format!("s{before}")] != json!(before) {

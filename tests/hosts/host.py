@@ -46,9 +46,9 @@ def run(job):
     elif command == "until_cancelled":
         send("progress", id=id, percent=1, note="running")
         cancelled[id] = queue.Queue()
-        why = cancelled[id].get()
-        send("log", id=id, level="warn", message=f"cancelled: {why}")
-        send("fail", error=f"stopped: {why}", **same)
+        reason = cancelled[id].get()
+        send("log", id=id, level="warn", message=f"cancelled: {reason}")
+        send("fail", error=f"stopped: {reason}", **same)
     elif command == "ignore":
         send("progress", id=id, percent=1, note="running")
     elif command == "freeze":
@@ -96,7 +96,7 @@ for line in reader:
     elif message["type"] == "job":
         threading.Thread(target=run, args=[message], daemon=True).start()
     elif message["type"] == "cancel" and message["id"] in cancelled:
-        cancelled[message["id"]].put(message["why"])
+        cancelled[message["id"]].put(message["reason"])
     elif message["type"] == "ping":
         send("pong")
     elif message["type"] == "reply":

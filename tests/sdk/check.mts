@@ -12,7 +12,7 @@ host.on("check.stop", async (job) => {
 });
 host.on("check.snooze", (job) => new Snooze(job.payload.delay));
 host.on("check.wait", (job) => new Wait(job.payload.token, { atMost: job.payload.at_most }));
-host.on("check.skip", (job) => new Skip(job.payload.why));
+host.on("check.skip", (job) => new Skip(job.payload.reason));
 host.on("check.progress", (job) => job.progress(job.payload.percent, job.payload.note));
 host.on("check.step", (job) => job.step("check", () => job.payload.output));
 host.on("check.spawn", async (job) => {

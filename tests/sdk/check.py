@@ -38,8 +38,8 @@ def wait(token: str, at_most: float):
 
 
 @host.on("check.skip")
-def skip(why: str):
-    raise Skip(why)
+def skip(reason: str):
+    raise Skip(reason)
 
 
 @host.on("check.progress")

@@ -198,7 +198,7 @@ class HostTest(unittest.TestCase):
             "later": {"type": "fail", "error": "busy", "retryable": True, "retry_after": 60.0},
             "snooze": {"type": "snooze", "delay": 90.0},
             "wait": {"type": "wait", "token": "token-1", "at_most": 3600.0},
-            "skip": {"type": "skip", "why": "nothing to do"},
+            "skip": {"type": "skip", "reason": "nothing to do"},
             "none": {"type": "done", "result": None},
         }
         for id, (kind, answer) in enumerate(expected.items()):
@@ -220,23 +220,23 @@ class HostTest(unittest.TestCase):
 
     def test_a_cancelled_async_function_ends_at_its_next_await(self) -> None:
         self.worker.job(1, "forever")
-        self.worker.send(type="cancel", id="1", claim="1", why="timeout")
+        self.worker.send(type="cancel", id="1", claim="1", reason="timeout")
         self.worker.send(type="ping")
         answers = [self.worker.receive(), self.worker.receive()]
         self.assertIn({"type": "pong"}, answers)
-        self.assertIn({"type": "cancelled", "id": "1", "why": "timeout"}, answers)
+        self.assertIn({"type": "cancelled", "id": "1", "reason": "timeout"}, answers)
 
     def test_a_cancel_with_another_claim_is_ignored(self) -> None:
         self.worker.job(1, "forever")
-        self.worker.send(type="cancel", id="1", claim="2", why="lost")
-        self.worker.send(type="cancel", id="1", claim="1", why="shutdown")
-        self.assertEqual(self.worker.receive(), {"type": "cancelled", "id": "1", "why": "shutdown"})
+        self.worker.send(type="cancel", id="1", claim="2", reason="lost")
+        self.worker.send(type="cancel", id="1", claim="1", reason="shutdown")
+        self.assertEqual(self.worker.receive(), {"type": "cancelled", "id": "1", "reason": "shutdown"})
 
     def test_a_plain_function_that_sleeps_is_woken_by_cancel(self) -> None:
         self.worker.job(1, "patient")
         self.assertEqual(self.worker.receive()["type"], "progress")
-        self.worker.send(type="cancel", id="1", claim="1", why="cancelled")
-        self.assertEqual(self.worker.receive(), {"type": "cancelled", "id": "1", "why": "cancelled"})
+        self.worker.send(type="cancel", id="1", claim="1", reason="cancelled")
+        self.assertEqual(self.worker.receive(), {"type": "cancelled", "id": "1", "reason": "cancelled"})
 
     def test_a_step_is_done_once(self) -> None:
         for id, command in ((1, "charge"), (2, "charge_async")):
@@ -286,12 +286,12 @@ class HostTest(unittest.TestCase):
     def test_a_batch_is_cancelled_when_the_last_of_its_jobs_is(self) -> None:
         jobs = [{"id": str(id), "claim": "1", "attempt": 1, "payload": id} for id in range(2)]
         self.worker.send(type="jobs", command="index_async", jobs=jobs)
-        self.worker.send(type="cancel", id="0", claim="1", why="timeout")
+        self.worker.send(type="cancel", id="0", claim="1", reason="timeout")
         self.worker.send(type="ping")
         self.assertEqual(self.worker.receive(), {"type": "pong"})
-        self.worker.send(type="cancel", id="1", claim="1", why="shutdown")
+        self.worker.send(type="cancel", id="1", claim="1", reason="shutdown")
         answers = self.worker.receive_all(2)
-        self.assertEqual([answers[id]["why"] for id in ("0", "1")], ["timeout", "shutdown"])
+        self.assertEqual([answers[id]["reason"] for id in ("0", "1")], ["timeout", "shutdown"])
 
     def test_lines_may_come_in_pieces_and_many_at_once(self) -> None:
         line = '{"type":"job","id":"1","claim":"1","command":"add","attempt":1,"payload":{"a":1,"é":2}}\r\n'.encode()

@@ -256,7 +256,7 @@ class Connection implements Channel {
         return answered?.(message);
       }
       case "cancel": {
-        return this.#jobs.get(key(message))?.stop(message.why ?? "cancelled");
+        return this.#jobs.get(key(message))?.stop(message.reason ?? "cancelled");
       }
       case "ping":
         return this.#write('{"type":"pong"}\n');

@@ -277,9 +277,9 @@ export class Job<P = any> {
   }
 
   /** @internal */
-  stop(why: string): void {
-    this.#cancelled = why;
-    this.#controller?.abort(new Cancelled(why));
+  stop(reason: string): void {
+    this.#cancelled = reason;
+    this.#controller?.abort(new Cancelled(reason));
   }
 
   async #call(message: Record<string, unknown>): Promise<any> {

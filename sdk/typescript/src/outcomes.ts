@@ -79,30 +79,30 @@ export class Wait extends Outcome {
 /** Skip this step of a chain. A job that is not a chain is completed. */
 export class Skip extends Outcome {
   readonly type = "skip";
-  readonly why: string | undefined;
+  readonly reason: string | undefined;
 
-  constructor(why?: string) {
-    super(why ?? "skipped");
-    this.why = why;
+  constructor(reason?: string) {
+    super(reason ?? "skipped");
+    this.reason = reason;
   }
 
   fields(): Record<string, unknown> {
-    return { why: this.why };
+    return { reason: this.reason };
   }
 }
 
 /** There is nothing left to do: the job is cancelled. Also the reason of `job.signal`: let it pass. */
 export class Cancelled extends Outcome {
   readonly type = "cancelled";
-  readonly why: string | undefined;
+  readonly reason: string | undefined;
 
-  constructor(why?: string) {
-    super(why ?? "cancelled");
-    this.why = why;
+  constructor(reason?: string) {
+    super(reason ?? "cancelled");
+    this.reason = reason;
   }
 
   fields(): Record<string, unknown> {
-    return { why: this.why };
+    return { reason: this.reason };
   }
 }
 

@@ -37,7 +37,7 @@ export interface Ran {
   delay?: number;
   token?: string;
   at_most?: number;
-  why?: string;
+  reason?: string;
   progress: { percent: number; note?: string }[];
   logs: string[];
   /** The steps that are done, with their outputs, including those that were done before. */

@@ -77,7 +77,7 @@ test("every outcome can be thrown or returned", async () => {
     later: { type: "fail", error: "busy", retryable: true, retry_after: 60 },
     snooze: { type: "snooze", delay: 90 },
     wait: { type: "wait", token: "token-1", at_most: 3600 },
-    skip: { type: "skip", why: "nothing to do" },
+    skip: { type: "skip", reason: "nothing to do" },
     none: { type: "done" },
   };
   for (const [kind, answer] of Object.entries(expected)) {
@@ -102,13 +102,13 @@ test("a result that is not JSON fails only its job", async () => {
 
 test("cancel aborts the signal of the job, if the claim is its own", async () => {
   worker.job(1, "forever");
-  worker.send({ type: "cancel", id: "1", claim: "2", why: "lost" });
-  worker.send({ type: "cancel", id: "1", claim: "1", why: "timeout" });
+  worker.send({ type: "cancel", id: "1", claim: "2", reason: "lost" });
+  worker.send({ type: "cancel", id: "1", claim: "1", reason: "timeout" });
   worker.send({ type: "ping" });
   const answers = [await worker.receive(), await worker.receive()];
   assert.deepEqual(
     answers.sort((a, b) => a.type.localeCompare(b.type)),
-    [{ type: "cancelled", id: "1", why: "timeout" }, { type: "pong" }],
+    [{ type: "cancelled", id: "1", reason: "timeout" }, { type: "pong" }],
   );
 });
 

@@ -107,7 +107,7 @@ impl Filter {
 /// A job in a list.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct JobLine {
+pub struct JobSummary {
     /// `bugle.jobs.id`.
     pub id: JobId,
     /// Its state.
@@ -149,7 +149,7 @@ pub(super) const LINE: &str = "j.id, j.state, j.command, j.queue, j.priority, j.
 ///
 /// # Errors
 /// If the query fails.
-pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> Result<Vec<JobLine>> {
+pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> Result<Vec<JobSummary>> {
     // an observer may not read whole rows
     let right = "select has_table_privilege('bugle.jobs', 'select')";
     let row = match client.ask_one(right, &[]).await?.try_get(0)? {
@@ -181,11 +181,11 @@ pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> R
         &limit,
     ];
     let rows = client.ask(&sql, &values).await?;
-    rows.iter().map(job_line).collect()
+    rows.iter().map(job_summary).collect()
 }
 
-pub(super) fn job_line(row: &Row) -> Result<JobLine> {
-    Ok(JobLine {
+pub(super) fn job_summary(row: &Row) -> Result<JobSummary> {
+    Ok(JobSummary {
         id: row.try_get("id")?,
         state: row.try_get("state")?,
         command: row.try_get("command")?,
@@ -208,7 +208,7 @@ pub(super) fn job_line(row: &Row) -> Result<JobLine> {
 pub struct Job {
     /// The columns of a list.
     #[serde(flatten)]
-    pub line: JobLine,
+    pub summary: JobSummary,
     /// Its payload.
     pub payload: Box<RawValue>,
     /// Its headers.
@@ -351,7 +351,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
     let Some(row) = row else { return Ok(None) };
     let json = |value: Json<Box<RawValue>>| value.0;
     Ok(Some(Job {
-        line: job_line(&row)?,
+        summary: job_summary(&row)?,
         payload: json(row.try_get("payload")?),
         headers: row.try_get::<_, Option<_>>("headers")?.map(json),
         result: row.try_get::<_, Option<_>>("result")?.map(json),

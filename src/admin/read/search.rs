@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::GenericClient;
 
-use super::jobs::{JobLine, LINE, job_line};
+use super::jobs::{JobSummary, LINE, job_summary};
 use crate::admin::operations::array;
 use crate::db::connect::{Parameter, Unnamed};
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ struct Condition {
 #[non_exhaustive]
 pub struct Found {
     /// The jobs, the newest first.
-    pub jobs: Vec<JobLine>,
+    pub jobs: Vec<JobSummary>,
     /// Where the next page begins, if there may be one.
     pub next: Option<JobId>,
     /// Whether the search stopped after [`SEARCHED`] jobs, before it had examined all of them.
@@ -106,7 +106,7 @@ impl Search {
         };
         let values = alternatives(value);
         if values.iter().all(String::is_empty) {
-            return Err(Error::new(format!("{key}: needs a value")).hint(hint()));
+            return Err(Error::new(format!("{key}: needs a value")).with_hint(hint()));
         }
         if key == "state" {
             return self.add_states(&values, negated);
@@ -143,7 +143,7 @@ impl Search {
             .filter(|state| given.contains(state) != negated)
             .collect();
         if self.states.is_empty() {
-            return Err(Error::new("no state is left that could match").hint(hint()));
+            return Err(Error::new("no state is left that could match").with_hint(hint()));
         }
         Ok(())
     }
@@ -234,14 +234,15 @@ pub async fn search(client: &impl GenericClient, search: &Search, before: Option
             .await?
             .try_get(0)?
         {
-            return Err(Error::new(format!("payload.{} is redacted", path.join(".")))
-                .hint("bugle.settings.redacted_paths lists what is never shown, and cannot be searched for either."));
+            return Err(Error::new(format!("payload.{} is redacted", path.join("."))).with_hint(
+                "bugle.settings.redacted_paths lists what is never shown, and cannot be searched for either.",
+            ));
         }
     }
     let (sql, values) = search.statement(before, limit + 1);
     let parameters: Vec<&dyn Parameter> = values.iter().map(|value| value as &dyn Parameter).collect();
     let rows = client.ask(&sql, &parameters).await?;
-    let mut jobs = rows.iter().map(job_line).collect::<Result<Vec<_>>>()?;
+    let mut jobs = rows.iter().map(job_summary).collect::<Result<Vec<_>>>()?;
     let has_more = jobs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
     if has_more {
         jobs.pop();
@@ -315,7 +316,7 @@ fn condition(key: &str, values: &[String]) -> Result<(String, String)> {
         let rest = rest.trim();
         match rest.parse::<i64>() {
             Ok(_) => Ok((format!("{column} {operator} {{}}::text::bigint"), rest.to_owned())),
-            Err(_) => Err(Error::new(format!("{key}:{value} is not a number")).hint(hint())),
+            Err(_) => Err(Error::new(format!("{key}:{value} is not a number")).with_hint(hint())),
         }
     };
     let own = |sql: String| Ok((sql, value.to_owned()));
@@ -339,14 +340,15 @@ fn condition(key: &str, values: &[String]) -> Result<(String, String)> {
                 "exists (select from bugle.workflow_jobs w where w.job = j.id and w.workflow = {}::text::bigint)"
                     .to_owned(),
             ),
-            Err(_) => Err(Error::new(format!("workflow:{value} is not a number")).hint(hint())),
+            Err(_) => Err(Error::new(format!("workflow:{value} is not a number")).with_hint(hint())),
         },
         "key" => own("{} in (j.unique_key, j.idempotency_key, j.order_key, j.limit_key, j.fair_key)".to_owned()),
         "age" => {
             let (operator, rest) = comparison(value);
             let operator = if operator == "=" { ">" } else { operator };
-            let length = humantime::parse_duration(rest.trim())
-                .map_err(|_| Error::new(format!("age:{value} is not a length of time")).hint("For example age:>5m."))?;
+            let length = humantime::parse_duration(rest.trim()).map_err(|_| {
+                Error::new(format!("age:{value} is not a length of time")).with_hint("For example age:>5m.")
+            })?;
             Ok((
                 format!("now() - j.created_at {operator} {{}}::text::interval"),
                 seconds(length),
@@ -367,7 +369,7 @@ fn condition(key: &str, values: &[String]) -> Result<(String, String)> {
                     "(j.payload #>> '{path}' = {{}} and jsonb_typeof(j.payload #> '{path}') not in ('object', 'array'))"
                 ))
             }
-            _ => Err(Error::new(format!("{key:?} is not a name of the query")).hint(hint())),
+            _ => Err(Error::new(format!("{key:?} is not a name of the query")).with_hint(hint())),
         },
     }
 }
@@ -492,7 +494,7 @@ mod tests {
             "state:ready -state:ready",
         ] {
             let error = Search::parse(text).unwrap_err();
-            assert!(error.what_to_do().is_some(), "{text}: {error}");
+            assert!(error.hint().is_some(), "{text}: {error}");
         }
     }
 

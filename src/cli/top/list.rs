@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use ratatui::layout::Constraint;
 
-use crate::admin::read::{JobLine, Queue, WorkerLine};
+use crate::admin::read::{JobSummary, Queue, WorkerLine};
 use crate::cli::output::{age, one_line, span};
 use crate::job::JobId;
 use crate::state::{State, WorkerState};
@@ -185,7 +185,7 @@ pub fn worker(now: SystemTime, worker: &WorkerLine) -> Line {
     }
 }
 
-pub fn job(now: SystemTime, job: &JobLine) -> Line {
+pub fn job(now: SystemTime, job: &JobSummary) -> Line {
     let since = match job.state {
         State::Scheduled | State::Retrying => job.run_at,
         _ => job.finished_at.or(job.started_at).unwrap_or(job.created_at),

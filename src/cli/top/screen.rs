@@ -9,7 +9,7 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::list::{self, Column, Line, Subject};
 use crate::admin::operate::{Explanation, FleetVerb, Verb};
-use crate::admin::read::{Job, JobLine, Minute, Queue, WorkerLine};
+use crate::admin::read::{Job, JobSummary, Minute, Queue, WorkerLine};
 use crate::job::JobId;
 use crate::state::State;
 
@@ -55,7 +55,7 @@ pub struct Seen {
 pub enum Body {
     Queues,
     Workers(Vec<WorkerLine>),
-    Jobs(Vec<JobLine>),
+    Jobs(Vec<JobSummary>),
     Job(Option<Box<Page>>),
 }
 

@@ -64,6 +64,6 @@ pub async fn complete_in(
             "job {} is no longer held under claim {}: {}",
             held.id, held.claim, verdict.verdict
         ))
-        .hint("Roll back: another worker runs this job now.")),
+        .with_hint("Roll back: another worker runs this job now.")),
     }
 }

@@ -57,7 +57,7 @@ fn not_held(held: HeldJob, verdict: &str) -> Error {
         "job {} is no longer held under claim {}: {verdict}",
         held.id, held.claim
     ))
-    .hint("Another worker runs this job now.")
+    .with_hint("Another worker runs this job now.")
 }
 
 /// The children of a job, or its dependencies.

@@ -109,12 +109,12 @@ pub async fn finish_step_in(
             "the output of step {} of job {} matches {condition} of its command: it has not ended",
             step.position, job.id
         ))
-        .hint("Roll back, and return the output as the result: the condition decides what becomes of the step.")),
+        .with_hint("Roll back, and return the output as the result: the condition decides what becomes of the step.")),
         Some(verdict) => Err(Error::new(format!(
             "step {} of job {} is no longer held under claim {}: {verdict}",
             step.position, job.id, job.claim
         ))
-        .hint("Roll back: another worker runs this job now.")),
+        .with_hint("Roll back: another worker runs this job now.")),
     }
 }
 

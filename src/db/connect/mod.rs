@@ -140,7 +140,7 @@ pub(crate) async fn refuse_pooler(target: &Target) -> Result<()> {
         return Ok(());
     }
     Err(
-        Error::new("this connection goes through a connection pooler in transaction mode").hint(
+        Error::new("this connection goes through a connection pooler in transaction mode").with_hint(
             "The proof of life of a worker is a lock of its session: connect it to Postgres directly, or through a \
              pooler in session mode. Clients and operators can use any pooler.",
         ),

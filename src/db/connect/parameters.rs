@@ -160,7 +160,7 @@ pub fn read(text: &str) -> Result<Parameters> {
 
 fn unreadable(why: &str) -> Error {
     Error::new(format!("the connection string is invalid: {why}"))
-        .hint("Expected postgres://user@host/database, or host=… user=… dbname=….")
+        .with_hint("Expected postgres://user@host/database, or host=… user=… dbname=….")
 }
 
 /// `[user[:password]@][host[:port],…][/database][?name=value&…]`
@@ -290,7 +290,7 @@ fn read_service(service: &str, file: Option<String>, environment: Environment) -
     }
     Err(
         Error::new(format!("service {service:?} was not found in a service file"))
-            .hint("Services are sections of ~/.pg_service.conf, or of the file named by PGSERVICEFILE."),
+            .with_hint("Services are sections of ~/.pg_service.conf, or of the file named by PGSERVICEFILE."),
     )
 }
 

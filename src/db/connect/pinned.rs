@@ -83,7 +83,7 @@ fn refuse_switched_off_triggers(said: &[SimpleQueryMessage]) -> Result<()> {
         Some(other) => Err(Error::new(format!(
             "this login has session_replication_role = {other}: triggers do not fire, so jobs would not be validated"
         ))
-        .hint("As a superuser: alter role … reset session_replication_role; or the same for the database.")),
+        .with_hint("As a superuser: alter role … reset session_replication_role; or the same for the database.")),
     }
 }
 

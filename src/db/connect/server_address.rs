@@ -42,7 +42,7 @@ pub fn servers(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Serve
             addresses.len(),
             ports.len()
         ))
-        .hint("Give one port for each host, or one port for all."));
+        .with_hint("Give one port for each host, or one port for all."));
     }
     let at = |list: &[&'_ str], index: usize| list.get(index).map(|text| text.to_string()).unwrap_or_default();
     (0..many)
@@ -56,7 +56,7 @@ pub fn servers(parameters: &Parameters, passfile: &Passfile) -> Result<Vec<Serve
             let address = match at(&addresses, index).as_str() {
                 "" => None,
                 text => Some(text.parse().map_err(|_| {
-                    Error::new(format!("hostaddr {text:?} is not an IP address")).hint("Use host for names.")
+                    Error::new(format!("hostaddr {text:?} is not an IP address")).with_hint("Use host for names.")
                 })?),
             };
             let host = match (at(&hosts, index), address) {
@@ -163,6 +163,6 @@ pub fn wanted(parameters: &Parameters) -> Result<Wanted> {
         Some("standby") => Ok(Wanted::Standby),
         Some("prefer-standby") => Ok(Wanted::PreferStandby),
         Some(other) => Err(Error::new(format!("target_session_attrs={other} is invalid"))
-            .hint("Use any, read-write, read-only, primary, standby or prefer-standby.")),
+            .with_hint("Use any, read-write, read-only, primary, standby or prefer-standby.")),
     }
 }

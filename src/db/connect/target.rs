@@ -99,7 +99,7 @@ impl Target {
             {
                 // without the value, which may be secret
                 return Err(Error::new(format!("{name} is not supported with this value"))
-                    .hint("Remove it from the connection string."));
+                    .with_hint("Remove it from the connection string."));
             }
         }
         let mode = Mode::read(&parameters)?;
@@ -212,7 +212,7 @@ impl Target {
                 "this server is PostgreSQL {old}, but Bugle needs version {} or newer",
                 versions::OLDEST
             ));
-            return Err(self.with_origin(error.hint("Upgrade the server, or use another one.")));
+            return Err(self.with_origin(error.with_hint("Upgrade the server, or use another one.")));
         }
         Ok((client, connection))
     }

@@ -43,14 +43,14 @@ impl Mode {
             None if system => Ok(Mode::VerifyFull),
             Some("verify-full") => Ok(Mode::VerifyFull),
             Some(weak) if system => Err(Error::new(format!("sslmode={weak} is too weak for sslrootcert=system"))
-                .hint("Any host can get a certificate from a public authority: use sslmode=verify-full.")),
+                .with_hint("Any host can get a certificate from a public authority: use sslmode=verify-full.")),
             None | Some("prefer") => Ok(Mode::Prefer),
             Some("disable") => Ok(Mode::Disable),
             Some("allow") => Ok(Mode::Allow),
             Some("require") => Ok(Mode::Require),
             Some("verify-ca") => Ok(Mode::VerifyCa),
             Some(other) => Err(Error::new(format!("sslmode={other} is invalid"))
-                .hint("Use disable, allow, prefer, require, verify-ca or verify-full.")),
+                .with_hint("Use disable, allow, prefer, require, verify-ca or verify-full.")),
         }
     }
 }
@@ -106,7 +106,7 @@ fn versions(parameters: &Parameters) -> Result<Vec<&'static rustls::SupportedPro
         None => Ok(default),
         Some("TLSv1" | "TLSv1.1" | "TLSv1.2") => Ok(2),
         Some("TLSv1.3") => Ok(3),
-        Some(other) => Err(Error::new(format!("{name}={other} is invalid")).hint("Use TLSv1.2 or TLSv1.3.")),
+        Some(other) => Err(Error::new(format!("{name}={other} is invalid")).with_hint("Use TLSv1.2 or TLSv1.3.")),
     };
     let range = bound("ssl_min_protocol_version", 2)?..=bound("ssl_max_protocol_version", 3)?;
     let all = [(2, &rustls::version::TLS12), (3, &rustls::version::TLS13)];
@@ -133,7 +133,7 @@ fn identity(parameters: &Parameters) -> Result<Option<(Vec<CertificateDer<'stati
         return match (required, parameters.contains_key("sslcert")) {
             (false, false) => Ok(None),
             (_, true) => Err(Error::new("sslcert is given without sslkey")
-                .hint("Set sslkey=… to the file with the private key of that certificate.")),
+                .with_hint("Set sslkey=… to the file with the private key of that certificate.")),
             (true, false) => Err(Error::new("sslcertmode=require, but no sslcert is given")),
         };
     };
@@ -147,13 +147,13 @@ fn identity(parameters: &Parameters) -> Result<Option<(Vec<CertificateDer<'stati
     };
     if file.permissions().mode() & open_to_others != 0 {
         return Err(
-            Error::new(format!("sslkey: others can read the private key {key}")).hint(format!("chmod 0600 {key}"))
+            Error::new(format!("sslkey: others can read the private key {key}")).with_hint(format!("chmod 0600 {key}"))
         );
     }
     let text = fs::read(path).map_err(|error| Error::new(format!("sslkey: cannot read {key}: {error}")))?;
     if String::from_utf8_lossy(&text).contains("ENCRYPTED") {
         return Err(
-            Error::new(format!("sslkey: the private key {key} needs a passphrase")).hint(
+            Error::new(format!("sslkey: the private key {key} needs a passphrase")).with_hint(
                 "A worker cannot enter one. Store the key without it: openssl pkey -in KEY -out PLAIN_KEY; chmod 0600 \
                 PLAIN_KEY.",
             ),
@@ -204,7 +204,7 @@ fn revoked(parameters: &Parameters) -> Result<Option<Vec<CertificateRevocationLi
         (true, false) => Ok(Some(lists)),
         (true, true) => Err(
             Error::new("sslcrl or sslcrldir is given, but contains no certificate revocation list")
-                .hint("A file must be in PEM format; prepare a directory with: openssl rehash DIRECTORY."),
+                .with_hint("A file must be in PEM format; prepare a directory with: openssl rehash DIRECTORY."),
         ),
     }
 }
@@ -247,7 +247,7 @@ impl Verifier {
             Some(file) => certificates("sslrootcert", file)?,
             None => {
                 return Err(
-                    Error::new("no root certificate is given to verify the server's certificate").hint(
+                    Error::new("no root certificate is given to verify the server's certificate").with_hint(
                         "Set sslrootcert=… to the file of your authority, use sslrootcert=system for public \
                         ones, or put the file at ~/.postgresql/root.crt.",
                     ),
@@ -265,7 +265,7 @@ impl Verifier {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(roots);
         if pinned.is_empty() {
-            return Err(Error::new("sslrootcert contains no usable root certificate").hint(
+            return Err(Error::new("sslrootcert contains no usable root certificate").with_hint(
                 "A root certificate is self-signed. A certificate signed by another one is not trusted without \
                      that one, as in psql.",
             ));

@@ -69,7 +69,7 @@ impl Exporter {
             .with_protocol(Protocol::HttpBinary)
             .with_http_client(client()?)
             .build()
-            .map_err(|error| Error::new(format!("spans cannot be exported: {error}")).hint(HINT))?;
+            .map_err(|error| Error::new(format!("spans cannot be exported: {error}")).with_hint(HINT))?;
         let mut resource = Resource::builder();
         if variable("OTEL_SERVICE_NAME").is_none()
             && !variable("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.contains("service.name="))
@@ -127,7 +127,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn refused(name: &str, value: &str, expected: &str) -> Error {
-    Error::new(format!("{name} must be {expected}, not {value:?}")).hint(HINT)
+    Error::new(format!("{name} must be {expected}, not {value:?}")).with_hint(HINT)
 }
 
 fn endpoint() -> Option<String> {
@@ -167,7 +167,7 @@ fn client() -> Result<reqwest::blocking::Client> {
         builder.build()
     });
     let made = made.join().expect("creating a client does not panic");
-    made.map_err(|error| Error::new(format!("spans cannot be exported: {error}")).hint(HINT))
+    made.map_err(|error| Error::new(format!("spans cannot be exported: {error}")).with_hint(HINT))
 }
 
 /// Starts the spans of jobs according to OpenTelemetry's messaging conventions, and all others unchanged.

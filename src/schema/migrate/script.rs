@@ -24,7 +24,7 @@ pub fn script(from: i32) -> Result<String> {
             return Err(Error::new(format!(
                 "unknown schema revision {from}: this version of bugle knows the revisions 0 to {REVISION}"
             ))
-            .hint(
+            .with_hint(
                 "0 stands for a database without the schema. Otherwise: select revision from bugle.schema_version; \
                  for a newer revision, use a newer bugle.",
             ));
@@ -175,7 +175,7 @@ mod tests {
         for unknown in [-1, REVISION + 1, i32::MAX] {
             let error = script(unknown).unwrap_err();
             assert!(error.to_string().contains(&unknown.to_string()), "{error}");
-            assert!(error.what_to_do().is_some());
+            assert!(error.hint().is_some());
         }
     }
 }

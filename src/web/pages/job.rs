@@ -97,7 +97,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
             .collect();
         let children = read::runs(&transaction, &children).await?;
         let workflow = read::workflow_of(&transaction, number).await?;
-        let line = &job.line;
+        let line = &job.summary;
         let (actions, more) = actions(&job);
         let queue = link(frame, &format!("/queues/{}", encoded(&line.queue)), &line.queue);
         Ok(JobPage {
@@ -142,11 +142,11 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
 
 /// What the state allows: the first few as buttons, the rest behind one.
 fn actions(job: &Job) -> (Vec<Action>, Vec<Action>) {
-    let id = || vec![("id", job.line.id.to_string())];
-    let may = |verb: &str| allowed_from(verb).contains(&job.line.state);
+    let id = || vec![("id", job.summary.id.to_string())];
+    let may = |verb: &str| allowed_from(verb).contains(&job.summary.state);
     let mut first = Vec::new();
     let mut rest = Vec::new();
-    if job.line.state == JobState::Waiting && job.outstanding.is_none() {
+    if job.summary.state == JobState::Waiting && job.outstanding.is_none() {
         first.push(Action::new("resolve", "Resolve", &id()).main().preset("result", "{}"));
         first.push(Action::new("reject", "Reject", &id()).danger());
         rest.push(Action::new("resume_with", "Continue with an answer", &id()).preset("answer", "{}"));
@@ -157,7 +157,7 @@ fn actions(job: &Job) -> (Vec<Action>, Vec<Action>) {
     if may("resume") {
         first.push(Action::new("resume", "Resume", &id()).main());
     }
-    if matches!(job.line.state, JobState::Scheduled | JobState::Retrying) {
+    if matches!(job.summary.state, JobState::Scheduled | JobState::Retrying) {
         first.push(Action::new("reschedule", "Run now", &id()).preset("run_at", "now"));
     } else if may("reschedule") {
         rest.push(Action::new("reschedule", "Reschedule", &id()).preset("run_at", "now"));
@@ -169,7 +169,7 @@ fn actions(job: &Job) -> (Vec<Action>, Vec<Action>) {
         first.push(Action::new("cancel", "Cancel", &id()).danger());
     }
     if may("set_priority") {
-        rest.push(Action::new("set_priority", "Priority", &id()).preset("priority", job.line.priority.to_string()));
+        rest.push(Action::new("set_priority", "Priority", &id()).preset("priority", job.summary.priority.to_string()));
     }
     if may("set_state") {
         rest.push(Action::new("set_state", "Set state", &id()));
@@ -185,8 +185,8 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
     let fact = |name: &str| reason.facts.get(name);
     let text = |name: &str| fact(name).and_then(Value::as_str).map(str::to_owned);
     let number = |name: &str| fact(name).and_then(Value::as_i64);
-    let id = || vec![("id", job.line.id.to_string())];
-    let queue = || vec![("queue", job.line.queue.clone())];
+    let id = || vec![("id", job.summary.id.to_string())];
+    let queue = || vec![("queue", job.summary.queue.clone())];
     let mut actions = Vec::new();
     let mut links = Vec::new();
     let limit = number("limit").unwrap_or_default();
@@ -216,12 +216,12 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
         "queue_rate" => actions.push(raised("max_starts", limit * 2)),
         "key_rate" => actions.push(raised("max_starts_per_key", limit * 2)),
         "command_limit" => {
-            let command = [("command", job.line.command.clone())];
+            let command = [("command", job.summary.command.clone())];
             let raise = Action::new("set_command_limit", "Raise the limit", &command);
             actions.push(raise.preset("max_running", (limit + 1).to_string()));
         }
         "scheduled" | "retrying" => {
-            let now = [("id", job.line.id.to_string()), ("run_at", "now".to_owned())];
+            let now = [("id", job.summary.id.to_string()), ("run_at", "now".to_owned())];
             actions.push(Action::new("reschedule", "Run it now", &now).main());
         }
         "paused" => actions.push(Action::new("resume", "Resume it", &id()).main()),
@@ -238,7 +238,10 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
             Some("retrying" | "scheduled") => {
                 let now = [holder[0].clone(), ("run_at", "now".to_owned())];
                 actions.push(Action::new("reschedule", "Run that job now", &now).main());
-                let pass = [("queue", job.line.queue.clone()), ("order_on_retry", "pass".to_owned())];
+                let pass = [
+                    ("queue", job.summary.queue.clone()),
+                    ("order_on_retry", "pass".to_owned()),
+                ];
                 actions.push(Action::new("set_limits", "Let others pass", &pass));
             }
             Some("running") => actions.push(Action::new("cancel", "Cancel that job", &holder).danger()),
@@ -268,7 +271,7 @@ fn timeline(job: &Job) -> Vec<Moment> {
     let mut started = None;
     let mut moments = Vec::new();
     for (place, event) in job.timeline.iter().enumerate() {
-        let is_end = job.line.state.is_final() && place + 1 == job.timeline.len();
+        let is_end = job.summary.state.is_final() && place + 1 == job.timeline.len();
         let mut detail = Vec::new();
         if event.event == "started" {
             started = Some(event.at);
@@ -348,7 +351,7 @@ fn documents(job: &Job) -> Vec<Document> {
 }
 
 fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)> {
-    let line = &job.line;
+    let line = &job.summary;
     let mut facts = vec![
         ("Enqueued", when(now, line.created_at)),
         ("Due", when(now, line.run_at)),
@@ -406,7 +409,7 @@ fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
     for event in &job.timeline {
         match event.event.as_str() {
             "started" => started = Some((event.at, event.attempt)),
-            _ if event.attempt.is_some() || job.line.state.is_final() => {
+            _ if event.attempt.is_some() || job.summary.state.is_final() => {
                 if let Some((begin, attempt)) = started.take() {
                     bars.push(Bar {
                         label: text(format!("attempt {}", attempt.unwrap_or_default())),
@@ -426,11 +429,11 @@ fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
     if let Some((begin, attempt)) = started {
         bars.push(Bar {
             label: text(format!("attempt {}", attempt.unwrap_or_default())),
-            state: badge(job.line.state.as_str()),
-            class: job.line.state.as_str().to_owned(),
+            state: badge(job.summary.state.as_str()),
+            class: job.summary.state.as_str().to_owned(),
             begin: Some(begin),
-            end: job.line.finished_at,
-            took: length(Some(begin), job.line.finished_at),
+            end: job.summary.finished_at,
+            took: length(Some(begin), job.summary.finished_at),
             about: job.worker_name.clone().unwrap_or_default(),
             depth: 0,
         });
@@ -463,11 +466,11 @@ fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
 }
 
 fn steps(frame: &Frame, job: &Job) -> Vec<StepRow> {
-    let may_set = !matches!(job.line.state, JobState::Running | JobState::Completed);
+    let may_set = !matches!(job.summary.state, JobState::Running | JobState::Completed);
     let row = |step: &read::Step| {
         let took = step.last_started_at.zip(step.last_ended_at);
         let took = took.and_then(|(from, to)| to.duration_since(from).ok());
-        let known = [("id", job.line.id.to_string()), ("step", step.position.to_string())];
+        let known = [("id", job.summary.id.to_string()), ("step", step.position.to_string())];
         let set = Action::new("set_step", "Set", &known).preset("state", "done");
         StepRow {
             position: step.position,
@@ -577,13 +580,13 @@ pub async fn enqueue(State(site): State<Shared>, request: Asked) -> Response {
         Ok(Enqueue {
             command: job
                 .as_ref()
-                .map_or_else(|| given("command", ""), |job| job.line.command.clone()),
+                .map_or_else(|| given("command", ""), |job| job.summary.command.clone()),
             queue: job
                 .as_ref()
-                .map_or_else(|| given("queue", ""), |job| job.line.queue.clone()),
+                .map_or_else(|| given("queue", ""), |job| job.summary.queue.clone()),
             priority: job
                 .as_ref()
-                .map_or_else(String::new, |job| job.line.priority.to_string()),
+                .map_or_else(String::new, |job| job.summary.priority.to_string()),
             payload: job
                 .as_ref()
                 .map_or_else(|| "{}".to_owned(), |job| job.payload.get().to_owned()),

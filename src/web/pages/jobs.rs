@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::{answer, between, text};
-use crate::read::{self, JobLine, KEYS, SEARCHED, Search};
+use crate::read::{self, JobSummary, KEYS, SEARCHED, Search};
 use crate::state::State as JobState;
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
 use crate::web::text::{Html, escape, number, seconds, state, when};
@@ -188,7 +188,7 @@ fn page_path(frame: &Frame, query: &str, chosen: &str, before: Option<i64>) -> S
     format!("{}/jobs{mark}{}", frame.base, parts.join("&"))
 }
 
-fn row(job: &JobLine, columns: &[Choice], now: SystemTime) -> Row {
+fn row(job: &JobSummary, columns: &[Choice], now: SystemTime) -> Row {
     let at = match job.state {
         JobState::Scheduled | JobState::Retrying => job.run_at,
         JobState::Running => job.started_at.unwrap_or(job.created_at),

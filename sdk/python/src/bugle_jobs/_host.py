@@ -300,10 +300,10 @@ class Connection(asyncio.Protocol):
     def _on_cancel(self, message: Dict[str, Any]) -> None:
         job = self._jobs.get((message["id"], message["claim"]))
         if job is not None:
-            self._stop(job, message.get("why") or "cancelled")
+            self._stop(job, message.get("reason") or "cancelled")
 
-    def _stop(self, job: BaseJob, why: str) -> None:
-        job._stop(why)
+    def _stop(self, job: BaseJob, reason: str) -> None:
+        job._stop(reason)
         # the others of its batch go on
         if job._task is not None and all(one._cancelled or one._is_answered for one in self._tasks.get(job._task, ())):
             job._task.cancel()

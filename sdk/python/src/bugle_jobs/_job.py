@@ -230,8 +230,8 @@ class BaseJob:
         """In a batch: give this job another outcome, such as ``Fail(…)`` or any exception."""
         self._channel.settle(self, None, error)
 
-    def _stop(self, why: str) -> None:
-        self._cancelled = why
+    def _stop(self, reason: str) -> None:
+        self._cancelled = reason
         if self._wake is not None:
             self._wake.set()
 

@@ -78,9 +78,9 @@ class Skip(Outcome):
 
     type = "skip"
 
-    def __init__(self, why: Optional[str] = None) -> None:
-        super().__init__(why or "skipped")
-        self.why = why
+    def __init__(self, reason: Optional[str] = None) -> None:
+        super().__init__(reason or "skipped")
+        self.reason = reason
 
 
 class Cancelled(Outcome):
@@ -91,9 +91,9 @@ class Cancelled(Outcome):
 
     type = "cancelled"
 
-    def __init__(self, why: Optional[str] = None) -> None:
-        super().__init__(why or "cancelled")
-        self.why = why
+    def __init__(self, reason: Optional[str] = None) -> None:
+        super().__init__(reason or "cancelled")
+        self.reason = reason
 
 
 class BadPayload(Fail):

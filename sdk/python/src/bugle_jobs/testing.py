@@ -48,7 +48,7 @@ class Ran:
     delay: Optional[float] = None
     token: Optional[str] = None
     at_most: Optional[float] = None
-    why: Optional[str] = None
+    reason: Optional[str] = None
     progress: List[Tuple[float, Optional[str]]] = dataclasses.field(default_factory=list)
     logs: List[str] = dataclasses.field(default_factory=list)
     steps: Dict[str, Any] = dataclasses.field(default_factory=dict)

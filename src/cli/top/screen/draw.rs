@@ -209,7 +209,7 @@ impl Screen {
 
 fn page_text(page: &Page, now: std::time::SystemTime) -> Vec<Text<'static>> {
     let job = &page.job;
-    let line = &job.line;
+    let line = &job.summary;
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut text = vec![Text::from(vec![
         Span::styled(one_line(&line.command), bold),

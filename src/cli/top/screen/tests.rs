@@ -28,9 +28,9 @@ fn queue(name: &str, ready: i64, paused: bool) -> Queue {
     }
 }
 
-fn job(id: JobId, state: State, command: &str) -> JobLine {
+fn job(id: JobId, state: State, command: &str) -> JobSummary {
     let now = SystemTime::now();
-    JobLine {
+    JobSummary {
         id,
         state,
         command: command.into(),
