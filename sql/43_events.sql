@@ -64,16 +64,40 @@ end
 $$;
 comment on function bugle.publish is 'Notify subscribers of jobs that have ended.';
 
+-- A completion that looks for subscribers holds the lock exclusively for a moment, any other login for as long as it
+-- likes. So the lock is tried, for at most a quarter of a second: a session that waits for a lock pins the oldest
+-- snapshot of the server.
+create or replace function bugle.try_shared(p_key bigint) returns boolean
+language plpgsql
+as $$
+begin
+  for v_try in 1 .. 50 loop
+    if pg_try_advisory_lock_shared(p_key) then
+      return true;
+    end if;
+    perform pg_sleep(0.005);
+  end loop;
+  return false;
+end
+$$;
+comment on function bugle.try_shared is
+  'Take an advisory lock, shared, for this session, unless another holds it exclusively for longer than a moment.';
+
 create or replace function bugle.subscribe(p_queue text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
   if not bugle.holds(bugle.hearing_key(p_queue)) then
-    perform pg_advisory_lock_shared(bugle.audience_key());
-    perform pg_advisory_lock_shared(bugle.hearing_key(p_queue));
+    if not bugle.try_shared(bugle.audience_key()) then
+      return null;
+    end if;
+    if not bugle.try_shared(bugle.hearing_key(p_queue)) then
+      perform pg_advisory_unlock_shared(bugle.audience_key());
+      return null;
+    end if;
   end if;
   perform set_config('bugle.subscribed', 'on', false);
-  -- Outcomes that began before this session subscribed. Tried, not waited for: a waiting session pins xmin.
+  -- Outcomes that began before this session subscribed. Tried, not waited for, like the other locks.
   for v_try in 1 .. 200 loop
     exit when not bugle.is_locked(bugle.silence_key());
     perform pg_sleep(0.005);
@@ -82,8 +106,8 @@ begin
 end
 $$;
 comment on function bugle.subscribe is
-  'Subscribe this session to the outcomes of a queue''s jobs, or of all jobs, on the channel bugle_events. Call LISTEN '
-  'first, and read the jobs once afterwards.';
+  'Subscribe this session to the outcomes of a queue''s jobs, or of all jobs, on the channel bugle_events. LISTEN '
+  'before, read the jobs afterwards. Null if another session keeps it from subscribing: poll.';
 
 create or replace function bugle.unsubscribe(p_queue text default null) returns void
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -119,4 +143,4 @@ begin
 end
 $$;
 comment on function bugle.attend is
-  'Subscribe this session to the queues of these jobs. Returns how those that have ended did so.';
+  'Subscribe this session to the queues of these jobs, if possible. Returns how those that have ended did so.';

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bugle::{Context, Registry};
+use bugle::{Bugle, Context, Registry, State};
 use common::{BUGLE, Database, RunningWorker, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -195,6 +195,46 @@ async fn strangers_who_hold_every_advisory_lock_stop_neither_promotion_nor_sched
     .await;
     for worker in workers {
         worker.stop().await;
+    }
+}
+
+/// The caller learns of the end by its poll.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_who_holds_the_locks_of_subscribers_keeps_no_result_from_callers() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let bugle = Bugle::connect(&database.url("owner")).unwrap();
+    for keys in [
+        "bugle.audience_key()",
+        "bugle.hearing_key('default')",
+        "bugle.audience_key(), bugle.hearing_key(null), bugle.hearing_key('default'), bugle.silence_key()",
+    ] {
+        let keys = text(&owner, &format!("select array_to_string(array[{keys}], ',')")).await;
+        let stranger = database.connect("stranger").await;
+        let take = format!("select pg_advisory_lock(key) from unnest('{{{keys}}}'::bigint[]) key");
+        execute(&stranger, &take).await;
+
+        let id = enqueue(&owner, "noop").await;
+        let job = bugle.job(id);
+        let ended = tokio::spawn(async move { job.wait().await.unwrap() });
+        // it has gone on without being subscribed, and waits in no statement
+        wait_until(
+            &owner,
+            &format!(
+                "select exists (select from pg_stat_activity where application_name = 'bugle client (listens)' \
+                 and datname = current_database() and state = 'idle' and query ~ 'bugle.(attend|endings)' \
+                 and query_start > (select created_at from bugle.jobs where id = {id}))"
+            ),
+        )
+        .await;
+        execute(&owner, &format!("select bugle.cancel({id})")).await;
+        assert_eq!(ended.await.unwrap().state, Some(State::Cancelled), "{keys}");
+
+        let viewer = database.connect("viewer").await;
+        let channel = query_value::<Option<String>>(&viewer, "select bugle.subscribe('default')").await;
+        assert_eq!(channel, None, "{keys}");
+        let held = "select count(*)::text from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
+        assert_eq!(text(&viewer, held).await, "0", "{keys}: nothing is kept");
     }
 }
 

@@ -20,8 +20,8 @@ use crate::state::{self, State};
 /// The pause between two polls of a waiter that cannot listen: short at first, longer while nothing ends.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(250);
-/// How often a waiter that listens polls all the same: a notification may have been left out
-/// because too many were under way.
+/// How often a waiter that listens polls all the same: a notification may have been left out because too many were
+/// under way, and a session that holds the locks of subscribers may have kept this one from subscribing.
 const SAFETY: Duration = Duration::from_secs(2);
 /// How long to keep listening after the last waiter has gone: the next one is likely to come soon.
 const LINGER: Duration = Duration::from_secs(10);
