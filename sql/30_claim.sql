@@ -22,6 +22,7 @@ declare
   v_request bugle.queue_request;
   v_serial text[];
   v_unavailable text[];
+  v_without text[];
   v_picked record;
   v_now timestamptz;
   v_largest integer;
@@ -50,7 +51,8 @@ begin
     perform set_config('synchronous_commit', 'off', true);
   end if;
   v_routes := bugle.served_routes(v_commands);
-  select l.serial, l.unavailable into v_serial, v_unavailable from bugle.lock_limits(v_queues, v_commands) l;
+  select l.serial, l.unavailable, l.without into v_serial, v_unavailable, v_without
+  from bugle.lock_limits(v_queues, v_commands) l;
 
   foreach v_request in array coalesce(p_requests, '{}') loop
     perform bugle.disarm(v_request.queue, v_request.mode);
@@ -58,7 +60,7 @@ begin
     continue when v_request.queue = any (v_unavailable) or v_request.slots is null or v_request.slots < 1;
     v_request.slots := least(v_request.slots, 10000);
     if v_request.queue = any (v_serial) then
-      select p.* into v_picked from bugle.pick_serially(v_request, v_routes, v_commands) p;
+      select p.* into v_picked from bugle.pick_serially(v_request, v_routes, v_commands, v_without) p;
     else
       select p.* into v_picked from bugle.pick(v_request, v_routes, v_commands) p;
     end if;

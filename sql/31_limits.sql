@@ -79,16 +79,17 @@ $$;
 comment on function bugle.queues_at_gate is 'Which of these queues are getting their first limit at this moment.';
 
 -- Locks are taken in the order of names: queues, then commands. No claim waits long: a worker that freezes in the
--- middle of a claim may hold a lock until the keeper ends its session, and the other queues must be served in the
--- meantime. A queue that could not be locked is left out of this claim; the last scan before the worker becomes idle
--- finds its work.
+-- middle of a claim may hold a lock until the keeper ends its session, and everything else must be served in the
+-- meantime. A queue or a command that could not be locked is left out of this claim; the last scan before the worker
+-- becomes idle finds its work.
 create or replace function bugle.lock_limits(
-  p_queues text[], p_commands text[], out serial text[], out unavailable text[])
+  p_queues text[], p_commands text[], out serial text[], out unavailable text[], out without text[])
 language plpgsql
 as $$
 declare
   v_name text;
 begin
+  without := '{}';
   unavailable := bugle.queues_at_gate(p_queues);
   serial := bugle.serial_queues(p_queues, p_commands);
   if serial = '{}' then
@@ -100,15 +101,14 @@ begin
     end if;
   end loop;
   foreach v_name in array bugle.limited_commands(p_commands) loop
-    -- a command's limit holds in all queues
     if not bugle.lock_for_claim('command', v_name) then
-      unavailable := p_queues;
+      without := without || v_name;
     end if;
   end loop;
 end
 $$;
 comment on function bugle.lock_limits is
-  'Which queues this claim has locked, and which it must leave out.';
+  'Which queues this claim has locked; which queues and which commands it must leave out.';
 
 -- The first claim that needs the row inserts it. Only a claim that has to wait pays for the subtransaction that a lock
 -- timeout needs.
@@ -237,20 +237,23 @@ $$;
 comment on function bugle.key_rooms is
   'How many jobs of each of these limit keys may start now, and when a full one has room again.';
 
-create or replace function bugle.command_rooms(p_commands text[]) returns jsonb
+create or replace function bugle.command_rooms(p_commands text[], p_without text[]) returns jsonb
 language plpgsql stable
 as $$
 begin
   return (
-    select jsonb_object_agg(c.name,
-      greatest(c.max_running - (
-        select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.command = c.name), 0))
+    select jsonb_object_agg(c.name, case
+        when c.name = any (p_without) then 0
+        else greatest(c.max_running - (
+          select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.command = c.name), 0)
+      end)
     from bugle.commands c
     where c.name = any (bugle.limited_commands(p_commands)));
 end
 $$;
 comment on function bugle.command_rooms is
-  'How many jobs may start now of each of these commands that has a limit. Null if none has.';
+  'How many jobs may start now of each of these commands that has a limit: none of those that this claim must leave '
+  'out. Null if no command has a limit.';
 
 -- Candidates in their order, cut to what their keys and commands have room for.
 create or replace function bugle.cut_to_room(

@@ -114,7 +114,7 @@ comment on function bugle.ready_routes is
 --
 -- At most p_reach keys are scanned. If nothing is found within them, the next claim continues behind them.
 create or replace function bugle.next_starts(
-  p_queue text, p_slots integer, p_routes bigint[], p_commands text[], p_reach integer,
+  p_queue text, p_slots integer, p_routes bigint[], p_commands text[], p_without text[], p_reach integer,
   out addresses tid[], out room integer, out recheck_at timestamptz, out is_fair boolean,
   out "position" bugle.claim_positions)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off
@@ -149,7 +149,7 @@ begin
   if room <= 0 then
     return;
   end if;
-  v_command_rooms := bugle.command_rooms(p_commands);
+  v_command_rooms := bugle.command_rooms(p_commands, p_without);
   v_full := array(select r.key from jsonb_each_text(v_command_rooms) r where r.value = '0');
   v_has_limits := num_nonnulls(v_limits.max_running_per_key, v_limits.max_starts_per_key) > 0;
   v_has_order := exists (select from bugle.order_line j where j.queue_hash = v_queue and j.queue = p_queue);
@@ -224,7 +224,7 @@ comment on function bugle.next_starts is 'Which jobs of a queue with limits or k
 -- The cursor of a request is not used here. But a worker that has one claims often, and scans from the start before it
 -- becomes idle: fewer keys are enough.
 create or replace function bugle.pick_serially(
-  p_request bugle.queue_request, p_routes bigint[], p_commands text[],
+  p_request bugle.queue_request, p_routes bigint[], p_commands text[], p_without text[],
   out addresses tid[], out turns bigint[], out limit_keys text[])
 language plpgsql
 as $$
@@ -235,7 +235,7 @@ declare
   v_after bugle.claim_positions;
 begin
   select s.* into v_found
-  from bugle.next_starts(p_request.queue, p_request.slots, p_routes, p_commands,
+  from bugle.next_starts(p_request.queue, p_request.slots, p_routes, p_commands, p_without,
     case when p_request.after is null then c_reach else least(2 * p_request.slots + 100, c_reach) end) s;
   select coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.address), '{}'), coalesce(array_agg(l.limit_key), '{}')
   into turns, addresses, limit_keys
@@ -292,7 +292,7 @@ as $$
 declare
   v_found record;
 begin
-  select s.* into v_found from bugle.next_starts(p_queue, 1, p_routes, p_commands, 20000) s;
+  select s.* into v_found from bugle.next_starts(p_queue, 1, p_routes, p_commands, '{}', 20000) s;
   return cardinality(v_found.addresses) > 0
     or (v_found.recheck_at is not null
       and not exists (select from bugle.claim_positions c where c.queue = p_queue and c.recheck_at is not null)

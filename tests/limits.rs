@@ -498,3 +498,42 @@ async fn sixteen_sessions_that_claim_and_end_at_random_never_exceed_a_limit() {
     .await;
     assert!(starts <= 60, "{starts} starts in a fifth of a second");
 }
+
+/// As a worker that freezes in the middle of a claim holds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limited_command_that_another_claim_has_locked_keeps_back_no_other_command() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    execute(
+        &owner,
+        "select bugle.set_command_limit('heavy', 5);
+         insert into bugle.claim_locks (kind, name) values ('command', 'heavy') on conflict do nothing;
+         insert into bugle.jobs (command, queue, priority)
+         select c, q, case c when 'heavy' then 0 else 100 end
+         from unnest('{heavy,light}'::text[]) c, unnest('{one,two}'::text[]) q, generate_series(1, 50);
+         insert into bugle.jobs (command, steps) values ('heavy', '{light,light}')",
+    )
+    .await;
+    let claiming = database.owner().await;
+    let lock = "begin; select from bugle.claim_locks where kind = 'command' and name = 'heavy' for update";
+    execute(&claiming, lock).await;
+
+    let done = async |_: Context, _: Value| Ok(());
+    let registry = Registry::new().on("heavy", done).on("light", done);
+    let worker = database.worker(&[("default", 1), ("one", 2), ("two", 2)], registry);
+
+    wait_until(
+        &owner,
+        "select count(*) = 100 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    let ended = "select string_agg(distinct command, ', ') from bugle.jobs where state = 'completed'";
+    assert_eq!(query_value::<String>(&owner, ended).await, "light");
+    execute(&claiming, "commit").await;
+    wait_until(
+        &owner,
+        "select count(*) = 201 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    worker.stop().await;
+}
