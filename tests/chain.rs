@@ -423,7 +423,11 @@ async fn a_chain_outlives_its_connections() {
     let cut = "with mine as materialized (select a.pid from pg_stat_activity a \
         where a.datname = current_database() and a.application_name like 'bugle %') \
         select count(*) from mine where pg_terminate_backend(mine.pid)";
-    assert!(query_value::<i64>(&owner, cut).await > 2);
+    assert_ne!(
+        query_value::<i64>(&owner, cut).await,
+        0,
+        "the worker's session at least"
+    );
     gate.notify_one();
 
     wait_for_state(&owner, id, "completed").await;

@@ -9,6 +9,8 @@
 mod judge;
 #[path = "common/poll.rs"]
 mod poll;
+#[path = "proof/random_seed.rs"]
+mod random_seed;
 
 mod chaos {
     pub mod enqueuers;
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         .iter()
         .position(|argument| argument == "--seed")
         .and_then(|at| arguments.get(at + 1)?.parse().ok())
-        .unwrap_or_else(|| fastrand::u64(1..1_000_000));
+        .unwrap_or_else(|| random_seed::seed("BUGLE_CHAOS_SEED"));
     if arguments.iter().any(|argument| argument == "--patroni") {
         return chaos::failovers::play(&chaos::failovers::Plan::from(&arguments), seed);
     }
