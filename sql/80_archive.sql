@@ -5,7 +5,46 @@
 --   or a default partition, would wait for the report, and every completion would wait behind it.
 --   A day is retired by TRUNCATE of its leaf, which locks that leaf alone; the empty table is dropped when unused.
 --   Each call does at most one thing that locks, so that no lock is held for long, and gives up soon.
--- Leaves that were detached or dropped by hand are found by comparing bugle.history_days with the catalog.
+-- Leaves that were detached or dropped by hand are found by comparing bugle.history_days with the catalog, and so are
+-- the parts of bugle.jobs that contain them.
+
+create or replace function bugle.missing_parts() returns table (part text, states text[], is_there boolean)
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select p.part, p.states::text[], c.oid is not null
+  from (
+    values ('jobs_live', '{scheduled,ready,running,retrying,paused,waiting}'), ('jobs_ended', '{completed,cancelled}'),
+      ('jobs_failed', '{failed}')) p (part, states)
+    left join pg_class c on c.relnamespace = 'bugle'::regnamespace and c.relname = p.part
+  where not exists (
+    select
+    from pg_inherits i
+    where i.inhrelid = c.oid
+      and i.inhparent = 'bugle.jobs'::regclass
+      and not i.inhdetachpending)
+$$;
+comment on function bugle.missing_parts is
+  'Parts of bugle.jobs that an operator has detached (is_there) or dropped, and the states of their jobs.';
+
+-- Postgres reads all rows of the part, to see that they belong there.
+create or replace function bugle.attach_part(p_part text, p_states text[]) returns text
+language plpgsql set lock_timeout = '100ms'
+as $$
+begin
+  if exists (
+    select from pg_inherits i where i.inhrelid = to_regclass(format('bugle.%I', p_part)) and i.inhdetachpending)
+  then
+    execute format('alter table bugle.jobs detach partition bugle.%I finalize', p_part);
+  end if;
+  execute format('alter table bugle.jobs attach partition bugle.%I for values in (%s)', p_part,
+    (select string_agg(quote_literal(s.state), ', ') from unnest(p_states) s (state)));
+  return format('attached %s', p_part);
+exception when lock_not_available or deadlock_detected then
+  return null;
+end
+$$;
+comment on function bugle.attach_part is 'Attach a part of bugle.jobs that was detached by hand. '
+  'Returns what was done; null if it could not be locked at once.';
 
 create or replace function bugle.add_day(p_kind text, p_day date) returns boolean
 language plpgsql set lock_timeout = '100ms' set datestyle = 'iso'
@@ -263,8 +302,17 @@ as $$
 declare
   v_today constant date := (now() at time zone 'utc')::date;
   v_day record;
+  v_part record;
   v_done text;
 begin
+  for v_part in
+    select m.part, m.states from bugle.missing_parts() m where m.is_there order by m.part
+  loop
+    v_done := bugle.attach_part(v_part.part, v_part.states);
+    if v_done is not null then
+      return v_done;
+    end if;
+  end loop;
   for v_day in
     select m.kind, m.day, m.leaf from bugle.missing_leaves() m order by m.day, m.kind
   loop
@@ -307,5 +355,5 @@ begin
   return null;
 end
 $$;
-comment on function bugle.upkeep is 'One step of the upkeep of history: repair a day, add one, retire one, prune. '
-  'Returns what was done; null when nothing is left to do: call it until then.';
+comment on function bugle.upkeep is 'One step of the upkeep of history: repair a part or a day, add one, retire one, '
+  'prune. Returns what was done; null when nothing is left to do: call it until then.';

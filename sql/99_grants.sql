@@ -81,7 +81,8 @@ begin
       grant execute on function
         bugle.timeline, bugle.explain, bugle.workflow, bugle.backoff, bugle.attempts_allowed, bugle.retries_of,
         bugle.next_slot, bugle.schedule_preview,
-        bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.foreign_locks, bugle.gauges,
+        bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.missing_parts,
+        bugle.foreign_locks, bugle.gauges,
         bugle.redacted, bugle.is_redacted,
         -- used by the views
         bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,

@@ -386,6 +386,25 @@ async fn the_doctor_reports_a_detached_history_partition_and_how_to_repair_it() 
     assert_eq!(after.code, 0, "{}", after.out);
 }
 
+#[tokio::test]
+async fn the_doctor_reports_a_part_of_all_jobs_that_was_detached_and_how_to_repair_it() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    for part in ["jobs_failed", "jobs_ended", "jobs_live"] {
+        execute(&owner, &format!("alter table bugle.jobs detach partition bugle.{part}")).await;
+
+        let before = bugle(&database, "viewer", &["doctor"]).await;
+        while query_value(&owner, "select bugle.upkeep() is not null").await {}
+        let after = bugle(&database, "viewer", &["doctor"]).await;
+
+        assert_eq!(before.code, 1, "{}", before.out);
+        let told = format!("the table bugle.{part} was detached from bugle.jobs manually");
+        assert!(before.out.contains(&told), "{}", before.out);
+        assert!(before.out.contains("select bugle.upkeep();"), "{}", before.out);
+        assert_eq!(after.code, 0, "{}", after.out);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
     let database = Database::new().await;

@@ -58,6 +58,25 @@ async fn missing_leaves(client: &impl GenericClient) -> Result<Vec<Finding>> {
     Ok(client.ask(sql, &[]).await?.iter().map(finding).collect())
 }
 
+/// Parts of `bugle.jobs` that were detached or dropped manually.
+async fn missing_parts(client: &impl GenericClient) -> Result<Vec<Finding>> {
+    let sql = "select part, array_to_string(states, ', '), is_there from bugle.missing_parts() order by part";
+    let finding = |row: &tokio_postgres::Row| {
+        let (part, states, is_there): (String, String, bool) = (row.get(0), row.get(1), row.get(2));
+        let what = if is_there {
+            "detached from bugle.jobs"
+        } else {
+            "dropped"
+        };
+        let message = format!("the table bugle.{part} was {what} manually: jobs cannot become {states}");
+        Finding::new("history", Level::Fail, message).fix(match is_there {
+            true => "select bugle.upkeep();  -- repeat until it returns null; a worker does so within a minute",
+            false => "restore the table from a backup",
+        })
+    };
+    Ok(client.ask(sql, &[]).await?.iter().map(finding).collect())
+}
+
 pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
@@ -69,7 +88,8 @@ pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
         .iter()
         .map(|row| row.get::<_, f64>(1))
         .fold(f64::INFINITY, f64::min);
-    let missing = missing_leaves(client).await?;
+    let mut missing = missing_parts(client).await?;
+    missing.extend(missing_leaves(client).await?);
     if !missing.is_empty() {
         return Ok(missing);
     }
