@@ -5,10 +5,14 @@ mod common;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bugle::{Context, Failure, Outcome, Registry, Settings};
 use common::poll::look_for;
-use common::{BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, execute, free_address, wait_until};
+use common::{
+    BUGLE, Database, Folder, RunningWorker, WorkerProcess, enqueue, execute, free_address, wait_for_state, wait_until,
+};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -312,6 +316,91 @@ async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
     assert!(count("shortage") <= 1 + count("shortage_over"), "{}", worker.log());
     let of_a_job = |line: &&Value| !line["job"].is_null() && line["level"] != "DEBUG";
     assert_eq!(worker.events().iter().find(of_a_job), None, "no line for each job");
+}
+
+/// Whatever an executor opens, and however deep the cause is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rust_executor_that_gets_no_file_or_memory_burns_no_attempt() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let registry = Registry::new().on("open", {
+        let calls = calls.clone();
+        move |_: Context, _: Value| {
+            let call = calls.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let system = |code: Errno| std::io::Error::from_raw_os_error(code.raw_os_error());
+                match call {
+                    0 => Err(system(Errno::MFILE))?,
+                    1 => Err(system(Errno::NOMEM))?,
+                    2 => Err(std::io::Error::other(system(Errno::NFILE)))?,
+                    _ => Ok(call),
+                }
+            }
+        }
+    });
+    let job = enqueue(&owner, "open").await;
+    let worker = database.worker(&[("default", 1)], registry);
+
+    wait_for_state(&owner, job, "completed").await;
+    let told: String = query(
+        &owner,
+        "select format('%s %s %s', j.attempt, j.result, (select count(*) from bugle.attempts a where a.outcome <> \
+         'given_back')) from bugle.jobs j",
+    )
+    .await;
+    assert_eq!(told, "1 3 0");
+    worker.stop().await;
+}
+
+/// Each job needs a folder and a socket, and there is no room for all of them.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_workdir_is_full_runs_fewer_jobs_and_burns_no_attempt() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    let work = folder.join("work");
+    std::fs::create_dir(&work).unwrap();
+    // seen by this process alone, and gone with it
+    let mount = format!("mount -t tmpfs -o size=1m,nr_inodes=16 tmpfs {}", work.display());
+    // a user with the rights to mount; root, mapped to itself, would lose those to the server's socket
+    let unshare = match rustix::process::geteuid().is_root() {
+        true => "unshare --mount",
+        false => "unshare --map-root-user --mount",
+    };
+    let attempt = format!("{unshare} {mount}");
+    let attempt = std::process::Command::new("sh").args(["-c", &attempt]).status();
+    if !attempt.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    let small = folder.write(
+        "small",
+        &format!("#!/bin/sh\nexec {unshare} sh -c '{mount} && exec {BUGLE} \"$@\"' sh \"$@\"\n"),
+    );
+    std::fs::set_permissions(&small, std::fs::Permissions::from_mode(0o700)).unwrap();
+    execute(
+        &owner,
+        "insert into bugle.jobs (command) select 'wait' from generate_series(1, 40)",
+    )
+    .await;
+
+    let release = folder.join("release");
+    let file = format!(
+        "[queues]\ndefault = 30\n[commands.wait]\nprogram = [\"/bin/sh\", \"-c\", \"while ! test -e {}; do sleep 0.1; \
+            done\"]\n",
+        release.display()
+    );
+    let worker = WorkerProcess::of(&small, &database, &folder, "full", &file, &[]);
+    let shortage = worker.event("shortage").await;
+    assert_eq!(shortage["short_of"], "Disk", "{shortage}");
+    std::fs::write(&release, "").unwrap();
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+
+    let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
+    assert_eq!(query::<i64>(&owner, completed).await, 40);
+    let counted = "select count(*) from bugle.attempts where outcome <> 'given_back'";
+    assert_eq!(query::<i64>(&owner, counted).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -419,3 +419,99 @@ program = ["sh", "-c", "echo 'invalid value: \"a secret\" at line 1' >&2; exit 1
     assert_eq!(other["error"], "invalid value: \"…\" at line 1");
     assert!(!worker.log().contains("a secret"), "{}", worker.log());
 }
+
+/// The result of an `sql` command is committed with what its conditions make of it.
+#[tokio::test]
+async fn a_condition_that_an_sql_command_meets_is_logged_and_counted_as_what_follows() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    execute(
+        &owner,
+        "create table public.asked (job text);
+         grant insert on public.asked to public;
+         insert into bugle.retry_policies (name, kind, retries, delay) values
+           ('later', 'fixed', 9, '1 hour'), ('once more', 'fixed', 1, '10 milliseconds');
+         insert into bugle.commands (name, retry_when, wait_when, retry_policy, step_retry_policy)
+         values ('ask', '$.is == \"busy\"', '$.is == \"accepted\"', 'later', 'once more')",
+    )
+    .await;
+    let file = r#"listen = "127.0.0.1:0"
+[commands.ask]
+sql = """
+with asked as (insert into public.asked values ($1 ->> 'job'))
+select jsonb_build_object('is', $1 ->> 'is')"""
+"#;
+    let worker = WorkerProcess::start(&database, &folder, "one", file, &[]);
+    execute(
+        &owner,
+        r#"insert into bugle.jobs (command, steps, payload) values
+             ('ask', null, '{"job": "retried", "is": "busy"}'), ('ask', null, '{"job": "waits", "is": "accepted"}'),
+             ('chain', '{ask,ask}', '{"job": "chain retried", "is": "busy"}'),
+             ('chain', '{ask,ask}', '{"job": "chain waits", "is": "accepted"}')"#,
+    )
+    .await;
+    let states = "select string_agg(state, ' ' order by id) = 'retrying waiting failed waiting' from bugle.jobs";
+    wait_until(&owner, states).await;
+
+    let seen: String = common::query_value(
+        &owner,
+        "select string_agg(format('%s: %s %s %s', j.payload ->> 'job', j.attempt, j.last_error_code, a.times), ', ' \
+         order by j.id) from bugle.jobs j, lateral (
+           select count(*) as times from public.asked a where a.job = j.payload ->> 'job') a",
+    )
+    .await;
+    assert_eq!(
+        seen,
+        "retried: 1 retry_when 1, waits: 1  1, chain retried: 1 retry_when 2, chain waits: 1  1"
+    );
+    let steps: String = common::query_value(
+        &owner,
+        "select string_agg(format('%s %s %s', s.job, s.state, s.attempts), ', ' order by s.job) from bugle.steps s \
+         where s.position = 1",
+    )
+    .await;
+    assert_eq!(steps, "3 failed 2, 4 waiting 1");
+
+    let logged = async |event: &str, job: i64| {
+        let of_job = || {
+            let is_it = |line: &serde_json::Value| line["event"] == event && line["job"] == job;
+            std::future::ready(worker.events().into_iter().find(is_it))
+        };
+        let found = common::poll::look_for(of_job).await;
+        found.unwrap_or_else(|| panic!("no {event} of {job}: {}", worker.log()))
+    };
+    for (event, job) in [("fail", 1), ("wait", 2), ("step_retry", 3), ("fail", 3), ("wait", 4)] {
+        let line = logged(event, job).await;
+        let code = event.ends_with("wait").then_some("");
+        assert_eq!(
+            line["code"].as_str().unwrap_or(""),
+            code.unwrap_or("retry_when"),
+            "{line}"
+        );
+    }
+    let is_complete = |line: &serde_json::Value| line["event"].as_str().is_some_and(|event| event.contains("complete"));
+    assert!(!worker.events().iter().any(is_complete), "{}", worker.log());
+    assert!(!worker.log().contains("fenced"), "{}", worker.log());
+
+    let labels = "queue=\"default\",command";
+    let lines = [
+        format!("bugle_attempts_finished_total{{{labels}=\"ask\",outcome=\"failed\"}} 1\n"),
+        format!("bugle_attempts_finished_total{{{labels}=\"ask\",outcome=\"waiting\"}} 1\n"),
+        format!("bugle_attempts_finished_total{{{labels}=\"ask\",outcome=\"completed\"}} 0\n"),
+        format!("bugle_attempts_finished_total{{{labels}=\"chain\",outcome=\"failed\"}} 1\n"),
+        format!("bugle_attempts_finished_total{{{labels}=\"chain\",outcome=\"waiting\"}} 1\n"),
+        "bugle_steps_finished_total{step=\"ask\",outcome=\"done\"} 0\n".to_owned(),
+        "bugle_steps_finished_total{step=\"ask\",outcome=\"retried\"} 1\n".to_owned(),
+        "bugle_steps_finished_total{step=\"ask\",outcome=\"failed\"} 1\n".to_owned(),
+    ];
+    let page = get(worker.address().await, "/metrics").await;
+    let body = page
+        .body
+        .split(&format!("database=\"{}\",", database.name))
+        .collect::<String>();
+    for line in lines {
+        assert!(body.contains(&line), "{line}{body}");
+    }
+    worker.terminate();
+    assert!(worker.ended().await.success());
+}

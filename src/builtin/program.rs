@@ -72,17 +72,23 @@ impl Executor for Program {
 impl Setup {
     async fn run(&self, context: &Context) -> Result<Outcome, Failure> {
         let folder = context.workspace()?.to_path_buf();
-        // a program that has none can still run: most say nothing
-        let mailbox = Mailbox::open(context)
-            .inspect_err(|error| tracing::debug!(event = "mailbox", job = context.id(), %error))
-            .ok();
+        let not_started = |error: io::Error| {
+            context.note_shortage(Shortage::at_start(&error));
+            self.not_started(&error)
+        };
+        let mailbox = match Mailbox::open(context) {
+            Ok(mailbox) => Some(mailbox),
+            Err(error) if Shortage::at_start(&error).is_some() => return Err(not_started(error)),
+            // a program that has none can still run: most say nothing
+            Err(error) => {
+                tracing::debug!(event = "mailbox", job = context.id(), %error);
+                None
+            }
+        };
         let started = self
             .command(context, &folder, mailbox.as_ref())
             .and_then(|mut command| Group::spawn(&mut command, &context.inner.workspaces));
-        let (mut group, pipes) = started.map_err(|error| {
-            context.note_shortage(Shortage::at_start(&error));
-            self.not_started(&error)
-        })?;
+        let (mut group, pipes) = started.map_err(not_started)?;
         let (mut stdout, mut stderr) = (Vec::new(), Tail::default());
         let ended = self
             .attend(context, &mut group, pipes, &mut stdout, &mut stderr)

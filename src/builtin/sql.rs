@@ -199,7 +199,7 @@ fn failure(error: tokio_postgres::Error) -> Failure {
 /// The message and hint from Postgres, without the detail, which often contains a whole row.
 fn described(error: &tokio_postgres::Error) -> Failure {
     let Some(said) = error.as_db_error() else {
-        return Failure::from(error).code("connection");
+        return Failure::caused_by(error).code("connection");
     };
     let sqlstate = said.code().code();
     let hint = said.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use serde_json::value::{RawValue, to_raw_value};
@@ -49,6 +49,8 @@ async fn go_through(registry: &Registry, tallies: &Tallies, chain: &Context) -> 
         let outcome = step.run(registry, &next).await;
         let took = started.elapsed();
         let count = |how| tallies.step(&step.name, how, took);
+        // what the database has replied to a failed try that the executor has committed itself
+        let mut reply = None;
         let ended = match outcome {
             Outcome::Complete(output) => {
                 let ended = step.finish(output.as_deref(), false).await?;
@@ -62,21 +64,30 @@ async fn go_through(registry: &Registry, tallies: &Tallies, chain: &Context) -> 
                 count(StepEnding::Skipped);
                 ended
             }
-            Outcome::Settled => {
-                let next = step.settled().await?;
-                count(StepEnding::Done);
-                Ok(next)
-            }
+            Outcome::Settled => match chain.inner.attempt.settled() {
+                // the job is no longer held
+                Some(Settled::Waiting) => return Ok(Outcome::Settled),
+                Some(Settled::Retried(delay)) => {
+                    chain.note_settled(None);
+                    reply = Some(delay);
+                    Err(Outcome::Fail(Failure::of_condition()))
+                }
+                _ => {
+                    let next = step.settled().await?;
+                    count(StepEnding::Done);
+                    Ok(next)
+                }
+            },
             outcome => Err(outcome),
         };
         let (new_next, new_tries) = match ended {
             Ok(next) => (next, 1),
             // not the step's fault: the job is given back and continues with this step
-            Err(Outcome::Fail(failure)) if chain.inner.attempt.is_blameless() => {
+            Err(Outcome::Fail(failure)) if chain.inner.attempt.is_blameless() || failure.shortage.is_some() => {
                 return Ok(Outcome::Fail(failure));
             }
             Err(Outcome::Fail(failure)) => {
-                if !step.is_tried_again(&failure).await? {
+                if !step.is_tried_again(&failure, reply).await? {
                     count(StepEnding::Failed);
                     return Ok(Outcome::Fail(failure));
                 }
@@ -212,17 +223,22 @@ impl<'a> Step<'a> {
         Ok(next)
     }
 
-    /// Whether this worker retries the step; waits for the delay.
-    async fn is_tried_again(&self, failure: &Failure) -> Result<bool, Unheard> {
+    /// Whether this worker retries the step; waits for the delay. The failure is reported, unless there is a reply.
+    async fn is_tried_again(&self, failure: &Failure, reply: Option<Option<Duration>>) -> Result<bool, Unheard> {
         // not a failure of the step if the whole chain was told to stop
         if self.chain.cancellation().is_cancelled() {
             return Ok(false);
         }
         let (me, held, which) = (self.chain.inner.identity, self.chain.job().held, self.which);
-        let (verdict, delay) = said(self.chain, |connection| {
-            async move { calls::retry_step(&connection, me, held, which, failure).await }.boxed()
-        })
-        .await?;
+        let (verdict, delay) = match reply {
+            Some(delay) => (None, delay),
+            None => {
+                said(self.chain, |connection| {
+                    async move { calls::retry_step(&connection, me, held, which, failure).await }.boxed()
+                })
+                .await?
+            }
+        };
         if let Some(verdict) = verdict {
             return Err(Unheard::Fenced(verdict));
         }

@@ -103,8 +103,11 @@ struct Waited {
 pub(crate) enum Settled {
     /// It is completed.
     Completed,
-    /// It waits for its children.
+    /// It waits for its children; or for an answer, by a condition of its command.
     Waiting,
+    /// It has failed by a condition of its command. If it is a step of a chain, this worker may retry it after this
+    /// delay.
+    Retried(Option<Duration>),
     /// It was not: another worker has the job now.
     Lost,
 }
@@ -280,7 +283,9 @@ impl<S> Context<S> {
     /// If the folder cannot be made.
     pub fn workspace(&self) -> std::io::Result<&Path> {
         if let Some(workspace) = self.inner.attempt.workspace.get() {
-            workspace.make()?;
+            workspace
+                .make()
+                .inspect_err(|error| self.note_shortage(Shortage::at_start(error)))?;
             return Ok(workspace.path());
         }
         let workspace = Workspace::prepare(&self.inner.workspaces, self.inner.job.held)
@@ -360,7 +365,8 @@ impl<S> Context<S> {
     }
 
     /// Complete the job, or the step of a chain, inside `transaction`, so that the executor's own writes and the
-    /// completion commit together. Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled).
+    /// completion commit together. Then commit, and return [`Outcome::Settled`](crate::Outcome::Settled). If the result
+    /// matches a condition of the command (`retry_when`, `wait_when`), the job is retried or waits instead.
     ///
     /// # Errors
     /// If the claim is no longer current: roll back, another worker runs this job now.
@@ -379,7 +385,7 @@ impl<S> Context<S> {
         let (me, held) = (self.inner.identity, self.inner.job.held);
         let result = result.as_deref();
         self.note_settled(Some(Settled::Completed));
-        let completed = match self.position() {
+        let settled = match self.position() {
             None => calls::complete_in(transaction, me, held, result).await,
             Some(at) => {
                 let step = Try {
@@ -390,11 +396,13 @@ impl<S> Context<S> {
             }
         };
         // neither the job's fault nor its executor's
-        completed.inspect_err(|error| {
+        let settled = settled.inspect_err(|error| {
             self.note_settled(None);
             if !error.is_transient() && !error.is_fenced() && !error.is_caused_by_data() {
                 self.note_shortage(Some(Shortage::History));
             }
-        })
+        })?;
+        self.note_settled(Some(settled));
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::execute::context::Context;
+use crate::execute::shortage::Shortage;
 
 /// The outcome of an attempt. Most executors return `Result<T, Failure>` and never name it.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub struct Failure {
     pub(crate) code: Option<String>,
     pub(crate) retryable: bool,
     pub(crate) retry_after: Option<Duration>,
+    /// What the worker itself was short of: the job is given back, and the attempt does not count.
+    pub(crate) shortage: Option<Shortage>,
 }
 
 impl Failure {
@@ -66,6 +69,7 @@ impl Failure {
             code: None,
             retryable: true,
             retry_after: None,
+            shortage: None,
         }
     }
 
@@ -79,6 +83,26 @@ impl Failure {
     pub fn not_retryable(mut self) -> Self {
         self.retryable = false;
         self
+    }
+
+    /// An error with its causes, and the shortage among them.
+    pub(crate) fn caused_by(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            message.push_str("\ncaused by: ");
+            message.push_str(&next.to_string());
+            cause = next.source();
+        }
+        Failure {
+            shortage: Shortage::in_causes(error),
+            ..Failure::new(message)
+        }
+    }
+
+    /// The result matches `retry_when` of the command.
+    pub(crate) fn of_condition() -> Self {
+        Failure::new("the result matches retry_when of the command").code("retry_when")
     }
 
     /// Recording a failure must never fail itself: no NUL, not too long, cut between characters.
@@ -101,10 +125,7 @@ impl Failure {
 /// What becomes of a job, or a step, whose result matches a condition of its command.
 pub(crate) fn outcome_of_condition(verdict: &str) -> Option<Outcome> {
     match verdict {
-        "retry_when" => {
-            let failure = Failure::new("the result matches retry_when of the command");
-            Some(Outcome::Fail(failure.code(verdict)))
-        }
+        "retry_when" => Some(Outcome::Fail(Failure::of_condition())),
         "wait_when" => Some(Outcome::Wait {
             token: None,
             at_most: None,
@@ -121,17 +142,11 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
 }
 
-/// Its causes are kept, one line each.
-impl<E: std::error::Error> From<E> for Failure {
+/// Its causes are kept, one line each. If one of them is that this process has too many open files, not enough memory or
+/// no local port, it is a shortage of the worker: the job is given back, and the attempt does not count.
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            message.push_str("\ncaused by: ");
-            message.push_str(&next.to_string());
-            cause = next.source();
-        }
-        Failure::new(message)
+        Failure::caused_by(&error)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub enum Shortage {
     Connections,
     /// Disk space for working directories.
     Disk,
+    /// Local ports for connections to one server.
+    Ports,
     /// A history partition, or the database rejects outcomes for another reason that is not the job's.
     History,
 }
@@ -49,6 +52,7 @@ impl Shortage {
             Shortage::Connections => {
                 "no free connection to the database; raise pool_size or max_connections, or run fewer jobs at once"
             }
+            Shortage::Ports => "no free local port; widen net.ipv4.ip_local_port_range, or run fewer jobs at once",
             Shortage::Disk => "no room for working folders; free some, or set another workdir",
             Shortage::History => "the database does not accept completions; see bugle doctor",
         }
@@ -58,10 +62,15 @@ impl Shortage {
     pub fn in_causes(error: &(dyn StdError + 'static)) -> Option<Shortage> {
         let mut cause = Some(error);
         while let Some(error) = cause {
-            if let Some(shortage) = error.downcast_ref::<io::Error>().and_then(Shortage::of_process) {
+            let system = error.downcast_ref::<io::Error>();
+            if let Some(shortage) = system.and_then(Shortage::of_process) {
                 return Some(shortage);
             }
-            cause = error.source();
+            // the source of such an error is that of the one it contains
+            cause = match system.and_then(io::Error::get_ref) {
+                Some(contained) => Some(contained),
+                None => error.source(),
+            };
         }
         None
     }
@@ -70,6 +79,7 @@ impl Shortage {
         match Errno::from_io_error(error)? {
             Errno::MFILE | Errno::NFILE => Some(Shortage::Files),
             Errno::NOMEM => Some(Shortage::Memory),
+            Errno::ADDRNOTAVAIL if has_ipv6() => Some(Shortage::Ports),
             _ => None,
         }
     }
@@ -91,6 +101,11 @@ impl Shortage {
             _ => Shortage::in_causes(error),
         }
     }
+}
+
+/// Without IPv6, the system also reports "no address" for each connection to an address of it.
+fn has_ipv6() -> bool {
+    UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 /// The limit of running jobs during a shortage.
@@ -208,6 +223,10 @@ mod tests {
     fn a_shortage_is_found_in_the_causes_of_an_error() {
         let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
         assert_eq!(Shortage::in_causes(&files), Some(Shortage::Files));
+        let contained = io::Error::other(io::Error::other(files));
+        assert_eq!(Shortage::in_causes(&contained), Some(Shortage::Files));
+        let ports = io::Error::from_raw_os_error(Errno::ADDRNOTAVAIL.raw_os_error());
+        assert_eq!(Shortage::in_causes(&ports), has_ipv6().then_some(Shortage::Ports));
         assert_eq!(
             Shortage::at_start(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())),
             Some(Shortage::Processes)

@@ -8,6 +8,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::message::{LONGEST_LINE, Rejected, ToHost};
+use crate::execute::shortage::Shortage;
 
 /// How much is read at once, at least.
 const CHUNK: usize = 64 * 1024;
@@ -20,12 +21,16 @@ const MOST_AT_ONCE: usize = 512;
 /// If the socket cannot be made. The system limits the length of its path to about 100 bytes.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let _ = std::fs::remove_file(path);
-    UnixListener::bind(path).map_err(|error| {
-        let path = path.display();
-        io::Error::new(
+    UnixListener::bind(path).map_err(|error| match Shortage::at_start(&error) {
+        // callers look for it, and it has nothing to do with the path
+        Some(_) => error,
+        None => io::Error::new(
             error.kind(),
-            format!("cannot make the socket {path}: {error}; a shorter workdir may help"),
-        )
+            format!(
+                "cannot make the socket {}: {error}; a shorter workdir may help",
+                path.display()
+            ),
+        ),
     })
 }
 

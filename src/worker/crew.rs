@@ -356,14 +356,15 @@ impl Crew {
                 self.interrupted.fetch_add(1, Ordering::AcqRel);
                 How::GivenBack
             }
-            outcome => match (&outcome, attempt.shortage()) {
-                (Outcome::Fail(_), Some(shortage)) => {
+            Outcome::Fail(failure) => match attempt.shortage().or(failure.shortage) {
+                Some(shortage) => {
                     self.note_shortage(shortage);
                     How::GivenBack
                 }
-                (Outcome::Fail(_), None) if attempt.is_blameless() => How::GivenBack,
-                _ => How::Outcome(outcome),
+                None if attempt.is_blameless() => How::GivenBack,
+                None => How::Outcome(Outcome::Fail(failure)),
             },
+            outcome => How::Outcome(outcome),
         };
         let ending = ending(&how);
         self.deliver(end(how));
@@ -567,6 +568,7 @@ fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
             token: None,
             at_most: None,
         },
+        Some(Settled::Retried(_)) => Outcome::Fail(Failure::of_condition()),
         Some(Settled::Completed) => Outcome::Complete(None),
         // not aborted by the crew: nothing is known about the outcome
         None => return Ending::Completed,

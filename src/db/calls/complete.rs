@@ -7,7 +7,7 @@ use tokio_postgres::GenericClient;
 use super::{Verdict, verdicts};
 use crate::db::connect::{Session, Unnamed};
 use crate::error::{Error, Result};
-use crate::execute::executor::outcome_of_condition;
+use crate::execute::context::Settled;
 use crate::job::{Address, HeldJob, JobId};
 use crate::worker::Identity;
 
@@ -49,7 +49,7 @@ pub async fn complete_in(
     me: Identity,
     held: HeldJob,
     result: Option<&RawValue>,
-) -> Result<()> {
+) -> Result<Settled> {
     let rows = transaction
         .ask(
             "select id, claim, verdict from bugle.complete($1, $2, array[row($3, $4, $5)::bugle.finished_job])",
@@ -57,9 +57,10 @@ pub async fn complete_in(
         )
         .await?;
     match verdicts(rows).first() {
-        None => Ok(()),
+        None => Ok(Settled::Completed),
         // accepted: the condition decides what becomes of the job
-        Some(verdict) if outcome_of_condition(&verdict.verdict).is_some() => Ok(()),
+        Some(verdict) if verdict.verdict == "retry_when" => Ok(Settled::Retried(None)),
+        Some(verdict) if verdict.verdict == "wait_when" => Ok(Settled::Waiting),
         Some(verdict) => Err(Error::new(format!(
             "job {} is no longer held under claim {}: {}",
             held.id, held.claim, verdict.verdict

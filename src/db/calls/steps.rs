@@ -9,7 +9,8 @@ use tokio_postgres::{GenericClient, Row};
 use super::seconds;
 use crate::db::connect::{Connection, Unnamed};
 use crate::error::{Error, Result};
-use crate::execute::executor::{Failure, outcome_of_condition};
+use crate::execute::context::Settled;
+use crate::execute::executor::{Failure, Outcome, outcome_of_condition};
 use crate::job::HeldJob;
 use crate::worker::Identity;
 
@@ -78,18 +79,18 @@ pub async fn finish_step(
     NextStep::from_row(&query_one(connection, FINISH, &parameters).await?)
 }
 
-/// The same inside a transaction of the executor.
+/// The same inside a transaction of the executor. If the output matches a condition of the step's command, the failed
+/// try or the waiting is committed with it.
 pub async fn finish_step_in(
     transaction: &impl GenericClient,
     me: Identity,
     job: HeldJob,
     step: Try,
     output: Option<&RawValue>,
-) -> Result<()> {
+) -> Result<Settled> {
     let row = transaction
         .ask_one(
-            "select s.verdict, s.position, s.context, s.timeout_seconds, s.default_timeout_seconds \
-             from bugle.finish_step($1, $2, row($3, $4)::bugle.held_job, $5, $6, $7, $8) s",
+            "select s.verdict from bugle.finish_step($1, $2, row($3, $4)::bugle.held_job, $5, $6, $7, $8) s",
             &[
                 &me.worker,
                 &me.nonce,
@@ -102,20 +103,52 @@ pub async fn finish_step_in(
             ],
         )
         .await?;
-    let next = NextStep::from_row(&row)?;
-    match next.verdict {
-        None => Ok(()),
-        Some(condition) if outcome_of_condition(&condition).is_some() => Err(Error::new(format!(
-            "the output of step {} of job {} matches {condition} of its command: it has not ended",
-            step.position, job.id
-        ))
-        .with_hint("Roll back, and return the output as the result: the condition decides what becomes of the step.")),
-        Some(verdict) => Err(Error::new(format!(
+    let Some(verdict) = row.try_get::<_, Option<String>>(0)? else {
+        return Ok(Settled::Completed);
+    };
+    match outcome_of_condition(&verdict) {
+        Some(Outcome::Fail(failure)) => retry_step_in(transaction, me, job, step, &failure).await,
+        Some(_) => {
+            let sql = "select from bugle.wait($1, $2, row($3, $4)::bugle.held_job, null, null)";
+            transaction
+                .ask(sql, &[&me.worker, &me.nonce, &job.id, &job.claim])
+                .await?;
+            Ok(Settled::Waiting)
+        }
+        None => Err(Error::new(format!(
             "step {} of job {} is no longer held under claim {}: {verdict}",
             step.position, job.id, job.claim
         ))
         .with_hint("Roll back: another worker runs this job now.")),
     }
+}
+
+async fn retry_step_in(
+    transaction: &impl GenericClient,
+    me: Identity,
+    job: HeldJob,
+    step: Try,
+    failure: &Failure,
+) -> Result<Settled> {
+    let sql = "select s.delay_seconds \
+        from bugle.retry_step($1, $2, row($3, $4)::bugle.held_job, $5, $6, $7, $8, $9, null) s";
+    let row = transaction
+        .ask_one(
+            sql,
+            &[
+                &me.worker,
+                &me.nonce,
+                &job.id,
+                &job.claim,
+                &step.position,
+                &step.number,
+                &failure.clean_message(),
+                &failure.clean_code(),
+                &failure.retryable,
+            ],
+        )
+        .await?;
+    Ok(Settled::Retried(row.try_get::<_, Option<f64>>(0)?.map(seconds)))
 }
 
 /// A verdict, or the delay before the next attempt; `None` if there is no next attempt.
