@@ -15,7 +15,8 @@ fn main() {
 
     let mut checksum = FNV_OFFSET;
     let mut source = String::from(
-        "/// `sql/`, in order: file names and texts.\n#[cfg(feature = \"migrate\")]\nstatic SQL: &[(&str, &str)] = &[\n",
+        "/// `sql/`, in order: file names and texts.\n\
+         #[cfg(feature = \"migrate\")]\nstatic SQL: &[(&str, &str)] = &[\n",
     );
     for file in &files {
         let text = fs::read_to_string(file).expect("a file of sql/ can be read");

@@ -40,7 +40,11 @@ async fn tick_twice(client: &Client, bugle: &Bugle) -> Result<()> {
     let mut slots = Vec::new();
     while slots.len() < 2 {
         let fired = client
-            .query("select slot, job from bugle.schedule_runs where schedule = 'example' and job is not null order by slot", &[])
+            .query(
+                "select slot, job from bugle.schedule_runs where schedule = 'example' and job is not null \
+                 order by slot",
+                &[],
+            )
             .await?;
         for row in fired.iter().skip(slots.len()) {
             let slot: Value = bugle.job(row.get("job")).result().await?;

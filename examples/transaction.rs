@@ -1,5 +1,5 @@
-//! Transactional completion: what an executor writes and the end of its job are one transaction, so it takes effect once,
-//! however often it is run.
+//! Transactional completion: what an executor writes and the end of its job are one transaction, so it takes effect
+//! once, however often it is run.
 //!
 //! ```sh
 //! bugle dev                        # in another terminal: a database; prints DATABASE_URL

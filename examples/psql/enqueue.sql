@@ -35,12 +35,17 @@ select set_config('example.job', :'job', false) \gset
 do $$
 begin
   for try in 1 .. 600 loop
-    if exists (select from bugle.job(current_setting('example.job')::bigint) j where j.state in ('completed', 'failed', 'cancelled')) then
+    if exists (
+      select
+      from bugle.job(current_setting('example.job')::bigint) j
+      where j.state in ('completed', 'failed', 'cancelled'))
+    then
       return;
     end if;
     perform pg_sleep(0.05);
   end loop;
-  raise 'the job has not ended after 30 seconds' using hint = 'Does a worker serve the command hello? select * from bugle.unserved';
+  raise 'the job has not ended after 30 seconds'
+    using hint = 'Does a worker serve the command hello? select * from bugle.unserved';
 end
 $$;
 

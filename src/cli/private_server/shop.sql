@@ -11,13 +11,15 @@ insert into bugle.retry_policies (name, kind, retries, delay, factor, max_delay,
   ('mail', 'exponential', 6, '20 seconds', 2, '10 minutes', 0.2),
   ('provider', 'exponential', 8, '15 seconds', 1.6, '5 minutes', 0.3),
   ('webhook', 'fixed', 4, '90 seconds', 2, '1 hour', 0);
-insert into bugle.commands (name, queue, timeout, retry_policy, max_attempts, steps, order_key, limit_key, fair_key) values
+insert into bugle.commands (
+  name, queue, timeout, retry_policy, max_attempts, steps, order_key, limit_key, fair_key)
+values
   ('send_receipt', 'mail', '20 seconds', 'mail', 7, null, null, null, null),
   ('send_newsletter', 'mail', '20 seconds', 'mail', 4, null, null, null, null),
   ('charge_card', 'payments', '10 seconds', 'provider', 9, null, null, null, null),
   ('refund', 'payments', '7 days', 'provider', 4, null, null, null, null),
   ('export_orders', 'exports', '10 minutes', null, 3, null, null, '$.tenant', '$.tenant'),
-  ('prepare_photo', 'photos', '2 minutes', null, 3, array['fetch_photo', 'resize_photo', 'upload_photo'], null, null, null),
+  ('prepare_photo', 'photos', '2 minutes', null, 3, '{fetch_photo,resize_photo,upload_photo}', null, null, null),
   ('deliver_webhook', 'webhooks', '15 seconds', 'webhook', 5, null, '$.endpoint', null, null),
   ('import_catalog', 'default', '10 minutes', null, 2, null, null, null, null),
   ('import_page', 'default', '1 minute', null, 3, null, null, null, null),
@@ -36,11 +38,15 @@ insert into bugle.schedules (name, every, command, queue, overlap) values
   ('stock', '2 minutes', 'sync_stock', 'default', 'skip');
 
 -- the last week, as workers would have reported it: a minute each for the last hour, longer ones before
-insert into bugle.minutes (minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait)
+insert into bugle.minutes (
+  minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait)
 select t.minute, c.queue, c.command, 0, n.done, n.failed, 0, n.done * c.run, n.done * 0.01,
-  array(select round((n.done + n.failed) * coalesce((array[0.04, 0.2, 0.42, 0.24, 0.08, 0.02])[b - c.bucket + 3], 0))::bigint
+  array(
+    select round(
+      (n.done + n.failed) * coalesce((array[0.04, 0.2, 0.42, 0.24, 0.08, 0.02])[b - c.bucket + 3], 0))::bigint
     from generate_series(1, 21) b),
-  array(select round((n.done + n.failed) * coalesce((array[0.1, 0.45, 0.3, 0.1, 0.04, 0.01])[b - 2 - c.slow], 0))::bigint
+  array(
+    select round((n.done + n.failed) * coalesce((array[0.1, 0.45, 0.3, 0.1, 0.04, 0.01])[b - 2 - c.slow], 0))::bigint
     from generate_series(1, 21) b)
 from (
     select g, 1 as minutes
@@ -65,10 +71,12 @@ from (
   cross join lateral (
     select case
         when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 0.71
-        when c.command = 'charge_card' and t.minute between now() - interval '9 hours' and now() - interval '8 hours' then 0.4
+        when c.command = 'charge_card' and t.minute between now() - interval '9 hours' and now() - interval '8 hours'
+          then 0.4
         else c.failures * 2 * random() end) f (rate)
   cross join lateral (
-    select greatest(round(a.attempts * (1 - f.rate)), 0)::bigint as done, greatest(round(a.attempts * f.rate), 0)::bigint
+    select greatest(round(a.attempts * (1 - f.rate)), 0)::bigint as done,
+      greatest(round(a.attempts * f.rate), 0)::bigint
       as failed) n
 where n.done + n.failed > 0;
 
@@ -77,7 +85,8 @@ select setval('bugle.job_ids', 481200);
 create temporary table leaf as
 select max(d.day) as day from bugle.history_days d where d.day <= (now() at time zone 'utc')::date;
 
-insert into bugle.jobs_ended (id, state, command, queue, payload, attempt, claim, worker, created_at, run_at, updated_at,
+insert into bugle.jobs_ended (
+  id, state, command, queue, payload, attempt, claim, worker, created_at, run_at, updated_at,
   first_started_at, started_at, finished_at, result, day)
 overriding system value
 select nextval('bugle.job_ids'), 'completed', c.command, c.queue, c.payload, 1, 1, 1 + n % 2, t.at, t.at, t.at + c.run,
@@ -88,10 +97,12 @@ from generate_series(1, 4000) n
     select *
     from (values
       (0, 'send_receipt', 'mail', interval '120 ms', jsonb_build_object('order', 90000 + n, 'to',
-        (array['ines', 'tom', 'yuki', 'omar', 'lena', 'raj'])[1 + n % 6] || '@example.org'), '{"accepted": true}'::jsonb),
+        (array['ines', 'tom', 'yuki', 'omar', 'lena', 'raj'])[1 + n % 6] || '@example.org'),
+        '{"accepted": true}'::jsonb),
       (1, 'charge_card', 'payments', '340 ms', jsonb_build_object('order', 90000 + n, 'cents', 1490 + n % 70 * 100),
         jsonb_build_object('charge', 'ch_' || md5(n::text))),
-      (2, 'deliver_webhook', 'webhooks', '180 ms', jsonb_build_object('endpoint', 'hooks.example.net/' || n % 7, 'event',
+      (2, 'deliver_webhook', 'webhooks', '180 ms',
+        jsonb_build_object('endpoint', 'hooks.example.net/' || n % 7, 'event',
         'order.paid'), '{"status": 200}'),
       (3, 'send_receipt', 'mail', '95 ms', jsonb_build_object('order', 90000 + n, 'to', 'kim@example.org'),
         '{"accepted": true}'),
@@ -104,13 +115,15 @@ insert into bugle.jobs_failed (id, state, command, queue, payload, attempt, clai
   last_error_code, created_at, run_at, updated_at, first_started_at, started_at, finished_at, day)
 overriding system value
 select nextval('bugle.job_ids'), 'failed', c.command, c.queue, c.payload, c.attempt, c.attempt, 1 + n % 2, c.reason,
-  c.error, c.code, t.at, t.at, t.at + c.took, t.at + interval '12 ms', t.at + c.took - interval '400 ms', t.at + c.took, l.day
+  c.error, c.code, t.at, t.at, t.at + c.took, t.at + interval '12 ms', t.at + c.took - interval '400 ms',
+  t.at + c.took, l.day
 from generate_series(1, 37) n
   cross join lateral (select now() - interval '31 minutes' * (37 - n) - interval '3 minutes' as at) t
   cross join lateral (
     select *
     from (values
-      (0, 'charge_card', 'payments', jsonb_build_object('order', 89000 + n, 'cents', 9900, 'card', 'tok_9007199254740993'),
+      (0, 'charge_card', 'payments',
+        jsonb_build_object('order', 89000 + n, 'cents', 9900, 'card', 'tok_9007199254740993'),
         9, 'attempts_exhausted',
         'POST https://api.payments.example/v1/charges: 503 Service Unavailable: upstream connect error',
         'http_503', interval '9 minutes'),
@@ -138,7 +151,8 @@ set session authorization bo;
 select bugle.pause_queue('photos', 'the object store is being moved');
 select bugle.resume_queue('photos', 'moved');
 select bugle.restart_where(p_command => 'send_receipt', p_limit => 3, p_note => 'INC-4312: the address was corrected');
-select bugle.cancel(bugle.enqueue('send_newsletter', '{"campaign": "spring"}', 'mail', p_run_at => now() + interval '3 days'),
+select bugle.cancel(
+  bugle.enqueue('send_newsletter', '{"campaign": "spring"}', 'mail', p_run_at => now() + interval '3 days'),
   'wrong month');
 reset session authorization;
 update bugle.changes set changed_at = changed_at - case who
@@ -146,27 +160,33 @@ update bugle.changes set changed_at = changed_at - case who
     when 'deploy' then interval '5 hours'
     else interval '6 days' end;
 
--- what is going on: a campaign, tenants that take turns, an endpoint that blocks its order key, a command that no worker
+-- what is going on: a campaign, tenants that take turns, an endpoint that blocks its order key, a command that no
+-- worker
 -- serves, a refund that waits for an answer, a workflow with a failure in the middle, one that runs, and one to come
 insert into bugle.jobs (command, queue, payload, priority, run_at)
-select 'send_newsletter', 'mail', jsonb_build_object('campaign', 'november', 'to', 'customer-' || n || '@example.org'), 10,
+select 'send_newsletter', 'mail',
+  jsonb_build_object('campaign', 'november', 'to', 'customer-' || n || '@example.org'), 10,
   now() + interval '2 hours' + n * interval '2 seconds'
 from generate_series(1, 240) n;
 insert into bugle.jobs (command, queue, payload)
-select 'export_orders', 'exports', jsonb_build_object('tenant', t.tenant, 'from', '2026-10-01', 'format', 'csv', 'part', n)
+select 'export_orders', 'exports',
+  jsonb_build_object('tenant', t.tenant, 'from', '2026-10-01', 'format', 'csv', 'part', n)
 from (values ('northwind', 9), ('acme', 4), ('globex', 3), ('initech', 2), ('umbrella', 1)) t (tenant, jobs)
   cross join lateral generate_series(1, t.jobs) n;
 insert into bugle.jobs (command, queue, payload)
-select 'deliver_webhook', 'webhooks', jsonb_build_object('endpoint', 'hooks.example.net/slow-partner', 'event', 'order.paid',
+select 'deliver_webhook', 'webhooks',
+  jsonb_build_object('endpoint', 'hooks.example.net/slow-partner', 'event', 'order.paid',
   'order', 91000 + n)
 from generate_series(1, 12) n;
 insert into bugle.jobs (command, queue, payload)
-select 'translate_product', 'catalog', jsonb_build_object('sku', 'TEA-' || 100 + n, 'to', 'ja') from generate_series(1, 6) n;
+select 'translate_product', 'catalog', jsonb_build_object('sku', 'TEA-' || 100 + n, 'to', 'ja')
+from generate_series(1, 6) n;
 select bugle.enqueue('refund', jsonb_build_object('order', 90417, 'cents', 12900, 'reason', 'damaged'), 'payments');
 select bugle.enqueue('refund', jsonb_build_object('order', 90533, 'cents', 4900, 'reason', 'late'), 'payments');
 select bugle.enqueue('import_catalog', '{"supplier": "Nordic Tea", "pages": 7}');
 insert into bugle.jobs (command, queue, payload)
-select 'prepare_photo', 'photos', jsonb_build_object('photo', 'p/' || md5(n::text) || '.jpg') from generate_series(1, 4) n;
+select 'prepare_photo', 'photos', jsonb_build_object('photo', 'p/' || md5(n::text) || '.jpg')
+from generate_series(1, 4) n;
 select bugle.enqueue('prepare_photo', '{"photo": "p/scan-0042.heic"}', 'photos');
 select count(*) from bugle.enqueue_workflow('{"jobs": {
   "orders":   {"command": "close_books", "payload": {"part": "orders", "month": "2026-10"}},
