@@ -115,6 +115,7 @@ impl Settings {
             until_empty: flags.until_empty,
             listen: flags.listen.or(file.listen),
             token: token.map(|token| token.read(environment)).transpose()?,
+            stuck_after: default.stuck_after,
         };
         settings.check()?;
         Ok(settings)

@@ -59,6 +59,9 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Bearer token required for writes.
     pub token: Option<String>,
+    /// After how long without progress `/livez` fails. Only tests set it.
+    #[doc(hidden)]
+    pub stuck_after: Duration,
 }
 
 /// One of several databases that a worker serves.
@@ -104,6 +107,7 @@ impl Default for Settings {
             until_empty: false,
             listen: None,
             token: None,
+            stuck_after: Duration::from_secs(60),
         }
     }
 }

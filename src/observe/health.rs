@@ -1,5 +1,6 @@
 //! The health of a worker, for `/livez`, `/readyz` and the watchdog.
 
+use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,16 +10,19 @@ use crate::host::{HostStatus, Hosts};
 
 /// A worker without a successful heartbeat for this long is not ready.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A worker that has not attempted a heartbeat for this long is stuck.
-const STUCK: Duration = Duration::from_secs(60);
+/// How often the parts of a worker note that they make progress, also while they wait for the database.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The state of a worker, updated by its parts.
 pub struct Health {
     connected: AtomicBool,
     draining: AtomicBool,
     reconnects: AtomicU64,
-    /// The times of the last attempted and the last successful heartbeat.
-    tried: Mutex<Instant>,
+    /// It serves no more, because it was asked to stop.
+    ended: AtomicBool,
+    /// When it last made progress, and after how long without it is stuck.
+    progress: Mutex<(Instant, Duration)>,
+    /// The time of the last successful heartbeat.
     answered: Mutex<Option<Instant>>,
     role: Mutex<String>,
     /// The error of the last failed heartbeat or connection.
@@ -35,7 +39,8 @@ impl Default for Health {
             connected: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             reconnects: AtomicU64::new(0),
-            tried: Mutex::new(Instant::now()),
+            ended: AtomicBool::new(false),
+            progress: Mutex::new((Instant::now(), Duration::from_secs(60))),
             answered: Mutex::default(),
             role: Mutex::default(),
             trouble: Mutex::default(),
@@ -78,9 +83,26 @@ impl Health {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// A heartbeat is attempted.
-    pub fn tried(&self) {
-        *self.tried.lock().unwrap() = Instant::now();
+    /// It serves no more, and needs to make no progress.
+    pub fn ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// It is stuck after this long without progress.
+    pub fn stuck_after(&self, limit: Duration) {
+        self.progress.lock().unwrap().1 = limit;
+    }
+
+    /// Wait for calls to the database. That they are waited for is progress: a restart would not make them faster.
+    pub async fn while_waiting<T>(&self, calls: impl Future<Output = T>) -> T {
+        let mut calls = pin!(calls);
+        loop {
+            self.progress.lock().unwrap().0 = Instant::now();
+            tokio::select! {
+                result = &mut calls => return result,
+                () = tokio::time::sleep(TICK) => {}
+            }
+        }
     }
 
     /// A heartbeat succeeded.
@@ -118,9 +140,11 @@ impl Health {
         self.answered.lock().unwrap().map(|answered| answered.elapsed())
     }
 
-    /// Whether the process makes progress at all. An unreachable database is no reason to restart it.
+    /// Whether the process makes progress at all. A database that cannot be reached, or does not answer, is no reason to
+    /// restart it.
     pub fn is_alive(&self) -> bool {
-        self.tried.lock().unwrap().elapsed() < STUCK
+        let (last, limit) = *self.progress.lock().unwrap();
+        self.ended.load(Ordering::Relaxed) || last.elapsed() < limit
     }
 
     /// Descriptions of what keeps it from claiming jobs; empty if it is ready.
@@ -155,6 +179,26 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_worker_makes_progress_while_it_waits_for_the_database_and_is_alive_after_it_has_ended() {
+        let health = Health::default();
+        let noted = || health.progress.lock().unwrap().0;
+        let before = Instant::now();
+        health
+            .while_waiting(async {
+                while noted() < before + TICK {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        assert!(health.is_alive());
+
+        health.stuck_after(Duration::ZERO);
+        assert!(!health.is_alive());
+        health.ended();
+        assert!(health.is_alive());
+    }
 
     #[test]
     fn a_worker_is_ready_when_nothing_fails_and_says_what_does() {

@@ -184,7 +184,7 @@ async fn livez(State(workers): Workers) -> Response {
         true => text(StatusCode::OK, "alive\n".into()),
         false => text(
             StatusCode::SERVICE_UNAVAILABLE,
-            "stuck: no heartbeat was attempted\n".into(),
+            "stuck: the worker makes no progress\n".into(),
         ),
     }
 }

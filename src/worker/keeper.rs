@@ -40,6 +40,11 @@ pub struct Keeper {
 impl Keeper {
     /// Send heartbeats until dropped.
     pub async fn run(self) {
+        let crew = self.crew.clone();
+        crew.observed.health.while_waiting(self.beat_and_promote()).await;
+    }
+
+    async fn beat_and_promote(self) {
         let mut has_role = false;
         let mut reconciler = Reconciler::new(self.claims.clone());
         let mut reported = Instant::now();
@@ -93,7 +98,6 @@ impl Keeper {
     }
 
     async fn beat(&self, reconciler: &mut Reconciler) -> Result<Pulse> {
-        self.crew.observed.health.tried();
         let session = self.link.session().await?;
         let running = self.crew.held_jobs();
         let pulse = calls::heartbeat(&session, self.crew.identity(), &running, !self.safety_poll.is_zero()).await?;

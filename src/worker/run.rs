@@ -100,14 +100,20 @@ impl Worker {
             Some(hosts) => registry.with_hosts(hosts.clone()),
             None => registry,
         };
+        let observed = part.as_ref().map(|part| part.observed.clone()).unwrap_or_default();
         if settings.migrate {
-            schema::migrate_at_start(&profile.database).await?;
+            let migrated = schema::migrate_at_start(&profile.database);
+            observed.health.while_waiting(migrated).await?;
         }
         // what can fail comes before registering: a worker that was registered and never served would be taken for lost
         let endpoints = endpoints::bind(&profile, &settings).await?;
         let pools = Pools::new(&profile, &settings)?;
-        let (session, notifications) = profile.connect_and_verify().await?;
-        let identity = profile.register(&session).await?;
+        let started = async {
+            let (session, notifications) = profile.connect_and_verify().await?;
+            let identity = profile.register(&session).await?;
+            Ok::<_, Error>((session, notifications, identity))
+        };
+        let (session, notifications, identity) = observed.health.while_waiting(started).await?;
 
         let (outcomes, to_deliver) = mpsc::unbounded_channel();
         let folders = workspaces.path().to_path_buf();
@@ -119,6 +125,7 @@ impl Worker {
             None => crew,
         });
         crew.report_here();
+        crew.observed.health.stuck_after(settings.stuck_after);
         crew.observed.health.connected(false);
         if let Some(hosts) = &hosts {
             crew.observed.health.watch_hosts(hosts.clone());

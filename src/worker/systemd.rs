@@ -43,8 +43,8 @@ fn watchdog(environment: Environment) -> Option<Duration> {
     (mine && micros > 0).then(|| Duration::from_micros(micros / 2))
 }
 
-/// Notify the watchdog as long as the worker makes progress with all of its databases, so that a stuck worker is
-/// restarted.
+/// Notify the watchdog as long as the worker makes progress, so that a stuck one is restarted. Waiting for a database
+/// is progress.
 pub async fn feed_watchdog(observed: Vec<Arc<Observed>>) {
     let Some(every) = watchdog(&environment) else {
         return;
