@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::{Context, Registry, Settings, Shutdown, Worker};
 use common::http::get;
-use common::{Database, RunningWorker, execute, free_address, noop, query_value, wait_until};
+use common::{Database, FrozenServer, RunningWorker, connect, execute, free_address, noop, query_value, wait_until};
 use tokio::sync::Semaphore;
 use tokio_postgres::Client;
 
@@ -192,6 +195,157 @@ async fn a_flood_in_one_database_leaves_the_others_their_share_of_the_slots() {
     running(&other, 5).await;
     few.add_permits(1000);
     all_completed(&other).await;
+    assert!(worker.stop().await.is_clean());
+}
+
+/// A database on a server of its own, which can be killed and frozen.
+async fn database_alone() -> (PrivatePostgres, Database) {
+    let options = Options::new().bugle_bin(common::BUGLE);
+    let server = tokio::task::spawn_blocking(move || PrivatePostgres::start(&options));
+    let server = server.await.unwrap().expect("a server of our own");
+    let database = Database::empty_on(server.url("postgres").parse().unwrap()).await;
+    bugle::schema::migrate(&database.config("owner")).await.unwrap();
+    database.create_logins().await;
+    (server, database)
+}
+
+/// A worker with six slots for two databases that both want all of them, while executors of the first hold five.
+struct Contest {
+    flood: Client,
+    other: Client,
+    /// What lets a job of the flood end.
+    many: Arc<Semaphore>,
+    /// The same for the other.
+    few: Arc<Semaphore>,
+    worker: RunningWorker,
+    address: SocketAddr,
+}
+
+impl Contest {
+    async fn begin(flooded: &Database, other: &Database) -> Contest {
+        let (registry, many) = held(Registry::new(), "many");
+        let (registry, few) = held(registry, "few");
+        let address = free_address();
+        let settings = settings(&[("flood", flooded), ("other", other)], 100).slots(6);
+        let worker = RunningWorker::start(settings.listen(address), registry);
+        let (flood, other) = (flooded.owner().await, other.owner().await);
+        enqueue_many(&flood, "many", 50).await;
+        running(&flood, 5).await;
+        enqueue_many(&other, "few", 50).await;
+        running(&other, 1).await;
+        Contest {
+            flood,
+            other,
+            many,
+            few,
+            worker,
+            address,
+        }
+    }
+
+    async fn end(self) {
+        self.few.add_permits(1000);
+        all_completed(&self.other).await;
+        assert!(self.worker.stop().await.is_clean());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_dies_in_a_flood_leaves_all_slots_but_one_to_the_other() {
+    let (mut server, flooded) = database_alone().await;
+    let other = Database::new().await;
+    let contest = Contest::begin(&flooded, &other).await;
+
+    server.kill().expect("it dies");
+    contest.many.add_permits(1000);
+    running(&contest.other, 5).await;
+
+    server.start_again().expect("it comes back");
+    let flood = connect(&flooded.config("owner")).await;
+    all_completed(&flood).await;
+    contest.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_whose_worker_was_drained_in_a_flood_leaves_all_slots_but_one_to_the_other() {
+    let (flooded, other) = (Database::new().await, Database::new().await);
+    let contest = Contest::begin(&flooded, &other).await;
+
+    execute(&contest.flood, "select bugle.drain_worker(id) from bugle.workers").await;
+    common::poll::look_for(async || {
+        let ready = get(contest.address, "/readyz").await.body;
+        ready.contains("database flood: draining").then_some(())
+    })
+    .await
+    .expect("it drains");
+    contest.many.add_permits(1000);
+    running(&contest.other, 5).await;
+
+    let left = "select count(*) > 0 from bugle.jobs where state = 'ready'";
+    assert!(
+        query_value::<bool>(&contest.flood, left).await,
+        "what is left is for other workers"
+    );
+    contest.end().await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_freezes_in_a_flood_leaves_all_slots_but_one_to_the_other_and_claims_no_more_than_there_are() {
+    let (server, flooded) = database_alone().await;
+    let other = Database::new().await;
+    let contest = Contest::begin(&flooded, &other).await;
+
+    let frozen = FrozenServer::freeze(&server);
+    contest.many.add_permits(5);
+    running(&contest.other, 5).await;
+    drop(frozen);
+
+    // the claim is answered now: what it took is given back, except for one job
+    wait_until(
+        &contest.flood,
+        "select count(*) = 5 from bugle.jobs where state = 'completed'",
+    )
+    .await;
+    running(&contest.flood, 1).await;
+    running(&contest.other, 5).await;
+    contest.many.add_permits(1000);
+    all_completed(&contest.flood).await;
+    contest.end().await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_answer_is_no_reason_to_restart_the_worker() {
+    let (server, frozen) = database_alone().await;
+    let other = Database::new().await;
+    let address = free_address();
+    let mut settings = settings(&[("frozen", &frozen), ("other", &other)], 4).listen(address);
+    settings.stuck_after = Duration::from_secs(3);
+    let worker = RunningWorker::start(settings, noop());
+    let owner = other.owner().await;
+    enqueue_many(&owner, "noop", 5).await;
+    all_completed(&owner).await;
+    wait_until(&frozen.owner().await, "select count(*) = 1 from bugle.workers").await;
+
+    let freeze = FrozenServer::freeze(&server);
+    let alive = common::poll::look_for(async || {
+        let metrics = get(address, "/metrics").await.body;
+        let age = metrics.lines().find_map(|line| {
+            let value = line.strip_prefix("bugle_worker_last_heartbeat_timestamp_seconds{database=\"frozen\"} ")?;
+            let at = UNIX_EPOCH + Duration::from_secs_f64(value.parse().ok()?);
+            SystemTime::now().duration_since(at).ok()
+        });
+        let is_alive = get(address, "/livez").await.status == 200;
+        (age.is_some_and(|age| age > Duration::from_secs(6)) && is_alive).then_some(())
+    });
+    alive
+        .await
+        .expect("it is alive, although a database has been silent for long");
+    enqueue_many(&owner, "noop", 5).await;
+    all_completed(&owner).await;
+
+    drop(freeze);
     assert!(worker.stop().await.is_clean());
 }
 

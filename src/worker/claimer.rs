@@ -86,13 +86,17 @@ type Requests = (Vec<QueueRequest>, Option<Taken>);
 
 impl ClaimedBatch {
     async fn claim(
-        (requests, taken): Requests,
+        (requests, mut taken): Requests,
         session: &Session,
         me: Identity,
         under_way: ClaimUnderWay,
     ) -> Result<ClaimedBatch> {
         let asked_at = Instant::now();
-        let rows = calls::claim(session, me, &requests).await?;
+        let claim = calls::claim(session, me, &requests);
+        let rows = match &mut taken {
+            None => claim.await?,
+            Some(taken) => taken.until(claim).await?,
+        };
         Ok(ClaimedBatch {
             requests,
             rows,
@@ -144,6 +148,22 @@ impl Claimer {
         notifications: &mut Notifications,
         shutdown: &CancellationToken,
     ) -> Result<Stopped> {
+        let share = self.crew.share().cloned();
+        let _serving = share.as_ref().map(Share::serving);
+        let stopped = self.claim_until_stopped(session, me, notifications, shutdown).await;
+        let handed_back = self.hand_back_ahead();
+        stopped.and_then(|stopped| handed_back.map(|()| stopped))
+    }
+
+    async fn claim_until_stopped(
+        &mut self,
+        session: &Session,
+        me: Identity,
+        notifications: &mut Notifications,
+        shutdown: &CancellationToken,
+    ) -> Result<Stopped> {
+        let share = self.crew.share().cloned();
+        let share = share.as_ref();
         self.begin_session(session, me).await?;
         // the order may have been given before this session listened
         if calls::should_drain(session, me).await? {
@@ -158,18 +178,18 @@ impl Claimer {
             while let Ok(notification) = notifications.try_recv() {
                 self.notified(&notification);
             }
-            if self.follow_orders(session, me).await? {
+            if patiently(share, self.follow_orders(session, me)).await? {
                 shutdown.cancel();
                 continue;
             }
-            if self.poll(session, me).await? {
+            if patiently(share, self.poll(session, me)).await? {
                 continue;
             }
             if self.until_empty && self.hosts_are_known && self.is_empty() {
                 self.stand_down(session).await?;
                 return Ok(Stopped::Empty);
             }
-            if !self.until_empty && self.fall_asleep(session, me).await? {
+            if !self.until_empty && patiently(share, self.fall_asleep(session, me)).await? {
                 continue;
             }
             self.start_background_scans(me);
@@ -179,7 +199,7 @@ impl Claimer {
                     Some(notification) => self.notified(&notification),
                     None => return Ok(Stopped::Disconnected),
                 },
-                Some(hint) = self.hints.recv() => self.take_hint(session, hint).await?,
+                Some(hint) = self.hints.recv() => patiently(share, self.take_hint(session, hint)).await?,
                 () = self.crew.freed() => {}
                 () = sleep_until(next_event) => {}
                 Some(scan) = self.background_scans.ended() => {
@@ -372,7 +392,10 @@ impl Claimer {
     /// Hand the jobs to the crew, in order.
     async fn start(&mut self, session: &Session, me: Identity, batch: ClaimedBatch) -> Result<()> {
         let claimed = self.take(batch)?;
-        let claimed = self.fetch_payloads(session, me, claimed).await?;
+        let mut claimed = self.fetch_payloads(session, me, claimed).await?;
+        // others use these slots: see `Taken::until`
+        let excess = self.crew.share().map_or(0, Share::excess).min(claimed.len());
+        self.hand_back(claimed.split_off(claimed.len() - excess));
         let burst = self.crew.burst();
         for claimed in claimed {
             let running = self.lane_mut(claimed.queue()).running().clone();
@@ -540,6 +563,14 @@ impl Claimer {
             .iter_mut()
             .find(|lane| lane.queue == queue)
             .expect("the job is from a requested queue")
+    }
+}
+
+/// Do not keep slots from other databases while this one does not answer.
+async fn patiently<T>(share: Option<&Share>, calls: impl Future<Output = T>) -> T {
+    match share {
+        None => calls.await,
+        Some(share) => share.patiently(calls).await,
     }
 }
 

@@ -76,7 +76,7 @@ pub async fn run(settings: Settings, registry: Registry, shutdown: Shutdown) -> 
     let mut running = JoinSet::new();
     for (_, worker, part) in parts {
         let span = tracing::info_span!("database", database = %part.database);
-        running.spawn(serve(worker, registry.clone(), part, shutdown.clone()).instrument(span));
+        running.spawn(serve(worker, registry.clone(), part, shutdown.of_a_part()).instrument(span));
     }
     let mut all = Drained {
         given_back: 0,
@@ -94,21 +94,25 @@ pub async fn run(settings: Settings, registry: Registry, shutdown: Shutdown) -> 
 async fn serve(settings: Settings, registry: Registry, part: Part, shutdown: Shutdown) -> Drained {
     let patience = || Backoff::new(Duration::from_millis(100), LONGEST_PAUSE);
     let (mut backoff, mut known) = (patience(), String::new());
+    let health = &part.observed.health;
+    health.stuck_after(settings.stuck_after);
     loop {
-        part.observed.health.tried();
         let worker = Worker::new(settings.clone(), registry.clone());
         let error = match worker.run_as(Some(part.clone()), shutdown.clone()).await {
-            Ok(drained) => return drained,
+            Ok(drained) => {
+                health.ended();
+                return drained;
+            }
             Err(error) => error,
         };
-        part.observed.health.disconnected(&error.to_string());
+        health.disconnected(&error.to_string());
         let message = error.to_string();
         if message != known {
             tracing::error!(event = "not_served", %error, "this database is not served; retrying");
             (known, backoff) = (message, patience());
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
+            () = health.while_waiting(tokio::time::sleep(backoff.next())) => {}
             () = shutdown.requested() => return Drained { given_back: 0, undelivered: 0 },
         }
     }

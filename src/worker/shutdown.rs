@@ -46,6 +46,14 @@ impl Shutdown {
         self.drain.cancelled().await;
     }
 
+    /// A part that ends with the whole, or by itself.
+    pub(crate) fn of_a_part(&self) -> Shutdown {
+        Shutdown {
+            drain: self.drain.child_token(),
+            now: self.now.child_token(),
+        }
+    }
+
     /// A request at each SIGTERM and SIGINT.
     ///
     /// # Errors

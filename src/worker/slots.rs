@@ -3,10 +3,18 @@
 //! A database that has work and fewer slots than its share comes before the others. Slots that no other one needs can
 //! be used by any of them, except one for each: a database whose worker sleeps must be able to start a job at once, as
 //! its worker holds the bell.
+//!
+//! A database that is not served, or does not answer, has work that nobody can claim: nothing but that one slot is left
+//! to it until it answers.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+
+/// A database whose reply takes longer than this does not keep slots from the others.
+const LONGEST_REPLY: Duration = Duration::from_secs(2);
 
 /// All slots of the process.
 #[derive(Debug)]
@@ -104,7 +112,32 @@ impl Share {
         Taken {
             share: self.clone(),
             count,
+            lent: 0,
         }
+    }
+
+    /// Its database is served until this is dropped.
+    pub fn serving(&self) -> Serving {
+        Serving(self.clone())
+    }
+
+    /// The result of calls to its database. While they take long, it leaves its share to the others.
+    pub async fn patiently<T>(&self, calls: impl Future<Output = T>) -> T {
+        let mut calls = pin!(calls);
+        match tokio::time::timeout(LONGEST_REPLY, &mut calls).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.wants(false);
+                calls.await
+            }
+        }
+    }
+
+    /// How many jobs were claimed for slots that others use by now.
+    pub fn excess(&self) -> usize {
+        let members = self.slots.members.lock().unwrap();
+        let taken: usize = members.iter().map(|member| member.taken).sum();
+        taken.saturating_sub(self.slots.total)
     }
 
     /// Whether it may take any.
@@ -145,14 +178,42 @@ impl Share {
     }
 }
 
+/// When it is dropped, its database has no work that could be claimed.
+#[derive(Debug)]
+pub struct Serving(Share);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.wants(false);
+    }
+}
+
 /// Slots that were taken for a claim. They are put back when this is dropped, except for those that were used.
 #[derive(Debug)]
 pub struct Taken {
     share: Share,
     count: usize,
+    /// Left to others, because the reply takes long.
+    lent: usize,
 }
 
 impl Taken {
+    /// The reply to the claim. If it takes long, others may use the slots until it comes. Then there may be an
+    /// [`excess`](Share::excess) of claimed jobs.
+    pub async fn until<T>(&mut self, reply: impl Future<Output = T>) -> T {
+        let mut reply = pin!(reply);
+        if let Ok(reply) = tokio::time::timeout(LONGEST_REPLY, &mut reply).await {
+            return reply;
+        }
+        self.share.wants(false);
+        self.share.put_back(self.count);
+        (self.lent, self.count) = (self.count, 0);
+        let reply = reply.await;
+        self.share.slots.members.lock().unwrap()[self.share.place].taken += self.lent;
+        (self.count, self.lent) = (self.lent, 0);
+        reply
+    }
+
     /// How many.
     pub fn count(&self) -> usize {
         self.count
@@ -242,6 +303,41 @@ mod tests {
 
         assert_eq!(start(&b, 6), 6);
         assert_eq!(start(&a, 9), 1);
+    }
+
+    #[test]
+    fn a_database_that_is_no_longer_served_keeps_one_slot_from_the_others() {
+        let slots = Slots::new(10, &[100, 100]);
+        let [gone, other] = [0, 1].map(|place| slots.share(place));
+        let serving = gone.serving();
+        assert_eq!(start(&gone, 100), 9);
+        assert_eq!(start(&other, 100), 1);
+
+        drop(serving);
+        gone.put_back(9);
+
+        assert_eq!(start(&other, 100), 8);
+    }
+
+    #[tokio::test]
+    async fn a_claim_without_a_reply_leaves_its_slots_to_others_and_hands_back_what_is_too_much() {
+        let slots = Slots::new(10, &[100, 100]);
+        let [frozen, other] = [0, 1].map(|place| slots.share(place));
+        let mut taken = frozen.take(100);
+        assert_eq!((taken.count(), start(&other, 100)), (9, 1));
+        other.wants(true);
+
+        taken
+            .until(async {
+                other.freed().await;
+                assert_eq!(start(&other, 100), 8);
+            })
+            .await;
+
+        taken.used(9);
+        assert_eq!(frozen.excess(), 8);
+        frozen.put_back(8);
+        assert_eq!((frozen.excess(), other.has_room()), (0, false));
     }
 
     #[tokio::test]

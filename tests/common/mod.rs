@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[allow(unused_imports)]
 pub use poll::{DEADLINE, eventually};
 #[allow(unused_imports)]
-pub use process::{Folder, WorkerProcess};
+pub use process::{Folder, FrozenServer, WorkerProcess};
 
 use bugle::{Drained, Registry, Settings, Shutdown, Worker};
 use tokio::task::JoinHandle;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use bugle::private_postgres::PrivatePostgres;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::poll::look_for;
@@ -179,4 +180,46 @@ impl Drop for WorkerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A server whose processes are stopped until this is dropped. Its connections stay open, and it does not answer.
+#[must_use]
+pub struct FrozenServer(Vec<Pid>);
+
+impl FrozenServer {
+    pub fn freeze(server: &PrivatePostgres) -> FrozenServer {
+        // the postmaster first: afterwards there are no new ones
+        let mut frozen = FrozenServer(Vec::new());
+        for _ in 0..2 {
+            frozen.0 = server_processes(server);
+            frozen.signal(Signal::STOP);
+        }
+        frozen
+    }
+
+    fn signal(&self, signal: Signal) {
+        for process in &self.0 {
+            let _ = kill_process(*process, signal);
+        }
+    }
+}
+
+impl Drop for FrozenServer {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+    }
+}
+
+/// Its postmaster, and the processes that this has started.
+fn server_processes(server: &PrivatePostgres) -> Vec<Pid> {
+    let lock = std::fs::read_to_string(server.data_dir().join("postmaster.pid")).expect("it runs");
+    let postmaster: i32 = lock.lines().next().and_then(|id| id.parse().ok()).expect("an id");
+    let parent = |id: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let entries = std::fs::read_dir("/proc").expect("a list").flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let of_server = ids.filter(|id| *id == postmaster || parent(*id) == Some(postmaster));
+    of_server.filter_map(Pid::from_raw).collect()
 }

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::{Context, Registry, Settings};
-use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::{Client, NoTls};
 
-use crate::common::{BUGLE, Folder, RunningWorker, Shared, connect, execute, wait_until};
+use crate::common::{BUGLE, Folder, FrozenServer, RunningWorker, Shared, connect, execute, wait_until};
 
 /// A primary and its streaming replica.
 struct Pair {
@@ -268,26 +267,6 @@ async fn a_failover_to_a_replica_that_lags_loses_what_postgres_lost_and_nothing_
     second.stop().await;
 }
 
-/// The processes of a server: its postmaster, and those that this has started.
-fn processes(server: &PrivatePostgres) -> Vec<Pid> {
-    let lock = std::fs::read_to_string(server.data_dir().join("postmaster.pid")).expect("it runs");
-    let postmaster: i32 = lock.lines().next().and_then(|id| id.parse().ok()).expect("an id");
-    let parent = |id: i32| -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    let entries = std::fs::read_dir("/proc").expect("a list").flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let of_server = ids.filter(|id| *id == postmaster || parent(*id) == Some(postmaster));
-    of_server.filter_map(Pid::from_raw).collect()
-}
-
-fn signal(processes: &[Pid], signal: Signal) {
-    for process in processes {
-        let _ = kill_process(*process, signal);
-    }
-}
-
 /// Its connections stay open, and the system takes what is sent to it: only a look elsewhere tells that it is replaced.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
@@ -305,11 +284,7 @@ async fn workers_leave_a_primary_that_is_frozen_when_a_replica_has_taken_over() 
     let replica = pair.on_replica().await;
     wait_until(&replica, "select count(*) = 20 from bugle.jobs_ended").await;
 
-    // the postmaster first: afterwards there are no new ones
-    let frozen = processes(&pair.primary);
-    signal(&frozen, Signal::STOP);
-    let frozen = processes(&pair.primary);
-    signal(&frozen, Signal::STOP);
+    let frozen = FrozenServer::freeze(&pair.primary);
     execute(&replica, "select pg_promote()").await;
     wait_until(&replica, "select not pg_is_in_recovery()").await;
     execute(
@@ -331,7 +306,7 @@ async fn workers_leave_a_primary_that_is_frozen_when_a_replica_has_taken_over() 
     for worker in workers {
         assert!(worker.stop().await.is_clean());
     }
-    signal(&frozen, Signal::CONT);
+    drop(frozen);
 }
 
 #[tokio::test(flavor = "multi_thread")]
