@@ -52,7 +52,7 @@ impl TestJob {
             cancellation: CancellationToken::new(),
             workspaces: workspaces.path().to_path_buf(),
             attempt: Arc::default(),
-            place: None,
+            position: None,
             outputs: None,
             database: None,
             rehearsal: None,
