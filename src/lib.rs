@@ -251,12 +251,12 @@
 //!
 //! # Features
 //!
-//! The default features are those of the `bugle` program. A library user starts without them, and compiles half as
-//! many crates:
+//! The default features are those of the `bugle` program, with about 250 crates. A library user starts without them,
+//! and compiles about 100; the feature `migrate` adds 50:
 //!
 //! ```toml
 //! [dependencies]
-//! bugle = { version = "0.1", default-features = false, features = ["migrate"] }
+//! bugle = { path = "../bugle", default-features = false, features = ["migrate"] }
 //! ```
 //!
 //! The core, without any feature, has the client, workers, executors, built-in commands that run a program or a SQL
@@ -350,12 +350,12 @@ pub use execute::family::DependencyResult;
 pub use execute::registry::Registry;
 pub use execute::stage::{self, Next, Stage};
 pub use job::{ChainPosition, Claim, ClaimedJob, HeldJob, JobId};
-pub use state::{State, StepState, WorkerState};
+pub use state::{Reason, State, StepState, WorkerState};
 pub use worker::shutdown::Shutdown;
 pub use worker::{Drained, Worker, WorkerBuilder};
 
 // The crates whose types are in the signatures of this one, so that both sides mean the same version.
-pub use {serde_json, tokio_postgres, tokio_util};
+pub use {serde, serde_json, tokio_postgres, tokio_util};
 
 /// Create the schema in the database at `url`, or bring it up to date, as `bugle migrate` does: all of it, or nothing.
 /// `url` is a connection string as psql takes it. Any number of processes may call this at once.
@@ -369,6 +369,6 @@ pub use {serde_json, tokio_postgres, tokio_util};
 /// # Errors
 /// If the database cannot be reached, its schema is newer than this crate, or the user lacks the rights.
 #[cfg(feature = "migrate")]
-pub async fn migrate(url: &str) -> Result<schema::Status> {
+pub async fn migrate(url: &str) -> Result<schema::Migrated> {
     schema::migrate(connect::parse(url)?).await
 }

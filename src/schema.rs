@@ -35,6 +35,18 @@ pub enum Status {
     Ahead,
 }
 
+/// What a migration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Migrated {
+    /// The schema was up to date already.
+    Unchanged,
+    /// There was no schema, and it was created.
+    Created,
+    /// The schema was older, and it was upgraded.
+    Upgraded,
+}
+
 /// Compare a database with this binary.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ macro_rules! spelled {
             fn from_str(text: &str) -> $crate::Result<$name> {
                 $name::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
                     $crate::Error::new(format!(concat!("{:?} is not ", $what), text))
-                        .with_hint(concat!("Use one of ", $($text, " ",)+).trim_end())
+                        .with_hint(concat!("Use one of: ", $($text, ", ",)+).trim_end_matches(", "))
                 })
             }
         }

@@ -45,6 +45,45 @@ spelled! {
     }
 }
 
+spelled! {
+    /// Why a job ended as it did: `bugle.jobs.reason`. A job that completed has none.
+    #[non_exhaustive]
+    Reason, "the reason of a finished job" {
+        /// The last attempt failed, or its worker was lost.
+        AttemptsExhausted = "attempts_exhausted",
+        /// The last attempt took too long.
+        Timeout = "timeout",
+        /// A step of a chain failed, and its retries were used up.
+        StepFailed = "step_failed",
+        /// The executor said that a retry is useless.
+        NotRetryable = "not_retryable",
+        /// It was not running at its deadline.
+        Deadline = "deadline",
+        /// No worker served its command.
+        NoExecutor = "no_executor",
+        /// Too many workers were lost while running it.
+        CrashLoop = "crash_loop",
+        /// The answer it waited for did not come in time.
+        AnswerOverdue = "answer_overdue",
+        /// It was answered with `bugle.reject`.
+        Rejected = "rejected",
+        /// A job it waited for failed or was cancelled.
+        DependencyFailed = "dependency_failed",
+        /// Its executor cancelled it.
+        Executor = "executor",
+        /// An operator cancelled it, or set its state.
+        Operator = "operator",
+        /// A reason that this version does not know: the schema is newer.
+        Unknown = "unknown",
+    }
+}
+
+/// The reason in a column. One that a newer schema has added is no error.
+pub(crate) fn reason(row: &Row, column: impl RowIndex + fmt::Display) -> Result<Option<Reason>> {
+    let text: Option<&str> = row.try_get(column)?;
+    Ok(text.map(|text| text.parse().unwrap_or(Reason::Unknown)))
+}
+
 impl State {
     /// Whether a job in this state has ended. Only an operator can change it now.
     pub const fn is_final(self) -> bool {
@@ -127,7 +166,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("\"done\" is not the state of a job\nhint: Use one of scheduled ready ")
+                .starts_with("\"done\" is not the state of a job\nhint: Use one of: scheduled, ready, ")
         );
     }
 }

@@ -431,8 +431,7 @@ async fn a_worker_is_encrypted_in_all_it_does() {
     let settings = bugle::Settings::new(&url)
         .commands(bugle::config::Config::from_toml(&file).unwrap().commands)
         .workdir(std::env::temp_dir().join("bugle-test-work"));
-    let registry = bugle::builtin::register(bugle::Registry::new(), &settings.commands).unwrap();
-    let worker = RunningWorker::start(settings, registry);
+    let worker = RunningWorker::start(settings, bugle::Registry::new());
     execute(
         &client,
         "insert into bugle.jobs (command, max_attempts) values ('ask', 1), ('stuck', 1)",

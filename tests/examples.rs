@@ -241,6 +241,13 @@ async fn the_workflow_ends_in_its_report() {
     assert!(said.contains("count: 6. index: the disk is full."), "{said}");
 }
 
+/// The example names no feature, and bin/features compiles it without any.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_need_no_code_are_set_in_rust() {
+    let said = runs_by_itself("no_code").await;
+    assert_eq!(said, "double: 42\necho: {\"to\":\"ada\"}\nreport: \"good\"\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schedule_fires() {
     let said = runs_by_itself("schedule").await;

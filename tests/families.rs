@@ -62,7 +62,7 @@ async fn a_workflow_runs_in_the_order_of_its_arrows_and_hands_results_on() {
     );
     let doomed = jobs["doomed"].wait().await.unwrap();
     assert_eq!(
-        (doomed.state, doomed.reason.as_deref()),
+        (doomed.state, doomed.reason.map(bugle::Reason::as_str)),
         (Some(State::Failed), Some("dependency_failed"))
     );
     let late = NewJob::new("sum", ()).after(jobs["six"].id()).after(jobs["one"].id());
@@ -195,8 +195,8 @@ async fn an_executor_asks_and_goes_on_with_the_answer() {
 
     assert_eq!(tea.result::<String>().await.unwrap(), "bought tea in attempt 1");
     let bad = bad.wait().await.unwrap();
-    assert_eq!(bad.reason.as_deref(), Some("not_retryable"));
-    assert!(bad.error.unwrap().contains("the answer does not fit"));
+    assert_eq!(bad.reason, Some(bugle::Reason::NotRetryable));
+    assert!(bad.error.unwrap().contains("the answer cannot be decoded"));
     worker.stop().await;
 }
 

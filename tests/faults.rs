@@ -40,8 +40,8 @@ const BREAK_HISTORY: &str = "
     $$";
 
 /// A registry with an executor of each kind.
-fn all_kinds(settings: &Settings) -> Registry {
-    let registry = Registry::new()
+fn all_kinds() -> Registry {
+    Registry::new()
         .on("plain", async |_: Context, _: Value| Ok(json!("done")))
         .on("first", async |_: Context, _: Value| Ok(json!({"first": 1})))
         .on("hopeless", async |_: Context, _: Value| {
@@ -53,8 +53,7 @@ fn all_kinds(settings: &Settings) -> Registry {
             context.complete_in(&transaction, json!("done")).await?;
             transaction.commit().await?;
             Ok(Outcome::Settled)
-        });
-    bugle::builtin::register(registry, &settings.commands).unwrap()
+        })
 }
 
 fn with_sql(database: &Database) -> Settings {
@@ -76,7 +75,7 @@ async fn a_partition_of_history_that_was_dropped_or_detached_by_hand_costs_no_jo
     execute(&owner, ONE_OF_EACH).await;
 
     let settings = with_sql(&database);
-    let registry = all_kinds(&settings);
+    let registry = all_kinds();
     let worker = RunningWorker::start(settings, registry);
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
 
@@ -120,7 +119,7 @@ async fn an_end_that_the_database_refuses_is_repeated_beside_the_others_until_it
     .await;
 
     let settings = with_sql(&database);
-    let registry = all_kinds(&settings);
+    let registry = all_kinds();
     let worker = RunningWorker::start(settings, registry);
     wait_until(&owner, "select count(*) = 40 from bugle.jobs where state = 'completed'").await;
     assert_eq!(query::<i64>(&owner, "select count(*) from bugle.jobs_live").await, 13);
@@ -247,7 +246,7 @@ async fn a_job_that_gets_no_connection_from_the_server_is_given_back() {
     let owner = database.owner().await;
     let settings = with_sql(&database).listen(free_address());
     let address = settings.listen.unwrap();
-    let registry = all_kinds(&settings);
+    let registry = all_kinds();
     let worker = RunningWorker::start(settings, registry);
     wait_for_readiness(address, "200 OK").await;
 

@@ -341,8 +341,7 @@ async fn the_trace_of_a_job_reaches_the_program_that_carries_it_out() {
         program = ["sh", "-c", "printf '\"%s\"' \"$TRACEPARENT\""]"#;
     let commands = bugle::config::Config::from_toml(file).unwrap().commands;
     let settings = database.settings(&[("default", 2)]).commands(commands);
-    let registry = bugle::builtin::register(Registry::new(), &settings.commands).unwrap();
-    let worker = RunningWorker::start(settings, registry);
+    let worker = RunningWorker::start(settings, Registry::new());
     let owner = database.owner().await;
     execute(
         &owner,

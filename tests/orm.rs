@@ -214,7 +214,7 @@ async fn alembic_and_django_apply_the_script_that_bugle_prints_for_them() {
             .unwrap_or_else(|said| panic!("{tool}: {said}"));
 
         let found = bugle::schema::migrate(&database.config("owner")).await;
-        assert_eq!(found.expect("migrates"), bugle::schema::Status::UpToDate, "{tool}");
+        assert_eq!(found.expect("migrates"), bugle::schema::Migrated::Unchanged, "{tool}");
         let noted = "select count(*) from pg_tables where schemaname = 'public' and tablename in ('alembic_version', \
             'django_migrations')";
         let noted: i64 = database.owner().await.query_one(noted, &[]).await.unwrap().get(0);

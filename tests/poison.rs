@@ -284,7 +284,6 @@ async fn no_column_of_a_job_stops_a_worker_whatever_executes_it() {
     let config = bugle::config::Config::from_toml(&(file + &hosts.clone().unwrap_or_default())).unwrap();
     let queues: Vec<(&str, u32)> = NAMES.iter().map(|name| (*name, 20)).collect();
     let settings = database.settings(&queues).commands(config.commands).hosts(config.hosts);
-    let registry = bugle::builtin::register(registry, &settings.commands).unwrap();
     let mut random = Rng::with_seed(1_400);
     for _ in 0..300 {
         insert_odd(&enqueuer, &mut random, hosts.is_some()).await;

@@ -5,7 +5,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use bugle::schema::{self, Status};
+use bugle::schema::{self, Migrated, Status};
 use common::{Database, enqueue, execute, noop, query_value, wait_for_state, wait_until};
 use tokio_postgres::Client;
 
@@ -125,7 +125,7 @@ async fn a_dump_of_the_schema_alone_can_be_migrated_and_serves() {
         let refused = schema::verify(&restored).await.expect_err("a worker does not start");
         assert!(refused.to_string().contains("a dump without data"), "{refused}");
 
-        assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Behind);
+        assert_eq!(schema::migrate(&config).await.expect("migrates"), Migrated::Upgraded);
 
         assert_eq!(schema::check(&config).await.expect("asks"), Status::UpToDate);
         let days = "select bugle.retire_day(kind, day), bugle.drop_day(kind, day) from bugle.history_days where day = \
@@ -164,7 +164,7 @@ async fn rows_can_be_restored_into_a_dump_of_the_schema_before_it_is_migrated() 
     }
 
     let (restored, config) = (after.owner().await, after.config("owner"));
-    assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::UpToDate);
+    assert_eq!(schema::migrate(&config).await.expect("migrates"), Migrated::Unchanged);
     let all = "select jsonb_agg(j order by j.id) || (select jsonb_agg(s) from bugle.schedules s) from bugle.jobs j";
     let all = async |client: &Client| -> serde_json::Value { query_value(client, all).await };
     assert_eq!(all(&restored).await, all(&owner).await);

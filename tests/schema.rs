@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use bugle::private_postgres::{Options, PrivatePostgres};
-use bugle::schema::{self, Status};
+use bugle::schema::{self, Migrated, Status};
 use bugle::{Code, State};
 use common::{BUGLE, Database, connect, execute, query_value, wait_until};
 use futures_util::future::join_all;
@@ -19,9 +19,9 @@ async fn ten_sessions_migrate_an_empty_database_at_once() {
 
     let found = join_all((0..10).map(|_| schema::migrate(&config))).await;
 
-    let found: Vec<Status> = found.into_iter().map(|status| status.expect("migrates")).collect();
-    assert_eq!(found.iter().filter(|status| **status == Status::Missing).count(), 1);
-    assert_eq!(found.iter().filter(|status| **status == Status::UpToDate).count(), 9);
+    let found: Vec<Migrated> = found.into_iter().map(|status| status.expect("migrates")).collect();
+    assert_eq!(found.iter().filter(|status| **status == Migrated::Created).count(), 1);
+    assert_eq!(found.iter().filter(|status| **status == Migrated::Unchanged).count(), 9);
     assert_eq!(schema::check(&config).await.unwrap(), Status::UpToDate);
 }
 
@@ -58,7 +58,7 @@ async fn no_advisory_lock_of_a_stranger_holds_up_a_migration() {
 
     let found = tokio::time::timeout(common::DEADLINE, schema::migrate(&database.config("owner"))).await;
 
-    assert_eq!(found.expect("it ends").expect("migrates"), Status::Missing);
+    assert_eq!(found.expect("it ends").expect("migrates"), Migrated::Created);
     common::enqueue(&owner, "noop").await;
 }
 
@@ -85,7 +85,7 @@ async fn a_migration_that_fails_leaves_nothing() {
     let left: i64 = query_value(&owner, left).await;
     assert_eq!(left, 0);
     execute(&owner, "drop event trigger fail").await;
-    assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Missing);
+    assert_eq!(schema::migrate(&config).await.expect("migrates"), Migrated::Created);
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn an_empty_schema_of_ones_own_is_enough_to_migrate() {
     let mut config = database.config("owner");
     config.user(&login);
 
-    assert_eq!(schema::migrate(&config).await.expect("migrates"), Status::Missing);
+    assert_eq!(schema::migrate(&config).await.expect("migrates"), Migrated::Created);
 
     assert_eq!(schema::check(&config).await.expect("asks"), Status::UpToDate);
 }
@@ -138,7 +138,7 @@ async fn migrating_again_changes_nothing() {
 
     let found = schema::migrate(&database.config("owner")).await.unwrap();
 
-    assert_eq!(found, Status::UpToDate);
+    assert_eq!(found, Migrated::Unchanged);
     assert_same(&before, &catalog(&database).await);
 }
 
@@ -157,7 +157,7 @@ async fn functions_that_changed_are_put_right_and_jobs_stay() {
 
     let found = schema::migrate(&database.config("owner")).await.unwrap();
 
-    assert_eq!(found, Status::Behind);
+    assert_eq!(found, Migrated::Upgraded);
     assert_same(&before, &catalog(&database).await);
     common::wait_for_state(&owner, id, "ready").await;
 }
@@ -188,7 +188,7 @@ async fn migrating_waits_for_a_lock_only_in_short_turns() {
         }
         blocking.rollback().await.unwrap();
 
-        assert_eq!(migrating.await.unwrap().unwrap(), schema::Status::Behind);
+        assert_eq!(migrating.await.unwrap().unwrap(), Migrated::Upgraded);
         execute(
             &owner,
             "update bugle.schema_version set checksum = 'of an earlier release'",
@@ -232,7 +232,7 @@ async fn the_script_makes_the_same_schema_in_a_transaction_and_without_one() {
 
         assert_same(&catalog(&migrated).await, &catalog(&scripted).await);
         let found = schema::migrate(&scripted.config("owner")).await.unwrap();
-        assert_eq!(found, Status::UpToDate);
+        assert_eq!(found, Migrated::Unchanged);
         let place: String = query_value(
             &owner,
             "select relnamespace::regnamespace::text from pg_class where oid = 'applied'::regclass",
@@ -269,7 +269,7 @@ async fn the_script_of_an_upgrade_does_what_migrating_does_while_jobs_are_there(
     assert_same(&before, &catalog(&database).await);
     assert_eq!(
         schema::migrate(&database.config("owner")).await.unwrap(),
-        Status::UpToDate
+        Migrated::Unchanged
     );
     common::wait_for_state(&owner, id, "ready").await;
 }
@@ -374,8 +374,8 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
     let found = schema::migrate(&as_app(&migrated)).await.expect("migrates");
     let notices = run_with_notices(&as_app(&scripted), &schema::script(0).unwrap()).await;
 
-    assert_eq!(found, Status::Missing);
-    assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Status::UpToDate);
+    assert_eq!(found, Migrated::Created);
+    assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Migrated::Unchanged);
     for role in [
         "bugle_enqueuer",
         "bugle_worker",
@@ -400,7 +400,7 @@ async fn a_login_that_may_not_create_roles_can_migrate() {
     schema::migrate(&as_app(&migrated)).await.expect("migrates again");
     migrated.create_logins().await;
     common::enqueue(&migrated.connect("enqueuer").await, "noop").await;
-    assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Status::UpToDate);
+    assert_eq!(schema::migrate(&as_app(&migrated)).await.unwrap(), Migrated::Unchanged);
 }
 
 async fn run_with_notices(config: &Config, sql: &str) -> Vec<String> {

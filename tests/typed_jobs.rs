@@ -109,7 +109,7 @@ async fn a_payload_that_is_not_of_the_type_is_a_dead_letter_that_names_the_field
     let job = bugle::read::job(&owner, id).await.unwrap().unwrap();
     assert_eq!(job.summary.state, State::Failed);
     assert_eq!(
-        (job.summary.attempt, job.summary.reason.as_deref()),
+        (job.summary.attempt, job.summary.reason.map(bugle::Reason::as_str)),
         (1, Some("not_retryable"))
     );
     assert_eq!(job.summary.last_error_code.as_deref(), Some("bad_payload"));
@@ -203,11 +203,11 @@ async fn a_worker_does_not_start_with_a_setting_that_is_out_of_range() {
 async fn a_database_is_migrated_by_its_url() {
     let database = Database::empty().await;
 
-    let before = bugle::migrate(&database.url("owner")).await.unwrap();
+    let first = bugle::migrate(&database.url("owner")).await.unwrap();
     let again = bugle::migrate(&database.url("owner")).await.unwrap();
 
-    assert_eq!(before, bugle::schema::Status::Missing);
-    assert_eq!(again, bugle::schema::Status::UpToDate);
+    assert_eq!(first, bugle::schema::Migrated::Created);
+    assert_eq!(again, bugle::schema::Migrated::Unchanged);
     NewJob::new("noop", ()).enqueue(&database.owner().await).await.unwrap();
 }
 

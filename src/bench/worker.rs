@@ -17,7 +17,6 @@ use tokio::sync::Notify;
 
 use super::clock::now;
 use crate::cli::log::{self, LogFlags};
-use crate::cli::worker;
 use crate::config::Config;
 use crate::{Context, Registry, Settings, Shutdown, Worker};
 
@@ -87,14 +86,16 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let seen = Arc::new(Seen::default());
     let file = arguments.file.as_deref().map(Config::from_file).transpose()?;
     let registry = match &file {
-        Some(file) => worker::executors(Registry::new(), &file.commands, &file.hosts)?,
+        Some(_) => Registry::new(),
         None => executors(&seen, arguments.outdated),
     };
+    let file = file.unwrap_or_default();
     let settings = Settings {
         database_url: std::env::var("BUGLE_DATABASE_URL").context("BUGLE_DATABASE_URL is not set")?,
         name: arguments.name,
         queues: vec![("default".into(), arguments.slots)],
-        hosts: file.map(|file| file.hosts).unwrap_or_default(),
+        commands: file.commands,
+        hosts: file.hosts,
         ..Settings::default()
     };
     let shutdown = Shutdown::new();

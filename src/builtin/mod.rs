@@ -1,4 +1,5 @@
-//! Executors that need no code: a program, an HTTP request or an SQL statement, configured in the worker's file.
+//! Executors that need no code: a program, an HTTP request or an SQL statement, configured in the worker's file or
+//! by [`Settings::command`](crate::Settings::command).
 
 pub(crate) mod group;
 mod guardian;
@@ -28,21 +29,20 @@ use crate::execute::step::stopped;
 /// Larger results are rejected. Store large data elsewhere and return a reference to it.
 pub(crate) const MOST_RESULT: usize = 1024 * 1024;
 
-/// Add an executor for each of these commands.
+/// Add an executor for each of these commands. A worker does so with those of its settings
+/// ([`Settings::command`](crate::Settings::command)).
 ///
 /// # Errors
 /// If a command already has an executor, an environment variable it refers to is not set, or a URL, method or header
 /// is invalid. The error names the command.
 ///
 /// ```
-/// # #[cfg(feature = "cli")] {
 /// use bugle::Registry;
-/// use bugle::config::Config;
+/// use bugle::config::CommandConfig;
 ///
-/// let config = Config::from_toml("[commands.resize]\nprogram = ['resize', '--fast']")?;
-/// let registry = bugle::builtin::register(Registry::new(), &config.commands)?;
+/// let commands = [("resize".to_string(), CommandConfig::program(["resize", "--fast"]))].into();
+/// let registry = bugle::builtin::register(Registry::new(), &commands)?;
 /// assert_eq!(registry.commands(), ["resize"]);
-/// # }
 /// # Ok::<(), bugle::Error>(())
 /// ```
 pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) -> Result<Registry> {
@@ -61,6 +61,7 @@ pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) 
 }
 
 fn executor(config: &CommandConfig, clients: &mut http::Clients) -> Result<Arc<dyn Executor>> {
+    config.check().map_err(Error::new)?;
     let timeout = config.timeout;
     Ok(match &config.action {
         Action::Program(program) => Arc::new(program::Program::new(program, timeout, &environment)?),

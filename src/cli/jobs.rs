@@ -14,7 +14,7 @@ use super::output::{Shown, Table, age, span};
 use crate::admin::operate::Verb;
 use crate::admin::read::{self, Event, Job, JobSummary, Relative, Step};
 use crate::job::JobId;
-use crate::state::{State, StepState, or_gone};
+use crate::state::{Reason, State, StepState, or_gone};
 
 /// `bugle jobs`.
 #[derive(Debug, Args)]
@@ -210,12 +210,14 @@ fn note(job: &JobSummary, now: SystemTime) -> String {
         Some(error) => format!("{text}: {error}"),
         None => text,
     };
-    let reason = job.reason.clone().unwrap_or_default();
+    let reason = job.reason.map_or_else(String::new, |reason| reason.to_string());
     match (job.state, job.finished_at) {
         (State::Scheduled, _) => format!("due {}", age(now, job.run_at)),
         (State::Retrying, _) => with_error(age(now, job.run_at)),
         // these two only say that the error was the last
-        (State::Failed, _) if matches!(&*reason, "attempts_exhausted" | "not_retryable") => error.unwrap_or(reason),
+        (State::Failed, _) if matches!(job.reason, Some(Reason::AttemptsExhausted | Reason::NotRetryable)) => {
+            error.unwrap_or(reason)
+        }
         (State::Failed, _) => with_error(reason),
         (State::Running, _) => format!("for {}", ran_until(now)),
         (State::Completed, Some(finished)) if job.started_at.is_some() => format!("took {}", ran_until(finished)),
@@ -246,7 +248,7 @@ fn show(job: &Job, now: SystemTime) -> Table {
     let fields = [
         ("id", Some(line.id.to_string())),
         ("state", Some(line.state.to_string())),
-        ("reason", line.reason.clone()),
+        ("reason", line.reason.map(|reason| reason.to_string())),
         ("unserved", unserved),
         ("command", Some(line.command.clone())),
         ("queue", Some(line.queue.clone())),

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::Connect;
 use super::output;
-use crate::schema::{self, Status};
+use crate::schema::{self, Migrated, Status};
 
 /// `bugle migrate`; without a subcommand, the schema is installed or upgraded.
 #[derive(Debug, Args)]
@@ -39,10 +39,10 @@ enum What {
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.what.unwrap_or(What::Up) {
         What::Up => {
-            let before = schema::migrate(&arguments.connect.target()?).await?;
+            let done = schema::migrate(&arguments.connect.target()?).await?;
             println!(
                 "{}",
-                if before == Status::UpToDate {
+                if done == Migrated::Unchanged {
                     "already up to date"
                 } else {
                     "migrated"

@@ -282,7 +282,7 @@ pub async fn wait(target: &Target, client: &Client, id: JobId, at_most: Option<D
         output::print_json(&ended.result)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let why = [ended.reason, ended.error]
+    let why = [ended.reason.map(|reason| reason.to_string()), ended.error]
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()

@@ -122,7 +122,7 @@ fn list_policies(policies: &[Policy]) -> Table {
     for policy in policies {
         table.row(vec![
             policy.name.clone(),
-            policy.kind.clone(),
+            policy.kind.to_string(),
             policy
                 .attempts
                 .map_or_else(|| "unlimited".into(), |most| most.to_string()),

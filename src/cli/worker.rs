@@ -32,7 +32,7 @@ pub async fn run(arguments: Arguments, registry: Registry) -> Result<ExitCode> {
 
 /// Run a worker with the commands of the settings and the registry until shutdown. Exit code 0 if every job finished.
 pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -> Result<ExitCode> {
-    let registry = executors(registry, &settings.commands, &settings.hosts)?;
+    check_not_empty(&registry, &settings.commands, &settings.hosts)?;
     descriptors::raise();
     let drained = Worker::new(settings, registry).run(shutdown).await?;
     Ok(if drained.is_clean() {
@@ -42,21 +42,27 @@ pub async fn serve(settings: Settings, registry: Registry, shutdown: Shutdown) -
     })
 }
 
-/// All commands of the worker: the registered ones and those of the file.
-pub fn executors(
-    registry: Registry,
+/// # Errors
+/// If there is nothing to run.
+fn check_not_empty(
+    registry: &Registry,
     commands: &BTreeMap<String, CommandConfig>,
     hosts: &BTreeMap<String, HostConfig>,
-) -> Result<Registry> {
-    let registry = builtin::register(registry, commands)?;
-    if registry.is_empty() && hosts.is_empty() {
+) -> Result<()> {
+    if registry.is_empty() && commands.is_empty() && hosts.is_empty() {
         anyhow::bail!(
             "no commands are configured, so this worker has nothing to run\n\
              hint: add a [commands.NAME] section to the file given with --config, for example\n\n    \
              [commands.greet]\n    program = [\"cat\"]"
         );
     }
-    Ok(registry)
+    Ok(())
+}
+
+/// Check the commands of a file as a worker does when it starts.
+pub fn check(commands: &BTreeMap<String, CommandConfig>, hosts: &BTreeMap<String, HostConfig>) -> Result<()> {
+    let registry = builtin::register(Registry::new(), commands)?;
+    check_not_empty(&registry, commands, hosts)
 }
 
 /// The `main` of a program with its own executors: same flags, config file, signals and logs as `bugle worker`.

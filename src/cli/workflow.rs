@@ -10,7 +10,7 @@ use super::connect::{Connect, ask};
 use super::output::{self, Table};
 use crate::admin::{operate, read};
 use crate::job::JobId;
-use crate::state::or_gone;
+use crate::state::{Reason, or_gone};
 
 /// `bugle workflow`.
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                         or_gone(job.state).to_owned(),
                         job.command.unwrap_or_default(),
                         job.after.join(", "),
-                        job.reason.unwrap_or_default(),
+                        job.reason.map_or("", Reason::as_str).to_owned(),
                     ]);
                 }
                 table.print()?;

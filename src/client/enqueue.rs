@@ -231,7 +231,8 @@ impl NewJob {
         self
     }
 
-    /// Allow at most one live job of the command with this key. If there is one, its id is returned.
+    /// Allow at most one live job of the command with this key. If there is one, its id is returned; for a job that
+    /// starts [after](NewJob::after) others, it is an error (SQLSTATE 23505).
     pub fn unique_key(mut self, key: &str) -> Self {
         self.unique_key = Some(key.to_string());
         self

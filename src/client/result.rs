@@ -15,7 +15,7 @@ use crate::db::calls;
 use crate::db::connect::{self, Notifications, Pool, Session, Target};
 use crate::error::{Error, Result};
 use crate::job::JobId;
-use crate::state::{self, State};
+use crate::state::{self, Reason, State};
 
 /// The pause between two polls of a waiter that cannot listen: short at first, longer while nothing ends.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -33,7 +33,7 @@ pub struct Ended {
     /// Completed, failed or cancelled; none if it was deleted, or its history is not kept.
     pub state: Option<State>,
     /// Why, if it did not complete.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Its result.
     pub result: Option<Box<RawValue>>,
     /// The last error, if there was one.
@@ -53,7 +53,8 @@ impl Ended {
             return Err(Error::new(format!("the job is {state}{reason}{error}")));
         }
         let result = self.result.as_deref().map_or("null", RawValue::get);
-        serde_json::from_str(result).map_err(|error| Error::new(format!("the result does not fit: {error}")))
+        serde_json::from_str(result)
+            .map_err(|error| Error::new(format!("the result cannot be decoded as the requested type: {error}")))
     }
 }
 

@@ -6,7 +6,26 @@ use std::time::Duration;
 
 use super::value::Secret;
 
+/// The time limit of commands and hosts that set none.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5 * 60);
+const KILL_AFTER: Duration = Duration::from_secs(2);
+/// `EX_DATAERR` of sysexits.h: the input is invalid, and will be on a retry.
+const NO_RETRY: i32 = 65;
+
 /// A command that needs no code: its action and its time limit.
+///
+/// ```
+/// use bugle::Settings;
+/// use bugle::config::{CommandConfig, HttpConfig, ProgramConfig};
+/// use std::time::Duration;
+///
+/// let settings = Settings::new("postgres://localhost/shop")
+///     .command("purge", CommandConfig::sql("delete from carts where expires_at < now()"))
+///     .command("resize", CommandConfig::program(["resize", "--fast"]).timeout(Duration::from_secs(30)))
+///     .command("hook", HttpConfig::new("https://example.org/hook").header("authorization", "env:HOOK_KEY"))
+///     .command("report", ProgramConfig::new(["report"]).in_workspace().pass_env("LANG"));
+/// assert_eq!(settings.commands.len(), 4);
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CommandConfig {
@@ -14,6 +33,72 @@ pub struct CommandConfig {
     pub timeout: Duration,
     /// How the command is executed.
     pub action: Action,
+}
+
+impl CommandConfig {
+    /// Run a program with these arguments. [`ProgramConfig`] has more settings.
+    pub fn program(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        ProgramConfig::new(argv).into()
+    }
+
+    /// Run one SQL statement in the same transaction as the job's completion. `$1` is the payload, as jsonb.
+    pub fn sql(statement: impl Into<String>) -> Self {
+        CommandConfig {
+            timeout: TIMEOUT,
+            action: Action::Sql(statement.into()),
+        }
+    }
+
+    /// Send the payload to this URL with POST. [`HttpConfig`] has more settings. It needs the feature `http`.
+    pub fn http(url: impl Into<String>) -> Self {
+        HttpConfig::new(url).into()
+    }
+
+    /// Time limit of an attempt, unless the job has its own: 5 minutes by default.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+
+    /// Reject what no command can be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.timeout.is_zero() {
+            return Err("timeout must be longer than zero".into());
+        }
+        match &self.action {
+            Action::Program(program) => check_argv(&program.argv),
+            Action::Sql(statement) if statement.trim().is_empty() => Err("sql is empty".into()),
+            Action::Sql(_) | Action::Http(_) => Ok(()),
+        }
+    }
+}
+
+pub(super) fn check_argv(argv: &[String]) -> Result<(), String> {
+    if argv.first().is_none_or(String::is_empty) {
+        return Err("program is empty; write [\"name\", \"argument\"]".into());
+    }
+    if argv.iter().any(|argument| argument.contains('\0')) {
+        return Err("an argument of a program cannot contain a NUL".into());
+    }
+    Ok(())
+}
+
+impl From<ProgramConfig> for CommandConfig {
+    fn from(program: ProgramConfig) -> Self {
+        CommandConfig {
+            timeout: TIMEOUT,
+            action: Action::Program(program),
+        }
+    }
+}
+
+impl From<HttpConfig> for CommandConfig {
+    fn from(http: HttpConfig) -> Self {
+        CommandConfig {
+            timeout: TIMEOUT,
+            action: Action::Http(http),
+        }
+    }
 }
 
 /// How a command is executed.
@@ -44,6 +129,62 @@ pub struct ProgramConfig {
     pub skip_exit_codes: Vec<i32>,
     /// How long it may take to exit after it was asked to stop.
     pub kill_after: Duration,
+}
+
+impl ProgramConfig {
+    /// This program, with these arguments. It is not run by a shell.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        ProgramConfig {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: ProgramEnv::default(),
+            cwd: Cwd::Worker,
+            no_retry_exit_codes: vec![NO_RETRY],
+            skip_exit_codes: Vec::new(),
+            kill_after: KILL_AFTER,
+        }
+    }
+
+    /// Set an environment variable. The value `env:NAME` stands for the worker's variable NAME.
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.set.insert(name.to_owned(), Secret::new(value));
+        self
+    }
+
+    /// Pass on the worker's environment variable with this name.
+    pub fn pass_env(mut self, name: &str) -> Self {
+        self.env.pass.push(name.to_owned());
+        self
+    }
+
+    /// Run it in this directory, instead of the worker's.
+    pub fn cwd(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.cwd = Cwd::Folder(directory.into());
+        self
+    }
+
+    /// Run it in the working directory of the attempt, which is removed afterwards.
+    pub fn in_workspace(mut self) -> Self {
+        self.cwd = Cwd::Workspace;
+        self
+    }
+
+    /// Exit codes that mean "do not retry": 65 by default.
+    pub fn no_retry_exit_codes(mut self, codes: impl IntoIterator<Item = i32>) -> Self {
+        self.no_retry_exit_codes = codes.into_iter().collect();
+        self
+    }
+
+    /// Exit codes that mean "skip this step of the chain": none by default.
+    pub fn skip_exit_codes(mut self, codes: impl IntoIterator<Item = i32>) -> Self {
+        self.skip_exit_codes = codes.into_iter().collect();
+        self
+    }
+
+    /// How long it may take to exit after it was asked to stop: 2 seconds by default.
+    pub fn kill_after(mut self, limit: Duration) -> Self {
+        self.kill_after = limit;
+        self
+    }
 }
 
 /// The environment of a program, in addition to `PATH`, `HOME`, `LANG`, `TZ`, `TMPDIR`, `USER` and the variables that
@@ -83,4 +224,27 @@ pub struct HttpConfig {
     pub method: String,
     /// The headers.
     pub headers: BTreeMap<String, Secret>,
+}
+
+impl HttpConfig {
+    /// POST to this URL. `env:NAME` stands for the worker's variable NAME.
+    pub fn new(url: impl Into<String>) -> Self {
+        HttpConfig {
+            url: Secret::new(url),
+            method: "POST".into(),
+            headers: BTreeMap::new(),
+        }
+    }
+
+    /// Use this method.
+    pub fn method(mut self, method: &str) -> Self {
+        self.method = method.to_owned();
+        self
+    }
+
+    /// Send this header. The value `env:NAME` stands for the worker's variable NAME.
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.insert(name.to_owned(), Secret::new(value));
+        self
+    }
 }

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 
 /// Settings from the command line and the environment.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[non_exhaustive]
 pub struct Flags {
     /// Configuration file
     #[arg(long, short, value_name = "FILE", env = "BUGLE_CONFIG")]

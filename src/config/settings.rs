@@ -130,6 +130,10 @@ impl Settings {
                 return Err(Error::new(format!("database {:?} is named twice", database.name)));
             }
         }
+        for (name, host) in &self.hosts {
+            host.check()
+                .map_err(|wrong| Error::new(format!("hosts.{name}: {wrong}")))?;
+        }
         for worker in self.for_each_database() {
             worker.check()?;
         }
@@ -228,10 +232,21 @@ impl Settings {
         self
     }
 
-    /// The commands it can run without any code, as `Config` reads them from a file. Their executors are registered
-    /// by [`builtin::register`](crate::builtin::register).
+    /// Run this command without any code: see [`CommandConfig`].
+    pub fn command(mut self, name: &str, command: impl Into<CommandConfig>) -> Self {
+        self.commands.insert(name.to_string(), command.into());
+        self
+    }
+
+    /// The commands that it runs without any code, as `Config` reads them from a file.
     pub fn commands(mut self, commands: BTreeMap<String, CommandConfig>) -> Self {
         self.commands = commands;
+        self
+    }
+
+    /// Start this host with the worker: see [`HostConfig`].
+    pub fn host(mut self, name: &str, host: HostConfig) -> Self {
+        self.hosts.insert(name.to_string(), host);
         self
     }
 
@@ -253,9 +268,9 @@ impl Settings {
         self
     }
 
-    /// Where working folders are made.
-    pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.workdir = folder.into();
+    /// The parent directory of the working directories of jobs.
+    pub fn workdir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.workdir = directory.into();
         self
     }
 

@@ -248,7 +248,7 @@ impl<S> Context<S> {
         let json = &mut serde_json::Deserializer::from_str(self.inner.job.payload.get());
         serde_path_to_error::deserialize(json).map_err(|error| {
             Failure::new(format!(
-                "the payload does not fit: {} at {}",
+                "the payload cannot be decoded: {} at {}",
                 error.inner(),
                 error.path()
             ))

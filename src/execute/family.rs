@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::execute::context::{Context, Settled};
 use crate::execute::executor::{Failure, Outcome};
 use crate::job::JobId;
-use crate::state::{self, State};
+use crate::state::{self, Reason, State};
 
 /// A job that another waited for: a child, or a dependency.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct DependencyResult {
     /// How it ended; none if it was deleted.
     pub state: Option<State>,
     /// Why, if it did not complete.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Its result.
     pub result: Option<Box<RawValue>>,
     /// Its error, if it did not complete.
@@ -48,8 +48,12 @@ impl DependencyResult {
             return Err(Error::new(format!("job {} is {state}: {error}", self.id)));
         }
         let result = self.result.as_deref().map_or("null", RawValue::get);
-        serde_json::from_str(result)
-            .map_err(|error| Error::new(format!("the result of job {} does not fit: {error}", self.id)))
+        serde_json::from_str(result).map_err(|error| {
+            Error::new(format!(
+                "the result of job {} cannot be decoded as the requested type: {error}",
+                self.id
+            ))
+        })
     }
 }
 
@@ -177,7 +181,7 @@ impl<S: Send + Sync> Context<S> {
             return Ok(None);
         };
         serde_json::from_str(answer.get()).map(Some).map_err(|error| {
-            Failure::new(format!("the answer does not fit: {error}"))
+            Failure::new(format!("the answer cannot be decoded as the requested type: {error}"))
                 .code("bad_answer")
                 .not_retryable()
         })

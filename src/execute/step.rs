@@ -114,9 +114,11 @@ impl<S: Send + Sync> Context<S> {
         if let Some(known) = self.begin_step(name).await? {
             tracing::debug!(event = "step_replay", job = self.id(), step = name);
             return serde_json::from_str(known.get()).map_err(|error| {
-                Failure::new(format!("the stored output of step {name:?} does not fit: {error}"))
-                    .code("bad_step")
-                    .not_retryable()
+                Failure::new(format!(
+                    "the stored output of step {name:?} cannot be decoded as the requested type: {error}"
+                ))
+                .code("bad_step")
+                .not_retryable()
             });
         }
         tracing::debug!(event = "step_start", job = self.id(), step = name);

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::execute::context::{Context, Settled};
 use crate::execute::executor::{Failure, Outcome};
 use crate::execute::family::DependencyResult;
-use crate::state;
+use crate::state::{self, Reason};
 
 /// How many messages of one connection may be unfinished: calls that the database has not answered, answers that were
 /// not read. Beyond that, the worker does not read on.
@@ -366,7 +366,7 @@ fn related(found: Result<Vec<DependencyResult>>) -> Answer {
         name: Option<String>,
         state: String,
         #[serde(skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
+        reason: Option<Reason>,
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<Box<RawValue>>,
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use refinery::{Migration, Runner};
 use tokio_postgres::{Client, Transaction};
 
-use super::{CHECKSUM, NAME, REVISION, SQL, Status, found, status};
+use super::{CHECKSUM, Migrated, NAME, REVISION, SQL, Status, found, status};
 use crate::db::connect::{self, Target, Unnamed};
 use crate::error::{Backoff, Error, Result};
 
@@ -30,7 +30,7 @@ const SOON: &str = "set local lock_timeout = '500ms'";
 ///
 /// # Errors
 /// If the schema is newer than this binary or belongs to another program, or the user may not do what is needed.
-pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
+pub async fn migrate(target: impl Into<Target>) -> Result<Migrated> {
     let mut client = target.into().client(NAME).await?;
     connect::asked(&client, refuse_encoding(&client)).await?;
     // without a lock: mostly nothing is to be done
@@ -38,16 +38,19 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Status> {
         connect::asked(client, status(client)).await.map_err(Stopped::by_a_race)
     });
     if found.await? == Status::UpToDate {
-        return Ok(Status::UpToDate);
+        return Ok(Migrated::Unchanged);
     }
     let before = insist(&mut client, bring_up_to_date).await.map_err(explain)?;
-    if before == Status::UpToDate {
-        return Ok(before);
-    }
+    let done = match before {
+        // somebody else was faster
+        Status::UpToDate => return Ok(Migrated::Unchanged),
+        Status::Missing => Migrated::Created,
+        Status::Behind | Status::Ahead => Migrated::Upgraded,
+    };
     while let Some(done) = upkeep(&client).await? {
         tracing::debug!(event = "upkeep", done);
     }
-    Ok(before)
+    Ok(done)
 }
 
 /// Roles the migrating user could not make.

@@ -186,11 +186,11 @@ impl EnqueuedJob {
     /// The payload as `T`.
     ///
     /// # Panics
-    /// If it does not fit.
+    /// If it cannot be decoded as a `T`.
     #[track_caller]
     pub fn payload_as<T: DeserializeOwned>(&self) -> T {
         serde_json::from_value(self.payload.clone())
-            .unwrap_or_else(|error| panic!("the payload of {self} does not fit: {error}"))
+            .unwrap_or_else(|error| panic!("the payload of {self} cannot be decoded as the requested type: {error}"))
     }
 
     /// How long after it was enqueued it is due.

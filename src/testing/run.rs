@@ -322,8 +322,12 @@ impl RunResult {
             _ => self.is_not("complete"),
         };
         let result = result.as_deref().map_or("null", RawValue::get);
-        serde_json::from_str(result)
-            .unwrap_or_else(|error| panic!("the result of {:?} does not fit: {error}: {result}", self.command))
+        serde_json::from_str(result).unwrap_or_else(|error| {
+            panic!(
+                "the result of {:?} cannot be decoded as the requested type: {error}: {result}",
+                self.command
+            )
+        })
     }
 
     /// How it failed.

@@ -5,7 +5,7 @@ use std::future::Future;
 use serde::de::DeserializeOwned;
 
 use crate::client::job::Job;
-use crate::config::Settings;
+use crate::config::{CommandConfig, HostConfig, Settings};
 use crate::error::Result;
 use crate::execute::batch::Batch;
 use crate::execute::context::Context;
@@ -82,6 +82,18 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// Serve this queue, and run at most this many of its jobs at once. Without any, the queue `default` is served.
     pub fn queue(mut self, queue: &str, slots: u32) -> Self {
         self.settings = self.settings.queue(queue, slots);
+        self
+    }
+
+    /// Run this command without any code: see [`CommandConfig`].
+    pub fn command(mut self, name: &str, command: impl Into<CommandConfig>) -> Self {
+        self.settings = self.settings.command(name, command);
+        self
+    }
+
+    /// Start this host with the worker: see [`HostConfig`].
+    pub fn host(mut self, name: &str, host: HostConfig) -> Self {
+        self.settings = self.settings.host(name, host);
         self
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+use crate::builtin;
 use crate::config::{Settings, environment};
 use crate::db::connect::{Link, Pool};
 use crate::error::{Error, Result};
@@ -68,8 +69,9 @@ impl Worker {
     /// If a setting is out of range or a command was registered twice; if at the start the database cannot be reached,
     /// is not migrated, or rejects this worker. Once it runs, a worker survives an outage of its database: it keeps its
     /// executors running and reconnects.
-    pub async fn run(self, shutdown: Shutdown) -> Result<Drained> {
+    pub async fn run(mut self, shutdown: Shutdown) -> Result<Drained> {
         self.settings.check()?;
+        self.registry = builtin::register(self.registry, &self.settings.commands)?;
         self.registry.check()?;
         if self.registry.is_empty() && self.settings.hosts.is_empty() {
             return Err(Error::new("this worker has no commands to run")

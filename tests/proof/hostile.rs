@@ -188,7 +188,7 @@ async fn a_migration_finds_nothing_that_somebody_else_put_in_the_way() {
     let migrated = bugle::schema::migrate(&database.config("owner")).await;
 
     assert!(!was_tripped(&owner).await, "{migrated:?}");
-    assert_eq!(migrated.expect("migrates"), bugle::schema::Status::Behind);
+    assert_eq!(migrated.expect("migrates"), bugle::schema::Migrated::Upgraded);
     let kept = "select string_agg(pg_describe_object(d.classid, d.objid, d.objsubid), ', ') from pg_depend d \
         where d.refobjid in (select p.oid from pg_proc p where p.pronamespace = 'hostile'::regnamespace ) \
           and pg_describe_object(d.classid, d.objid, d.objsubid) like '%bugle.%'";

@@ -8,7 +8,7 @@ use tokio_postgres::GenericClient;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
-use crate::state::{self, State};
+use crate::state::{self, Reason, State};
 
 /// A job that another depends on, without its result.
 #[derive(Debug, Clone, Serialize)]
@@ -22,7 +22,7 @@ pub struct Relative {
     #[serde(serialize_with = "state::serialize_or_gone")]
     pub state: Option<State>,
     /// Why it failed or was cancelled.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
 }
 
 /// The dependencies, children and dependants of a job.
@@ -60,7 +60,7 @@ pub async fn relatives(client: &impl GenericClient, id: JobId) -> Result<Relativ
             id: row.try_get(0)?,
             name: row.try_get(1)?,
             state: state::unless_gone(&row, 2)?,
-            reason: row.try_get(3)?,
+            reason: state::reason(&row, 3)?,
         };
         match row.try_get(4)? {
             true => relatives.children.push(relative),
@@ -93,7 +93,7 @@ pub struct WorkflowJob {
     #[serde(serialize_with = "state::serialize_or_gone")]
     pub state: Option<State>,
     /// Why it failed or was cancelled.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What it depends on: names, or ids of jobs outside the workflow.
     pub after: Vec<String>,
 }
@@ -116,7 +116,7 @@ pub async fn workflow(client: &impl GenericClient, id: JobId) -> Result<Vec<Work
                 id: row.try_get(1)?,
                 command: row.try_get(2)?,
                 state: state::unless_gone(row, 3)?,
-                reason: row.try_get(4)?,
+                reason: state::reason(row, 4)?,
                 after: row.try_get(5)?,
             })
         })
@@ -134,7 +134,7 @@ pub struct Run {
     /// Its state; none if it was deleted.
     pub state: Option<State>,
     /// Why it failed or was cancelled.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// When it was enqueued.
     pub created_at: Option<SystemTime>,
     /// When its latest attempt started.
@@ -169,7 +169,7 @@ pub async fn runs(client: &impl GenericClient, ids: &[JobId]) -> Result<Vec<Run>
                 id: row.try_get(0)?,
                 command: row.try_get(1)?,
                 state: state::unless_gone(row, 2)?,
-                reason: row.try_get(3)?,
+                reason: state::reason(row, 3)?,
                 created_at: row.try_get(4)?,
                 started_at: row.try_get(5)?,
                 finished_at: row.try_get(6)?,

@@ -13,7 +13,7 @@ use super::time::{as_text, as_text_if_any};
 use crate::db::connect::{Parameter, Unnamed};
 use crate::error::Result;
 use crate::job::JobId;
-use crate::state::State;
+use crate::state::{self, Reason, State};
 
 /// Which jobs to list. All of them, if nothing is set.
 ///
@@ -121,7 +121,7 @@ pub struct JobSummary {
     /// The number of its latest attempt.
     pub attempt: i32,
     /// Why it failed or was cancelled.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// The error code of its latest failure.
     pub last_error_code: Option<String>,
     /// The line of its latest error that says what went wrong.
@@ -192,7 +192,7 @@ pub(super) fn job_summary(row: &Row) -> Result<JobSummary> {
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,
         attempt: row.try_get("attempt")?,
-        reason: row.try_get("reason")?,
+        reason: state::reason(row, "reason")?,
         last_error_code: row.try_get("last_error_code")?,
         error_line: row.try_get("error_line")?,
         created_at: row.try_get("created_at")?,

@@ -37,7 +37,8 @@ pub use held_back::{
 pub use jobs::{Event, Filter, Job, JobSummary, documents, job, jobs, timeline};
 pub use missing::jobs_with_keys;
 pub use rules::{
-    CommandLine, Delay, Policy, TEMPLATE, commands, may_set_templates, policies, policy_delays, set_template, template,
+    CommandLine, Delay, Policy, PolicyKind, TEMPLATE, commands, may_set_templates, policies, policy_delays,
+    set_template, template,
 };
 pub use schedules::{
     Misfire, NewSchedule, Overlap, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview,

@@ -5,6 +5,7 @@ use tokio_postgres::GenericClient;
 
 use crate::db::connect::Unnamed;
 use crate::error::Result;
+use crate::spelled::spelled;
 
 /// A command: its settings, its workers and its counts of the last hour.
 #[derive(Debug, Clone, Serialize)]
@@ -68,6 +69,23 @@ pub async fn commands(client: &impl GenericClient) -> Result<Vec<CommandLine>> {
         .collect()
 }
 
+spelled! {
+    /// How the delays of a retry policy grow: `bugle.retry_policies.kind`.
+    #[non_exhaustive]
+    PolicyKind, "the kind of a retry policy" {
+        /// Always the same delay.
+        Fixed = "fixed",
+        /// Each delay is longer than the one before, by the same factor.
+        Exponential = "exponential",
+        /// The same delay for some retries, then exponential.
+        FixedThenExponential = "fixed_then_exponential",
+        /// Exponential, without a limit on the number of attempts.
+        Endless = "endless",
+        /// Some retries per day.
+        Daily = "daily",
+    }
+}
+
 /// A retry policy: a row of `bugle.retry_policies`.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
@@ -75,7 +93,7 @@ pub struct Policy {
     /// Its name.
     pub name: String,
     /// How delays grow from one retry to the next.
-    pub kind: String,
+    pub kind: PolicyKind,
     /// Maximum number of attempts; `None` for unlimited.
     pub attempts: Option<i32>,
     /// The first delay, as an interval of Postgres.

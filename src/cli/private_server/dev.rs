@@ -84,7 +84,7 @@ pub fn run(mut arguments: Arguments) -> Result<ExitCode> {
 
 fn read(file: &Path) -> Result<Config> {
     let config = Config::from_file(file)?;
-    worker::executors(Registry::new(), &config.commands, &config.hosts)?;
+    worker::check(&config.commands, &config.hosts)?;
     Ok(config)
 }
 

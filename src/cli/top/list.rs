@@ -8,7 +8,7 @@ use ratatui::layout::Constraint;
 use crate::admin::read::{JobSummary, Queue, WorkerLine};
 use crate::cli::output::{age, one_line, span};
 use crate::job::JobId;
-use crate::state::{State, WorkerState};
+use crate::state::{Reason, State, WorkerState};
 
 /// A column, shown if the terminal has at least `from` columns.
 pub struct Column {
@@ -190,7 +190,11 @@ pub fn job(now: SystemTime, job: &JobSummary) -> Line {
         State::Scheduled | State::Retrying => job.run_at,
         _ => job.finished_at.or(job.started_at).unwrap_or(job.created_at),
     };
-    let error = job.error_line.as_deref().or(job.reason.as_deref()).unwrap_or_default();
+    let error = job
+        .error_line
+        .as_deref()
+        .or(job.reason.map(Reason::as_str))
+        .unwrap_or_default();
     Line {
         subject: Subject::Job(job.id),
         tone: match job.state {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::duration;
+use crate::config::command::TIMEOUT;
 use crate::config::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv, Secret};
 
 impl<'de> Deserialize<'de> for CommandConfig {
@@ -14,11 +15,6 @@ impl<'de> Deserialize<'de> for CommandConfig {
         Written::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
     }
 }
-
-pub(super) const TIMEOUT: Duration = Duration::from_secs(5 * 60);
-const KILL_AFTER: Duration = Duration::from_secs(2);
-/// `EX_DATAERR` of sysexits.h: the input is invalid, and will be on a retry.
-const NO_RETRY: i32 = 65;
 
 /// The section as written, before its kind is known.
 #[derive(serde::Deserialize)]
@@ -64,16 +60,10 @@ impl TryFrom<Written> for CommandConfig {
 
     fn try_from(mut written: Written) -> Result<Self, String> {
         let timeout = written.timeout.unwrap_or(TIMEOUT);
-        if timeout.is_zero() {
-            return Err("timeout must be longer than zero".into());
-        }
         let action = match (written.program.take(), written.sql.take(), written.http.take()) {
             (Some(argv), None, None) => Action::Program(program(argv, written)?),
             (None, Some(sql), None) => {
                 nothing_of_a_program(&written)?;
-                if sql.trim().is_empty() {
-                    return Err("sql is empty".into());
-                }
                 Action::Sql(sql)
             }
             (None, None, Some(http)) => {
@@ -83,32 +73,25 @@ impl TryFrom<Written> for CommandConfig {
             (None, None, None) => return Err("a command needs one of program, sql or http".into()),
             _ => return Err("a command can have only one of program, sql or http".into()),
         };
-        Ok(CommandConfig { timeout, action })
+        let command = CommandConfig { timeout, action };
+        command.check()?;
+        Ok(command)
     }
-}
-
-pub(super) fn checked_argv(argv: Vec<String>) -> Result<Vec<String>, String> {
-    if argv.first().is_none_or(String::is_empty) {
-        return Err("program is empty; write [\"name\", \"argument\"]".into());
-    }
-    if argv.iter().any(|argument| argument.contains('\0')) {
-        return Err("an argument of a program cannot contain a NUL".into());
-    }
-    Ok(argv)
 }
 
 fn program(argv: Vec<String>, written: Written) -> Result<ProgramConfig, String> {
+    let default = ProgramConfig::new(argv);
     Ok(ProgramConfig {
-        argv: checked_argv(argv)?,
         env: written.env.map(environment).transpose()?.unwrap_or_default(),
         cwd: match written.cwd {
             None => Cwd::Worker,
             Some(folder) if folder.as_os_str() == "workdir" => Cwd::Workspace,
             Some(folder) => Cwd::Folder(folder),
         },
-        no_retry_exit_codes: written.no_retry_exit_codes.unwrap_or_else(|| vec![NO_RETRY]),
-        skip_exit_codes: written.skip_exit_codes.unwrap_or_default(),
-        kill_after: written.kill_after.unwrap_or(KILL_AFTER),
+        no_retry_exit_codes: written.no_retry_exit_codes.unwrap_or(default.no_retry_exit_codes),
+        skip_exit_codes: written.skip_exit_codes.unwrap_or(default.skip_exit_codes),
+        kill_after: written.kill_after.unwrap_or(default.kill_after),
+        argv: default.argv,
     })
 }
 

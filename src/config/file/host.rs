@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use super::command::{TIMEOUT, checked_argv, environment};
+use super::command::environment;
 use super::duration;
+use crate::config::command::TIMEOUT;
 use crate::config::{Cwd, HostConfig};
 
 impl<'de> Deserialize<'de> for HostConfig {
@@ -34,23 +35,8 @@ impl TryFrom<Written> for HostConfig {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        let timeout = written.timeout.unwrap_or(TIMEOUT);
-        if timeout.is_zero() {
-            return Err("timeout must be longer than zero".into());
-        }
-        let processes = written.processes.unwrap_or(1);
-        if !(1..=100).contains(&processes) {
-            return Err(format!("processes is {processes}; it must be between 1 and 100"));
-        }
-        if let Some(concurrency) = written.concurrency.filter(|number| !(1..=10_000).contains(number)) {
-            return Err(format!("concurrency is {concurrency}; it must be between 1 and 10000"));
-        }
-        if written.max_jobs == Some(0) {
-            return Err("max_jobs must be at least 1".into());
-        }
-        Ok(HostConfig {
-            argv: checked_argv(written.program)?,
-            processes,
+        let host = HostConfig {
+            processes: written.processes.unwrap_or(1),
             concurrency: written.concurrency,
             max_jobs: written.max_jobs,
             max_memory: written.max_memory.as_deref().map(size).transpose()?,
@@ -59,8 +45,11 @@ impl TryFrom<Written> for HostConfig {
                 None => Cwd::Worker,
                 Some(folder) => Cwd::Folder(folder),
             },
-            timeout,
-        })
+            timeout: written.timeout.unwrap_or(TIMEOUT),
+            ..HostConfig::program(written.program)
+        };
+        host.check()?;
+        Ok(host)
     }
 }
 

@@ -82,7 +82,7 @@ pub async fn dependency_results(
                 id: row.try_get(1)?,
                 name: row.try_get(2)?,
                 state: state::unless_gone(row, 3)?,
-                reason: row.try_get(4)?,
+                reason: state::reason(row, 4)?,
                 result: row.try_get::<_, Option<Json<Box<RawValue>>>>(5)?.map(|json| json.0),
                 error: row.try_get(6)?,
             }),
@@ -105,7 +105,7 @@ pub async fn attend(session: &Session, ids: &[JobId]) -> Result<Vec<(JobId, Ende
 fn ended(row: &Row) -> Result<(JobId, Ended)> {
     let ended = Ended {
         state: state::unless_gone(row, 1)?,
-        reason: row.try_get(2)?,
+        reason: state::reason(row, 2)?,
         result: row.try_get::<_, Option<Json<Box<RawValue>>>>(3)?.map(|json| json.0),
         error: row.try_get(4)?,
     };

@@ -364,7 +364,7 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)>
         .zip(line.finished_at)
         .and_then(|(from, to)| between(from, to));
     add("Ran for", ran.map(|ran| text(seconds(Some(ran)))));
-    add("Reason", line.reason.as_ref().map(text));
+    add("Reason", line.reason.map(|reason| text(reason.as_str())));
     let worker = job.worker.map(|id| {
         let name = job.worker_name.clone().unwrap_or_else(|| id.to_string());
         let host = job

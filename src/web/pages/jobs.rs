@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::{answer, between, text};
 use crate::read::{self, JobSummary, KEYS, SEARCHED, Search};
-use crate::state::State as JobState;
+use crate::state::{Reason, State as JobState};
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
 use crate::web::text::{Html, escape, number, seconds, state, when};
 
@@ -200,13 +200,13 @@ fn row(job: &JobSummary, columns: &[Choice], now: SystemTime) -> Row {
         "queue" => text(&job.queue),
         "priority" => text(job.priority.to_string()),
         "attempt" => text(job.attempt.to_string()),
-        "reason" => or_none(&job.reason),
+        "reason" => text(job.reason.map_or("–", Reason::as_str)),
         "code" => or_none(&job.last_error_code),
         "says" => {
             let says = job
                 .error_line
                 .clone()
-                .or_else(|| job.reason.clone())
+                .or_else(|| job.reason.map(|reason| reason.to_string()))
                 .unwrap_or_default();
             Html(format!("<span title=\"{0}\">{0}</span>", escape(&says)))
         }

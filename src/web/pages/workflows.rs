@@ -11,7 +11,7 @@ use axum::response::Response;
 use super::table::{Row, Table};
 use super::{answer, between, job_link, text};
 use crate::read::{self, Run, WORKFLOW_JOBS, WorkflowJob};
-use crate::state::{self, State as JobState};
+use crate::state::{self, Reason, State as JobState};
 use crate::web::graph::{Edge, Node, graph};
 use crate::web::site::{Asked, Frame, Problem, Shared, query_of, reading};
 use crate::web::text::{Html, badge, escape, number, seconds, when};
@@ -202,7 +202,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                     says: run
                         .error_line
                         .clone()
-                        .or_else(|| run.reason.clone())
+                        .or_else(|| run.reason.map(|reason| reason.to_string()))
                         .unwrap_or_default(),
                 })
                 .collect(),
@@ -249,7 +249,7 @@ fn about(member: &WorkflowJob, run: &Run, now: SystemTime) -> String {
     match member.state {
         Some(JobState::Completed) => format!("completed in {took}"),
         Some(JobState::Running) => format!("running for {took}"),
-        Some(JobState::Failed) if member.reason.as_deref() == Some("dependency_failed") => "failed with another".into(),
+        Some(JobState::Failed) if member.reason == Some(Reason::DependencyFailed) => "failed with another".into(),
         Some(JobState::Waiting) => match member.after.len() {
             0 => "waiting for an answer".into(),
             1 => "waiting for 1 job".into(),
@@ -285,7 +285,7 @@ fn edges(members: &[WorkflowJob], tolerant: &BTreeSet<(i64, i64)>) -> Vec<Edge> 
 /// The jobs that failed by themselves, with all that fails or waits because of them.
 fn failures(frame: &Frame, members: &[WorkflowJob], runs: &[Run], edges: &[Edge]) -> Vec<Failure> {
     let has_failed = |member: &WorkflowJob| matches!(member.state, Some(JobState::Failed | JobState::Cancelled));
-    let by_itself = |member: &WorkflowJob| member.reason.as_deref() != Some("dependency_failed");
+    let by_itself = |member: &WorkflowJob| member.reason != Some(Reason::DependencyFailed);
     (members.iter().zip(runs).enumerate())
         .filter(|(_, (member, _))| has_failed(member) && by_itself(member))
         .take(20)
@@ -305,7 +305,7 @@ fn failures(frame: &Frame, members: &[WorkflowJob], runs: &[Run], edges: &[Edge]
                 name: member.name.clone(),
                 link: job_link(frame, member.id),
                 error: (run.error_line.clone())
-                    .or_else(|| run.reason.clone())
+                    .or_else(|| run.reason.map(|reason| reason.to_string()))
                     .unwrap_or_else(|| state::or_gone(member.state).to_owned()),
                 blocks,
             }
