@@ -273,6 +273,18 @@ comment on column bugle.queue_stats.is_estimate is
 comment on column bugle.queue_stats.paused_since is 'Since when nothing is claimed from it. Null: it is not paused.';
 comment on column bugle.queue_stats.limits is 'Its limits, in one line. Null: it has none.';
 
+create or replace function bugle.history_ahead() returns table (kind text, days integer)
+language sql stable
+security definer
+set search_path = pg_catalog, bugle, pg_temp
+as $$
+  select d.kind, max(d.day) - (now() at time zone 'utc')::date
+  from bugle.history_days d
+  where d.retired_at is null
+  group by d.kind
+$$;
+comment on function bugle.history_ahead is 'For how many days to come history has partitions, for each kind of history.';
+
 -- For the metrics of the keeper: one worker exports them, so that they can be summed up.
 create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
@@ -309,10 +321,8 @@ begin
     left join bugle.workers w on w.state = s.state
   group by s.state;
   return query
-  select 'history_days_ahead', null::text, d.kind, (max(d.day) - (now() at time zone 'utc')::date)::double precision
-  from bugle.history_days d
-  where d.retired_at is null
-  group by d.kind;
+  select 'history_days_ahead', null::text, h.kind, h.days::double precision
+  from bugle.history_ahead() h;
   return query
   select 'dead_rows', null::text, null::text, s.n_dead_tup::double precision
   from pg_stat_user_tables s

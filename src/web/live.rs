@@ -17,15 +17,20 @@ use tokio_postgres::Client;
 
 use super::site::{Problem, Shared, Site, reading};
 use crate::read::{self, Bucket, CommandStats, ErrorGroup, Finding, Queue, Unserved, WorkerLine};
+use crate::state::WorkerState;
 
 /// How old an answer may be, if it was cheap.
 const FRESH: Duration = Duration::from_millis(1500);
 /// For people who open a page, one that took long is kept for ten times as long, and never longer than this.
 const OPENED: (u32, Duration) = (10, Duration::from_secs(5));
 /// The same for those who only watch: asking takes half a hundredth of a core.
-const WATCHED: (u32, Duration) = (200, Duration::from_secs(60));
-/// The same of what the doctor says.
+const WATCHED: (u32, Duration) = (200, Duration::from_secs(120));
+/// What the doctor says is at least as old as that before it is asked again, and charts may be as old as their range
+/// says. Both are kept longer if they take long: for as many times as long, and never longer than this.
 const CHECKED: Duration = Duration::from_secs(30);
+const REPEATED: (u32, Duration) = (400, Duration::from_secs(300));
+/// An overview waits this long for the doctor. Later ones show what it says.
+const PATIENCE: Duration = Duration::from_millis(150);
 /// How often browsers are told.
 const TICK: Duration = Duration::from_secs(2);
 /// How much time pages may take that only refresh themselves: of each second, and at once.
@@ -52,11 +57,32 @@ type Measured = Arc<(Bucket, Vec<Bucket>)>;
 /// Answers that are kept for a moment.
 pub struct Live {
     snapshot: tokio::sync::Mutex<Option<Kept>>,
-    findings: tokio::sync::Mutex<Option<(Instant, Arc<Vec<Finding>>)>>,
-    charts: tokio::sync::Mutex<BTreeMap<&'static str, (Instant, Measured)>>,
+    findings: tokio::sync::Mutex<Option<Aged<Arc<Vec<Finding>>>>>,
+    charts: tokio::sync::Mutex<BTreeMap<&'static str, Aged<Measured>>>,
     watchers: Mutex<Watchers>,
     news: watch::Sender<String>,
     refreshing: Mutex<Refreshing>,
+}
+
+/// What is kept for a time that depends on how long it took.
+struct Aged<T> {
+    at: Instant,
+    cost: Duration,
+    value: T,
+}
+
+impl<T> Aged<T> {
+    fn new(began: Instant, value: T) -> Aged<T> {
+        Aged {
+            at: Instant::now(),
+            cost: began.elapsed(),
+            value,
+        }
+    }
+
+    fn is_fresh(&self, least: Duration) -> bool {
+        self.at.elapsed() < (self.cost * REPEATED.0).clamp(least, REPEATED.1.max(least))
+    }
 }
 
 struct Kept {
@@ -95,6 +121,8 @@ pub struct Range {
     pub name: &'static str,
     pub label: &'static str,
     pub since: &'static str,
+    /// Its half, in words.
+    pub half: &'static str,
     pub bucket: Duration,
     pub buckets: u32,
     /// How old its chart may be.
@@ -106,6 +134,7 @@ pub const RANGES: [Range; 4] = [
         name: "1h",
         label: "1 h",
         since: "1 hour",
+        half: "half hour",
         bucket: Duration::from_secs(60),
         buckets: 60,
         fresh: Duration::from_secs(5),
@@ -114,6 +143,7 @@ pub const RANGES: [Range; 4] = [
         name: "6h",
         label: "6 h",
         since: "6 hours",
+        half: "3 hours",
         bucket: Duration::from_secs(300),
         buckets: 72,
         fresh: Duration::from_secs(30),
@@ -122,6 +152,7 @@ pub const RANGES: [Range; 4] = [
         name: "24h",
         label: "24 h",
         since: "24 hours",
+        half: "12 hours",
         bucket: Duration::from_secs(900),
         buckets: 96,
         fresh: Duration::from_secs(60),
@@ -130,6 +161,7 @@ pub const RANGES: [Range; 4] = [
         name: "7d",
         label: "7 d",
         since: "7 days",
+        half: "3½ days",
         bucket: Duration::from_secs(7200),
         buckets: 84,
         fresh: Duration::from_secs(300),
@@ -159,6 +191,40 @@ impl Live {
     pub async fn forget(&self) {
         *self.snapshot.lock().await = None;
         *self.findings.lock().await = None;
+    }
+
+    /// What needs attention, of the latest answer: no page waits for it.
+    pub fn counts(&self) -> Vec<(&'static str, usize, &'static str)> {
+        let Ok(kept) = self.snapshot.try_lock() else {
+            return Vec::new();
+        };
+        let Some(kept) = kept.as_ref().filter(|kept| kept.at.elapsed() < WATCHED.1) else {
+            return Vec::new();
+        };
+        let snapshot = &kept.snapshot;
+        let paused = snapshot
+            .queues
+            .iter()
+            .filter(|queue| queue.paused_since.is_some())
+            .count();
+        let workers = snapshot
+            .workers
+            .iter()
+            .filter(|worker| worker.state == WorkerState::Lost)
+            .count();
+        [
+            ("queues", paused, "queues are paused"),
+            (
+                "commands",
+                snapshot.unserved.len(),
+                "commands with ready jobs that no worker serves",
+            ),
+            ("workers", workers, "workers are lost"),
+            ("errors", snapshot.errors.len(), "groups of errors in the last hour"),
+        ]
+        .into_iter()
+        .filter(|(_, count, _)| *count > 0)
+        .collect()
     }
 
     /// Whether a page may be refreshed now.
@@ -285,27 +351,39 @@ impl Site {
     /// What the doctor says. A pool has old sessions, so it cannot tell whether a pooler is in between.
     pub async fn findings(&self) -> Result<Arc<Vec<Finding>>, Problem> {
         let mut known = self.live.findings.lock().await;
-        if let Some((_, findings)) = known.as_ref().filter(|(at, _)| at.elapsed() < CHECKED) {
-            return Ok(findings.clone());
+        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh(CHECKED)) {
+            return Ok(kept.value.clone());
         }
+        let began = Instant::now();
         let client = self.pool.get_or_explain().await?;
         let mut findings = read::doctor(&client).await?;
         findings.retain(|finding| finding.check != "pooler");
         let findings = Arc::new(findings);
-        *known = Some((Instant::now(), findings.clone()));
+        *known = Some(Aged::new(began, findings.clone()));
         Ok(findings)
+    }
+
+    /// The same, if it is known soon. If not, it is found out, and a later page has it.
+    pub async fn findings_soon(self: &Arc<Self>) -> Arc<Vec<Finding>> {
+        let site = self.clone();
+        let asking = tokio::spawn(async move { site.findings().await });
+        match tokio::time::timeout(PATIENCE, asking).await {
+            Ok(Ok(Ok(findings))) => findings,
+            _ => Arc::default(),
+        }
     }
 
     pub async fn chart(&self, range: Range) -> Result<Measured, Problem> {
         let mut known = self.live.charts.lock().await;
-        if let Some((_, chart)) = known.get(range.name).filter(|(at, _)| at.elapsed() < range.fresh) {
-            return Ok(chart.clone());
+        if let Some(kept) = known.get(range.name).filter(|kept| kept.is_fresh(range.fresh)) {
+            return Ok(kept.value.clone());
         }
+        let began = Instant::now();
         let mut client = self.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let bucket = format!("{} seconds", range.bucket.as_secs());
         let chart = Arc::new(read::throughput(&transaction, range.since, &bucket, None, None).await?);
-        known.insert(range.name, (Instant::now(), chart.clone()));
+        known.insert(range.name, Aged::new(began, chart.clone()));
         Ok(chart)
     }
 }

@@ -296,6 +296,8 @@ pub struct Frame {
     pub notice: Option<String>,
     /// The path and query of this page, to come back to.
     pub here: String,
+    /// What needs attention on other pages: the page, how much, and what that is.
+    pub counts: Vec<(&'static str, usize, &'static str)>,
 }
 
 /// The pages in the navigation.
@@ -317,6 +319,12 @@ impl Frame {
     /// For templates.
     pub fn pages(&self) -> &'static [(&'static str, &'static str)] {
         &PAGES
+    }
+
+    /// The number next to the link to a page.
+    pub fn count(&self, page: &str) -> Option<(usize, &'static str)> {
+        let (_, count, about) = self.counts.iter().find(|(name, ..)| *name == page)?;
+        Some((*count, about))
     }
 }
 
@@ -387,6 +395,11 @@ impl Site {
             color: self.options.color.clone().unwrap_or_else(|| "blue".to_owned()),
             can_change: can_write && rights.can_operate,
             can_enqueue: can_write && rights.can_enqueue,
+            counts: if rights.can_read {
+                self.live.counts()
+            } else {
+                Vec::new()
+            },
             rights,
             can_sign_out: self.can_sign_out,
             csrf: self.csrf.clone(),

@@ -72,12 +72,56 @@ pub fn when(now: SystemTime, time: SystemTime) -> Html {
     exact(time, &text)
 }
 
-/// A time of day, with the exact time behind it.
-pub fn clock(time: SystemTime) -> Html {
-    let iso = rfc3339(time);
-    let text = iso.get(11..23).unwrap_or(&iso).to_owned();
-    exact(time, &text)
+/// How much of a time is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// 21:39
+    Minute,
+    /// Thu 21:39
+    Weekday,
+    /// Nov 19
+    Day,
+    /// 21:39:27.500
+    Clock,
+    /// Nov 19, 21:39:27
+    Moment,
 }
+
+/// A time in UTC. The script of the pages shows it in the zone that the viewer has chosen, in the same form.
+pub fn at(time: SystemTime, form: Form) -> Html {
+    let iso = rfc3339(time);
+    let part = |from: usize, to: usize| iso.get(from..to).unwrap_or_default();
+    let day = || {
+        let month = part(5, 7).parse::<usize>().unwrap_or_default();
+        let name = MONTHS.get(month.saturating_sub(1)).copied().unwrap_or_default();
+        format!("{name} {}", part(8, 10).trim_start_matches('0'))
+    };
+    let (name, text) = match form {
+        Form::Minute => ("minute", part(11, 16).to_owned()),
+        Form::Weekday => {
+            let days = time
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs()
+                / 86_400;
+            let name = WEEKDAYS.get((days % 7) as usize).copied().unwrap_or_default();
+            ("weekday", format!("{name} {}", part(11, 16)))
+        }
+        Form::Day => ("day", day()),
+        Form::Clock => ("clock", part(11, 23).trim_end_matches('Z').to_owned()),
+        Form::Moment => ("moment", format!("{}, {}", day(), part(11, 19))),
+    };
+    Html(format!(
+        "<time datetime=\"{iso}\" data-form=\"{name}\" title=\"{} UTC\">{text}</time>",
+        iso.get(..19).unwrap_or(&iso).replace('T', " ")
+    ))
+}
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+/// From the day of the epoch.
+const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 
 fn exact(time: SystemTime, text: &str) -> Html {
     let iso = rfc3339(time);
@@ -98,6 +142,54 @@ pub fn number(number: i64) -> String {
     if number < 0 { format!("-{text}") } else { text }
 }
 
+/// A name of a program in words: `not_retryable` is "not retryable".
+pub fn words(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// The limits of a queue, which the database describes by the names of its settings.
+pub fn limits(described: &str) -> String {
+    let one = |limit: &str| {
+        let (name, value) = limit.split_once(' ').unwrap_or((limit, ""));
+        let (most, period) = value.split_once(" per ").unwrap_or((value, ""));
+        let period = match period {
+            "00:00:01" => "second",
+            "00:01:00" => "minute",
+            "01:00:00" => "hour",
+            "1 day" | "24:00:00" => "day",
+            other => other,
+        };
+        match name {
+            "max_running" => format!("{most} at once"),
+            "max_running_per_key" => format!("{most} at once per key"),
+            "max_starts" => format!("{most} starts per {period}"),
+            "max_starts_per_key" => format!("{most} starts per {period} and key"),
+            "order_on_retry" => "others pass a retry".to_owned(),
+            _ => words(limit),
+        }
+    };
+    described.split(", ").map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What fixes something: a statement or command to copy, with what is said about it; or a sentence.
+pub fn fix(text: &str) -> Html {
+    let (code, about) = text.split_once("  -- ").unwrap_or((text, ""));
+    let first = code.split([' ', ';']).next().unwrap_or_default();
+    let is_code = ["select", "alter", "grant", "vacuum", "rollback", "create", "analyze"].contains(&first)
+        || first == "bugle" && !code.contains(';');
+    match is_code {
+        true => Html(format!(
+            "<code class=\"wrap fix\" data-copy>{}</code>{}",
+            escape(code),
+            match about {
+                "" => String::new(),
+                about => format!("<small class=\"block dim\">{}</small>", escape(about)),
+            }
+        )),
+        false => Html(format!("<span class=\"wrap\">{}</span>", escape(text))),
+    }
+}
+
 /// A share of all, in percent.
 pub fn percent(part: i64, all: i64) -> String {
     match all {
@@ -111,14 +203,25 @@ pub fn shape(state: &str) -> &'static str {
     match state {
         "completed" | "done" | "alive" | "ok" => "<path d=\"M1.5 5.5 4 8l4.5-6\" class=\"stroke\"/>",
         "running" => "<path d=\"M2.5 1v8L9 5z\"/>",
+        "awake" => "<path d=\"M1 5h1.8L4.2 1.5l1.8 7L7.4 5H9\" class=\"stroke\"/>",
         "ready" => "<circle cx=\"5\" cy=\"5\" r=\"3\"/>",
-        "scheduled" | "waiting" | "pending" => {
-            "<path d=\"M5 1a4 4 0 1 0 0 8 4 4 0 0 0 0-8zm0 1.6V5l1.8 1.2\" class=\"stroke\"/>"
-        }
-        "retrying" => "<path d=\"M8.5 5a3.5 3.5 0 1 1-1-2.5M8 .8v2H6\" class=\"stroke\"/>",
+        "open" | "active" => "<circle cx=\"5\" cy=\"5\" r=\"3.2\" class=\"stroke\"/>",
+        "scheduled" => "<path d=\"M5 1a4 4 0 1 0 0 8 4 4 0 0 0 0-8zm0 1.6V5l1.8 1.2\" class=\"stroke\"/>",
+        "waiting" | "pending" => "<path d=\"M2.5 1h5L2.5 9h5zM2 1h6M2 9h6\" class=\"stroke\"/>",
+        "snoozed" => "<path d=\"M2 2h3.4L2 6h3.4M6 5h2.4L6 8.5h2.4\" class=\"stroke\"/>",
+        "retrying" | "given_back" => "<path d=\"M8.5 5a3.5 3.5 0 1 1-1-2.5M8 .8v2H6\" class=\"stroke\"/>",
         "paused" => "<path d=\"M2.5 1.5h2v7h-2zM5.5 1.5h2v7h-2z\"/>",
+        "draining" => "<path d=\"M5 1v6M2.5 5 5 7.5 7.5 5M1.5 9h7\" class=\"stroke\"/>",
+        "stopped" => "<path d=\"M2 2h6v6H2z\"/>",
         "warning" => "<path d=\"M5 1.2 9.2 8.8H.8zM5 4v2M5 7.4v.2\" class=\"stroke\"/>",
-        "failed" | "lost" => "<path d=\"M2 2l6 6M8 2L2 8\" class=\"stroke\"/>",
+        "failed" | "lost" | "timed_out" => "<path d=\"M2 2l6 6M8 2L2 8\" class=\"stroke\"/>",
+        "rescued" | "interrupted" => "<path d=\"M5.8.8 2.5 5.4h2.6L4.2 9.2 7.5 4.6H4.9z\"/>",
+        // a bell: the next INSERT rings it
+        "sentinel" => "<path d=\"M2 7h6L7.2 5.8V4a2.2 2.2 0 0 0-4.4 0v1.8zM4.4 8.8h1.2\" class=\"stroke\"/>",
+        "follower" => "<path d=\"M1.5 5h5M4.5 2.5 7 5 4.5 7.5M9 2v6\" class=\"stroke\"/>",
+        "watcher" => "<path d=\"M.8 5Q5 .6 9.2 5 5 9.4.8 5zM5 4v2\" class=\"stroke\"/>",
+        "skipped" => "<path d=\"M1.5 2v6l3.5-3zM5.5 2v6L9 5z\" class=\"stroke\"/>",
+        "gone" => "<path d=\"M2 5h.1M5 5h.1M8 5h.1\" class=\"stroke\"/>",
         _ => "<path d=\"M2 5h6\" class=\"stroke\"/>",
     }
 }
@@ -126,9 +229,10 @@ pub fn shape(state: &str) -> &'static str {
 /// A state by color, word and shape.
 pub fn badge(state: &str) -> Html {
     let shape = shape(state);
-    let word = escape(state);
+    let class = escape(state);
+    let word = words(&class);
     Html(format!(
-        "<span class=\"state {word}\"><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\">{shape}</svg>{word}</span>"
+        "<span class=\"state {class}\"><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\">{shape}</svg>{word}</span>"
     ))
 }
 
@@ -137,11 +241,9 @@ pub fn state(state: State) -> Html {
     badge(state.as_str())
 }
 
-/// How much of a JSON text is shown.
-const MOST_JSON: usize = 30_000;
-
-/// JSON, indented and colored. No number is read, so no digit is lost.
-pub fn json(raw: &str) -> Html {
+/// JSON, indented and colored, in about as many bytes of HTML at most; and whether some of it is left out. No number is
+/// read, so no digit is lost.
+pub fn json(raw: &str, most: usize) -> (Html, bool) {
     let mut out = String::new();
     let mut depth = 0_usize;
     let mut chars = raw.char_indices().peekable();
@@ -151,9 +253,11 @@ pub fn json(raw: &str) -> Html {
             out.push_str("  ");
         }
     };
+    let mut is_cut = false;
     while let Some((start, c)) = chars.next() {
-        if start > MOST_JSON {
+        if out.len() > most {
             let _ = write!(out, "\n… {} of {} bytes are shown", start, raw.len());
+            is_cut = true;
             break;
         }
         match c {
@@ -176,7 +280,21 @@ pub fn json(raw: &str) -> Html {
                     Some((_, ':')) => 'p',
                     _ => 's',
                 };
-                let shown: String = raw[start..end].chars().take(MOST_JSON).collect();
+                let mut left = most.saturating_sub(out.len());
+                let fits = |c: &char| {
+                    // as HTML
+                    let bytes = if "&<>\"'".contains(*c) { 5 } else { c.len_utf8() };
+                    let fits = left >= bytes;
+                    left = left.saturating_sub(bytes);
+                    fits
+                };
+                let shown: String = raw[start..end].chars().take_while(fits).collect();
+                if shown.len() < end - start {
+                    is_cut = true;
+                    let _ = write!(out, "<span class=\"{class}\">{}…</span>", escape(&shown));
+                    let _ = write!(out, "\n… {} of {} bytes are shown", start + shown.len(), raw.len());
+                    break;
+                }
                 let _ = write!(out, "<span class=\"{class}\">{}</span>", escape(&shown));
             }
             '{' | '[' => {
@@ -209,7 +327,7 @@ pub fn json(raw: &str) -> Html {
             }
         }
     }
-    Html(out)
+    (Html(out), is_cut)
 }
 
 #[cfg(test)]
@@ -218,7 +336,12 @@ mod tests {
 
     #[test]
     fn json_is_indented_escaped_and_keeps_every_digit() {
-        let shown = json("{\"a\": [1, 9007199254740993123], \"<b>\": \"x\\\"</pre>\", \"e\": {}}").0;
+        let shown = json(
+            "{\"a\": [1, 9007199254740993123], \"<b>\": \"x\\\"</pre>\", \"e\": {}}",
+            30_000,
+        )
+        .0
+        .0;
 
         assert!(
             shown.contains("<span class=\"n\">9007199254740993123</span>"),
@@ -229,7 +352,43 @@ mod tests {
             "{shown}"
         );
         assert!(!shown.contains("</pre>") && shown.contains(": {}"), "{shown}");
-        assert!(json(&format!("\"{}\"", "é".repeat(1_000_000))).0.len() < 100_000);
+        for hostile in [
+            "\"".to_owned() + &"é<".repeat(1_000_000) + "\"",
+            "[1,".repeat(100_000),
+            "{\"a\":".repeat(9000),
+        ] {
+            let (shown, is_cut) = json(&hostile, 20_000);
+            assert!(is_cut && shown.0.len() < 21_000, "{}", shown.0.len());
+        }
+    }
+
+    #[test]
+    fn what_fixes_something_is_to_be_copied_only_if_it_is_code() {
+        assert!(fix("Start a worker.").0.starts_with("<span"));
+        assert!(fix("bugle stats errors says why; then restart").0.starts_with("<span"));
+        let code = fix("select 1;  -- as the owner").0;
+        assert!(
+            code.contains("data-copy>select 1;</code>") && code.contains("as the owner"),
+            "{code}"
+        );
+    }
+
+    #[test]
+    fn limits_and_times_of_day_are_in_words() {
+        assert_eq!(
+            limits("max_running 6, max_starts 90 per 00:01:00, order_on_retry pass"),
+            "6 at once, 90 starts per minute, others pass a retry"
+        );
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_124_367_500);
+        for (form, text) in [
+            (Form::Minute, ">21:39<"),
+            (Form::Weekday, ">Thu 21:39<"),
+            (Form::Day, ">Nov 19<"),
+            (Form::Clock, ">21:39:27.500<"),
+            (Form::Moment, ">Nov 19, 21:39:27<"),
+        ] {
+            assert!(at(time, form).0.contains(text), "{}", at(time, form));
+        }
     }
 
     #[test]

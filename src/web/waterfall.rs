@@ -32,8 +32,8 @@ pub struct Drawn {
     pub depth: usize,
 }
 
-/// All bars on one scale, from the first begin to the last end, or to now if something runs.
-pub fn waterfall(bars: Vec<Bar>, now: SystemTime) -> Vec<Drawn> {
+/// All bars on one scale, from the first begin to the last end, or to now if something runs; and that scale.
+pub fn waterfall(bars: Vec<Bar>, now: SystemTime) -> (Vec<Drawn>, Html) {
     let begin = bars.iter().filter_map(|bar| bar.begin).min();
     let end = bars
         .iter()
@@ -55,13 +55,18 @@ pub fn waterfall(bars: Vec<Bar>, now: SystemTime) -> Vec<Drawn> {
         let x = place(from).min(WIDTH - width);
         Html(format!(
             "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><path \
-             class=\"track\" d=\"M0 5H{WIDTH}\"/><rect class=\"{}\" x=\"{x:.1}\" y=\"0\" width=\"{width:.1}\" \
+             class=\"track\" d=\"M0 5H{WIDTH}M250 0v10M500 0v10M750 0v10\"/><rect class=\"{}\" x=\"{x:.1}\" y=\"0\" width=\"{width:.1}\" \
              height=\"10\"/></svg>",
             escape(&bar.class)
         ))
     };
     let drawn: Vec<Html> = bars.iter().map(draw).collect();
-    bars.into_iter()
+    let axis: String = [0.0, 0.25, 0.5, 0.75, 1.0]
+        .iter()
+        .map(|part| format!("<span>{}</span>", super::chart::length(all * part)))
+        .collect();
+    let bars = bars
+        .into_iter()
         .zip(drawn)
         .map(|(bar, drawn)| Drawn {
             label: bar.label,
@@ -71,7 +76,8 @@ pub fn waterfall(bars: Vec<Bar>, now: SystemTime) -> Vec<Drawn> {
             about: bar.about,
             depth: bar.depth,
         })
-        .collect()
+        .collect();
+    (bars, Html(format!("<span class=\"axis\">{axis}</span>")))
 }
 
 /// Parts of a whole, side by side: how many are in each state.
@@ -112,7 +118,7 @@ mod tests {
             about: String::new(),
             depth: 0,
         };
-        let drawn = waterfall(vec![bar(Some(0), Some(25)), bar(Some(50), None), bar(None, None)], now);
+        let (drawn, axis) = waterfall(vec![bar(Some(0), Some(25)), bar(Some(50), None), bar(None, None)], now);
 
         assert!(
             drawn[0].bar.0.contains("x=\"0.0\" y=\"0\" width=\"250.0\""),
@@ -125,5 +131,6 @@ mod tests {
             drawn[1].bar.0
         );
         assert_eq!(drawn[2].bar.0, "");
+        assert!(axis.0.contains("<span>0</span><span>25 s</span>"), "{}", axis.0);
     }
 }

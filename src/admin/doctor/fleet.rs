@@ -79,10 +79,7 @@ async fn missing_parts(client: &impl GenericClient) -> Result<Vec<Finding>> {
 
 pub async fn history(client: &impl GenericClient) -> Result<Vec<Finding>> {
     let rows = client
-        .ask(
-            "select g.label, g.value from bugle.gauges() g where g.name = 'history_days_ahead'",
-            &[],
-        )
+        .ask("select h.kind, h.days::float8 from bugle.history_ahead() h", &[])
         .await?;
     let ahead = rows
         .iter()
@@ -331,9 +328,9 @@ pub async fn dead_letters(client: &impl GenericClient) -> Result<Vec<Finding>> {
     }
     let (command, reason): (Option<String>, Option<String>) = (row.get(2), row.get(3));
     let message = format!(
-        "they grow: {jobs} failed for good in the last hour, {before} in the hour before; mostly command {:?}, {}",
+        "{jobs} failed for good in the last hour, {before} in the hour before; mostly command {:?}, {}",
         command.unwrap_or_default(),
-        reason.unwrap_or_default()
+        reason.unwrap_or_default().replace('_', " ")
     );
     Ok(vec![Finding::new("dead letters", Level::Warn, message).fix(
         "bugle stats errors says why; bugle jobs restart --state failed --since 1h --dry-run, when the cause is fixed",

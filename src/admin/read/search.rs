@@ -91,6 +91,11 @@ impl Search {
         }
     }
 
+    /// The states it asks for; none if it asks for all.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+
     /// Whether it has conditions besides states.
     pub fn is_filtered(&self) -> bool {
         !self.conditions.is_empty()

@@ -21,20 +21,76 @@ theme.addEventListener("click", () => {
   try { localStorage.setItem("bugle-theme", next); } catch { /* only for this page then */ }
 });
 
-// times in the viewer's zone
+// times: one switch for all of them, in the viewer's zone or in UTC
+const zone = $("#zone");
+let isUtc = false;
+try { isUtc = localStorage.getItem("bugle-zone") === "utc"; } catch { /* the viewer's then */ }
+const parts = (at, options) => Object.fromEntries(new Intl.DateTimeFormat("en-US", {
+  hourCycle: "h23", timeZone: isUtc ? "UTC" : undefined, ...options,
+}).formatToParts(at).map(({ type, value }) => [type, value]));
+const offset = (at) => {
+  const name = parts(at, { timeZoneName: "shortOffset" }).timeZoneName;
+  return name.replace("GMT", "UTC").replace(/[+-]0$/, "");
+};
+const form = (at, name) => {
+  const part = parts(at, { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit",
+    minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
+  const minute = `${part.hour}:${part.minute}`;
+  const day = `${part.month} ${part.day}`;
+  switch (name) {
+    case "minute": return minute;
+    case "weekday": return `${part.weekday} ${minute}`;
+    case "day": return day;
+    case "clock": return `${minute}:${part.second}.${part.fractionalSecond}`;
+    case "moment": return `${day}, ${minute}:${part.second}`;
+    default: return `${part.weekday}, ${day}, ${part.year}, ${minute} ${offset(at)}`;
+  }
+};
 const localise = () => {
+  const now = new Date();
+  const here = isUtc ? "UTC" : offset(now);
+  for (const place of $$("[data-zone]")) place.textContent = here;
+  zone.textContent = here;
   for (const time of $$("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
-    if ("clock" in time.dataset) {
-      time.textContent = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
-    }
-    if ("full" in time.dataset) {
-      time.textContent = at.toLocaleString([], { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-    }
-    time.title = `${at.toLocaleString()} here, ${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
+    if (time.dataset.form) time.textContent = form(at, time.dataset.form);
+    if ("full" in time.dataset) time.textContent = form(at, "full");
+    time.title = `${form(at, "full")} (${time.dateTime.slice(0, 19).replace("T", " ")} UTC)`;
   }
 };
+zone.hidden = false;
+zone.addEventListener("click", () => {
+  isUtc = !isUtc;
+  try { localStorage.setItem("bugle-zone", isUtc ? "utc" : "local"); } catch { /* only for this page then */ }
+  localise();
+});
+
+// charts: what the bucket below the pointer says
+document.addEventListener("pointermove", (event) => {
+  const chart = event.target.closest?.(".chart");
+  for (const tip of $$(".tip")) if (tip.parentElement !== chart) { tip.parentElement.classList.remove("read"); tip.remove(); }
+  if (!chart?.dataset.says) return;
+  const svg = $("svg", chart);
+  const box = svg.getBoundingClientRect();
+  const lines = chart.dataset.says.split("|").map((line) => {
+    const colon = line.indexOf(":");
+    return [line.slice(0, colon), line.slice(colon + 1).split(";")];
+  });
+  const count = lines[0][1].length;
+  const place = Math.floor((event.clientX - box.left) / box.width * count);
+  if (place < 0 || place >= count) return;
+  let tip = $(".tip", chart);
+  if (!tip) { tip = document.createElement("div"); tip.className = "tip"; chart.append(tip); }
+  const at = new Date((Number(chart.dataset.begin) + place * Number(chart.dataset.bucket)) * 1000);
+  const values = lines.map(([name, all]) => `${name} ${all[place] || "–"}`);
+  const so_far = place === count - 1 ? ", so far" : "";
+  tip.replaceChildren(`${form(at, "weekday")} ${offset(at)}${so_far}`, document.createElement("br"), values.join(" · "));
+  const x = (place + 0.5) / count;
+  tip.style.left = `${(x * box.width - (x > 0.5 ? tip.offsetWidth + 8 : -8)).toFixed(0)}px`;
+  $(".cursor", svg)?.setAttribute("d", `M${(x * 840).toFixed(1)} 0V160`);
+  chart.classList.add("read");
+});
 
 // copying, also over plain HTTP, where there is no clipboard API
 const copy = async (text) => {
@@ -54,7 +110,14 @@ const copyable = () => {
     button.className = "copy";
     button.textContent = "copy";
     button.addEventListener("click", async () => {
-      await copy(place.textContent);
+      // what is shown may be cut: the whole is at the address then
+      let text = place.textContent;
+      if (place.dataset.copy) {
+        const answer = await fetch(place.dataset.copy);
+        if (!answer.ok) { button.textContent = "not copied"; return; }
+        text = await answer.text();
+      }
+      await copy(text);
       button.textContent = "copied";
       setTimeout(() => { button.textContent = "copy"; }, 1500);
     });
@@ -70,13 +133,18 @@ const selection = () => {
   all.hidden = false;
   const tell = () => {
     const count = boxes.filter((box) => box.checked).length;
-    $("#selected").textContent = count ? `${count} selected` : "Select this page, or";
+    $("#selected").textContent = count ? `${count} selected` : "Select jobs to act on them";
+    all.indeterminate = count > 0 && count < boxes.length;
     all.checked = count === boxes.length;
   };
   all.addEventListener("change", () => { boxes.forEach((box) => { box.checked = all.checked; }); tell(); });
   boxes.forEach((box) => box.addEventListener("change", tell));
   tell();
 };
+
+// the current page, where the navigation is wider than the window
+const current = $(".nav [aria-current]");
+if (current) $(".nav").scrollLeft = current.offsetLeft - ($(".nav").clientWidth - current.offsetWidth) / 2;
 
 const dress = () => { localise(); copyable(); selection(); };
 dress();
@@ -93,22 +161,82 @@ document.addEventListener("toggle", (event) => {
   if (!event.target.contains(document.activeElement?.closest("form"))) field?.focus();
 }, true);
 
-// keys
+// keys; they can be turned off, for people whose keyboards or programs press letters by themselves
+const KEYS = [
+  ["/", "Search", () => { const box = $("#q"); box?.focus(); box?.select(); }],
+  ["j", "Next row", () => step(1)],
+  ["k", "Previous row", () => step(-1)],
+  ["x", "Select the row", () => $('input[name="id"]', document.activeElement.closest("tr"))?.click()],
+  ["n", "Older", () => $('a[rel="next"]')?.click()],
+  ["p", "Newer", () => $('a[rel="prev"]')?.click()],
+  ["g", "Overview", () => location.assign(`${document.body.dataset.base}/`)],
+  ["?", "These keys", () => help()],
+];
+const step = (by) => {
+  // one stop for each row: its first link
+  const rows = $$("main tbody tr").map((row) => $("a", row)).filter(Boolean);
+  const here = rows.indexOf(document.activeElement.closest("tr") && $("a", document.activeElement.closest("tr")));
+  rows[Math.min(Math.max(here < 0 ? 0 : here + by, 0), rows.length - 1)]?.focus();
+};
+let areKeysOn = true;
+try { areKeysOn = localStorage.getItem("bugle-keys") !== "off"; } catch { /* on then */ }
+const help = () => {
+  let dialog = $("#keys");
+  if (!dialog) {
+    dialog = document.createElement("dialog");
+    dialog.id = "keys";
+    dialog.setAttribute("aria-labelledby", "keys-title");
+    const title = document.createElement("h2");
+    title.id = "keys-title";
+    title.textContent = "Keys";
+    const list = document.createElement("dl");
+    list.className = "facts";
+    for (const [key, what] of [...KEYS, ["Esc", "Close what is open"]]) {
+      const term = document.createElement("dt");
+      const mark = document.createElement("kbd");
+      mark.textContent = key;
+      term.append(mark);
+      const said = document.createElement("dd");
+      said.textContent = what;
+      list.append(term, said);
+    }
+    const label = document.createElement("label");
+    label.className = "check";
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.checked = areKeysOn;
+    box.addEventListener("change", () => {
+      areKeysOn = box.checked;
+      try { localStorage.setItem("bugle-keys", areKeysOn ? "on" : "off"); } catch { /* only for this page then */ }
+    });
+    label.append(box, " Letters are keys");
+    const close = document.createElement("button");
+    close.className = "btn";
+    close.textContent = "Close";
+    const row = document.createElement("form");
+    row.method = "dialog";
+    row.className = "row";
+    row.append(close);
+    dialog.append(title, list, label, row);
+    document.body.append(dialog);
+  }
+  dialog.showModal();
+};
+const helper = $("#help");
+helper.hidden = false;
+helper.addEventListener("click", help);
 document.addEventListener("keydown", (event) => {
+  if ($("dialog[open]")) return;
   if (event.key === "Escape") {
     const open = $$("details.act[open]").at(-1);
     if (open) { open.open = false; $("summary", open).focus(); }
     return;
   }
-  if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const rows = $$("tbody tr a:first-of-type");
-  const here = rows.indexOf(document.activeElement);
-  if (event.key === "/" && $("#q")) { event.preventDefault(); $("#q").focus(); $("#q").select(); }
-  if (event.key === "j" && rows.length) rows[Math.min(here + 1, rows.length - 1)].focus();
-  if (event.key === "k" && rows.length) rows[Math.max(here - 1, 0)].focus();
-  if (event.key === "x" && here >= 0) $('input[name="id"]', document.activeElement.closest("tr"))?.click();
-  if (event.key === "n") $('a[rel="next"]')?.click();
-  if (event.key === "g") location.assign(`${document.body.dataset.base}/`);
+  if (!areKeysOn || event.ctrlKey || event.metaKey || event.altKey) return;
+  // in a box to tick, letters are still keys
+  if (event.target.closest("input:not([type=checkbox]), textarea, select")) return;
+  const known = KEYS.find(([key]) => key === event.key);
+  if (known) { event.preventDefault(); known[2](); }
 });
 
 // JSON in the enqueue form
@@ -164,7 +292,7 @@ addEventListener("pointerdown", () => { pressed = true; });
 for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => { pressed = false; });
 const isBusy = () => document.hidden || pressed || $("details.act[open]") || $("[data-live] input:checked") ||
   $("dialog[open]") || getSelection()?.type === "Range" ||
-  document.activeElement?.closest("[data-live] form, form[data-live], [data-live] table");
+  document.activeElement?.closest("nav[data-live], [data-live] form, form[data-live], [data-live] table");
 let loading = false;
 const refresh = async () => {
   if (loading || isBusy() || !$("[data-live]")) return;

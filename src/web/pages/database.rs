@@ -9,31 +9,38 @@ use super::table::{Row, Section, Table, mono};
 use super::{answer, text};
 use crate::read::{self, Level};
 use crate::web::site::{Asked, Shared, reading};
-use crate::web::text::{Html, badge, escape, number, seconds};
+use crate::web::text::{Html, badge, escape, fix, number, seconds};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "database", async |frame, _| {
         let findings = site.findings().await?;
         let lead = "What bugle doctor checks, with the statement that fixes it.";
         let mut table = Table::new(frame, "Database", lead, "bugle doctor");
-        table.columns = vec![("Check", ""), ("", ""), ("Finding", ""), ("Fix", "")];
-        for finding in findings.iter() {
+        table.columns = vec![("Check", ""), ("State", ""), ("Finding, and what fixes it", "grow")];
+        let mut findings: Vec<_> = findings.iter().collect();
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+        for finding in findings {
             let level = match finding.level {
                 Level::Ok => "ok",
                 Level::Skipped => "skipped",
                 Level::Warn => "warning",
                 _ => "failed",
             };
+            let state = match finding.level {
+                // those that are in order stay in the background
+                Level::Ok | Level::Skipped => Html(format!("<span class=\"quiet\">{}</span>", badge(level))),
+                _ => badge(level),
+            };
             let fix = finding
                 .fix
                 .as_deref()
-                .map(|fix| Html(format!("<code class=\"wrap\" data-copy>{}</code>", escape(fix))));
+                .map(|text| format!("<div class=\"fixed\">{}</div>", fix(text)))
+                .unwrap_or_default();
             table.rows.push(Row {
                 cells: vec![
                     text(finding.check),
-                    badge(level),
-                    Html(format!("<span class=\"wrap\">{}</span>", escape(&finding.message))),
-                    fix.unwrap_or_default(),
+                    state,
+                    Html(format!("<span class=\"wrap\">{}</span>{fix}", escape(&finding.message))),
                 ],
                 buttons: Vec::new(),
             });

@@ -32,14 +32,14 @@ pub struct Detail {
 pub fn last_hour(buckets: &[read::Bucket], now: SystemTime, label: &str) -> Html {
     let minute = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
     let last = minute(now);
-    let mut done = [vec![0.0; 60], vec![0.0; 60]];
+    let mut done = [vec![Some(0.0); 60], vec![Some(0.0); 60]];
     for bucket in buckets {
         let place = bucket
             .at
             .and_then(|at| usize::try_from((minute(at) + 60).checked_sub(last + 1)?).ok());
         if let Some(place) = place.filter(|place| *place < 60) {
-            done[0][place] = bucket.completed as f64;
-            done[1][place] = bucket.failed as f64;
+            done[0][place] = Some(bucket.completed as f64);
+            done[1][place] = Some(bucket.failed as f64);
         }
     }
     let [completed, failed] = done;

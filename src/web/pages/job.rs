@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,7 +17,7 @@ use crate::read::{self, Job, Relative, Run};
 use crate::state::{self, State as JobState};
 use crate::web::actions::Action;
 use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, encoded, html, query_of, reading};
-use crate::web::text::{Html, badge, clock, escape, json, seconds, span, state as state_badge, when};
+use crate::web::text::{Form, Html, at, badge, escape, json, seconds, span, state as state_badge, when, words};
 use crate::web::waterfall::{Bar, Drawn, waterfall};
 
 #[derive(Template)]
@@ -38,6 +39,15 @@ struct JobPage {
     facts: Vec<(&'static str, Html)>,
     /// Steps and children over time.
     waterfall: Vec<Drawn>,
+    /// Its scale.
+    axis: Html,
+    /// How many moments are earlier than those that are shown, and how many later ones are left out.
+    earlier: usize,
+    later: usize,
+    page: usize,
+    /// What the waterfall and the table of steps leave out.
+    bars_left_out: usize,
+    steps_left_out: usize,
     steps: Vec<StepRow>,
     relatives: Vec<(&'static str, Vec<Html>)>,
     progress: Option<String>,
@@ -63,6 +73,8 @@ struct Document {
     name: &'static str,
     shown: Html,
     is_open: bool,
+    /// Where the whole of it is, if it is cut.
+    whole: String,
 }
 
 struct StepRow {
@@ -81,8 +93,9 @@ fn unknown(id: &str) -> Problem {
 }
 
 pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: Asked) -> Response {
-    answer(&site, request, "jobs", async |frame, _| {
+    answer(&site, request, "jobs", async |frame, request| {
         let number: i64 = id.parse().map_err(|_| unknown(&id))?;
+        let skipped = query_of(request).get("later").and_then(|later| later.parse().ok());
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let now = read::now(&transaction).await?;
@@ -99,6 +112,15 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
         let workflow = read::workflow_of(&transaction, number).await?;
         let line = &job.summary;
         let (actions, more) = actions(&job);
+        let bars = bars(frame, &job, &children);
+        // the last ones: the others are in the timeline
+        let bars_left_out = bars.len().saturating_sub(MOST_BARS);
+        let has_bars = bars.len() > 1;
+        let (waterfall, axis) = waterfall(bars.into_iter().skip(bars_left_out).collect(), now);
+        let later = skipped.unwrap_or(0).min(job.timeline.len());
+        let until = job.timeline.len() - later;
+        let from = until.saturating_sub(MOMENTS);
+        let bars_left_out = bars_left_out + job.relatives.children.len().saturating_sub(MOST_BARS);
         let queue = link(frame, &format!("/queues/{}", encoded(&line.queue)), &line.queue);
         Ok(JobPage {
             id: number,
@@ -125,12 +147,18 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
             actions: allowed(frame, actions),
             more: allowed(frame, more),
             reasons: reasons.iter().map(|reason| explain(frame, &job, reason)).collect(),
-            timeline: timeline(&job),
-            documents: documents(&job),
+            timeline: timeline(&job, from, until),
+            earlier: from,
+            later,
+            page: MOMENTS,
+            documents: documents(frame, &job),
             facts: facts(frame, &job, now),
-            waterfall: waterfall(bars(frame, &job, &children), now),
+            waterfall: if has_bars { waterfall } else { Vec::new() },
+            axis,
+            bars_left_out: if has_bars { bars_left_out } else { 0 },
+            steps_left_out: job.steps.len().saturating_sub(MOST_STEPS),
             steps: steps(frame, &job),
-            relatives: relatives(frame, &job),
+            relatives: relatives(frame, &job, has_bars),
             progress: job
                 .progress
                 .map(|progress| format!("{progress:.0} % {}", job.progress_note.as_deref().unwrap_or_default())),
@@ -267,11 +295,29 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
     }
 }
 
-fn timeline(job: &Job) -> Vec<Moment> {
+/// How many moments the timeline shows at once.
+const MOMENTS: usize = 60;
+/// How many bytes of long messages it shows.
+const MESSAGES: usize = 16_000;
+
+fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
     let mut started = None;
     let mut moments = Vec::new();
+    let mut left = MESSAGES;
+    // a clock is enough if all of it happened within a few hours
+    let ends = job.timeline.first().zip(job.timeline.last());
+    let is_short = ends
+        .and_then(|(first, last)| between(first.at, last.at))
+        .is_none_or(|length| length < 12.0 * 3600.0);
+    let form = if is_short { Form::Clock } else { Form::Moment };
     for (place, event) in job.timeline.iter().enumerate() {
         let is_end = job.summary.state.is_final() && place + 1 == job.timeline.len();
+        if !(first..until).contains(&place) {
+            if event.event == "started" {
+                started = Some(event.at);
+            }
+            continue;
+        }
         let mut detail = Vec::new();
         if event.event == "started" {
             started = Some(event.at);
@@ -307,6 +353,12 @@ fn timeline(job: &Job) -> Vec<Moment> {
         let is_short = message
             .as_ref()
             .is_some_and(|message| message.len() < 120 && !message.contains('\n'));
+        let lines = message.as_ref().map_or(0, |message| message.lines().count());
+        let message = message.map(|message| {
+            let cut = cut(&message, left.max(200));
+            left = left.saturating_sub(cut.len());
+            cut
+        });
         if is_short {
             detail.extend(message.clone());
         }
@@ -317,30 +369,45 @@ fn timeline(job: &Job) -> Vec<Moment> {
             _ => "",
         };
         moments.push(Moment {
-            at: clock(event.at),
+            at: at(event.at, form),
             class,
             what: Html(what),
             detail: detail.join(" · "),
-            lines: message.as_ref().map_or(0, |message| message.lines().count()),
+            lines,
             error: message.filter(|_| !is_short),
         });
     }
     moments
 }
 
-fn documents(job: &Job) -> Vec<Document> {
-    let mut documents = vec![Document {
-        name: "Payload",
-        shown: json(job.payload.get()),
-        is_open: true,
-    }];
+/// At most as many bytes of a text, and what is missing.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}\n… {end} of {} bytes are shown", &text[..end], text.len())
+}
+
+/// How many bytes of HTML the payload and the other documents take.
+const PAYLOAD: usize = 24_000;
+const OTHERS: usize = 6_000;
+
+fn documents(frame: &Frame, job: &Job) -> Vec<Document> {
+    let document = |name: &'static str, value: &RawValue, most, is_open| {
+        let (shown, is_cut) = json(value.get(), most);
+        let whole = format!("{}/jobs/{}/raw/{}", frame.base, job.summary.id, name.to_lowercase());
+        Document {
+            name,
+            shown,
+            is_open,
+            whole: if is_cut { whole } else { String::new() },
+        }
+    };
+    let mut documents = vec![document("Payload", &job.payload, PAYLOAD, true)];
     let mut add = |name, value: &Option<Box<RawValue>>, is_open| {
         if let Some(value) = value {
-            documents.push(Document {
-                name,
-                shown: json(value.get()),
-                is_open,
-            });
+            documents.push(document(name, value, OTHERS, is_open));
         }
     };
     add("Result", &job.result, true);
@@ -348,6 +415,31 @@ fn documents(job: &Job) -> Vec<Document> {
     add("Context", &job.context, false);
     add("Headers", &job.headers, false);
     documents
+}
+
+/// One document of a job, as it is stored: for copying what the page cuts.
+pub async fn raw(State(site): State<Shared>, Path((id, name)): Path<(String, String)>, request: Asked) -> Response {
+    match raw_of(&site, &id, &name).await {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(problem) => problem.page(site.frame(&request, "jobs").await),
+    }
+}
+
+async fn raw_of(site: &Shared, id: &str, name: &str) -> Result<String, Problem> {
+    let number: i64 = id.parse().map_err(|_| unknown(id))?;
+    let mut client = site.pool.get_or_explain().await?;
+    let transaction = reading(&mut client).await?;
+    let job = read::job(&transaction, number).await?.ok_or_else(|| unknown(id))?;
+    let value = match name {
+        "payload" => Some(job.payload),
+        "result" => job.result,
+        "answer" => job.answer,
+        "context" => job.context,
+        "headers" => job.headers,
+        _ => None,
+    };
+    let none = || Problem::new(StatusCode::NOT_FOUND, format!("Job {id} has no {name}."));
+    Ok(value.ok_or_else(none)?.get().to_owned())
 }
 
 fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)> {
@@ -364,7 +456,7 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)>
         .zip(line.finished_at)
         .and_then(|(from, to)| between(from, to));
     add("Ran for", ran.map(|ran| text(seconds(Some(ran)))));
-    add("Reason", line.reason.map(|reason| text(reason.as_str())));
+    add("Reason", line.reason.map(|reason| text(words(reason.as_str()))));
     let worker = job.worker.map(|id| {
         let name = job.worker_name.clone().unwrap_or_else(|| id.to_string());
         let host = job
@@ -398,7 +490,9 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)>
 }
 
 /// How many children the waterfall has.
-const MOST_BARS: usize = 100;
+const MOST_BARS: usize = 60;
+/// How many steps the table has.
+const MOST_STEPS: usize = 100;
 
 /// The attempts of the job, its steps and its children. One bar alone says nothing.
 fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
@@ -406,15 +500,36 @@ fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
         |from: Option<SystemTime>, to: Option<SystemTime>| seconds(from.zip(to).and_then(|(a, b)| between(a, b)));
     let mut bars = Vec::new();
     let mut started = None;
+    let mut waits: Option<SystemTime> = None;
+    let wait = |begin: SystemTime, end: Option<SystemTime>| Bar {
+        label: Html("<span class=\"dim\">in between</span>".to_owned()),
+        state: badge("waiting"),
+        class: "waiting".to_owned(),
+        begin: Some(begin),
+        end,
+        took: length(Some(begin), end),
+        about: String::new(),
+        depth: 0,
+    };
     for event in &job.timeline {
         match event.event.as_str() {
-            "started" => started = Some((event.at, event.attempt)),
+            "started" => {
+                bars.extend(waits.take().map(|begin| wait(begin, Some(event.at))));
+                started = Some((event.at, event.attempt));
+            }
             _ if event.attempt.is_some() || job.summary.state.is_final() => {
                 if let Some((begin, attempt)) = started.take() {
+                    let is_wait = ["waiting", "snoozed"].contains(&event.event.as_str());
+                    waits = is_wait.then_some(event.at);
                     bars.push(Bar {
                         label: text(format!("attempt {}", attempt.unwrap_or_default())),
-                        state: badge(&event.event),
-                        class: event.event.clone(),
+                        state: badge(if is_wait { "done" } else { &event.event }),
+                        // it ran; that it waits now is a bar of its own
+                        class: if is_wait {
+                            "done".to_owned()
+                        } else {
+                            event.event.clone()
+                        },
                         begin: Some(begin),
                         end: Some(event.at),
                         took: length(Some(begin), Some(event.at)),
@@ -437,6 +552,9 @@ fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
             about: job.worker_name.clone().unwrap_or_default(),
             depth: 0,
         });
+    }
+    if job.summary.state == JobState::Waiting {
+        bars.extend(waits.take().map(|begin| wait(begin, None)));
     }
     bars.extend(job.steps.iter().map(|step| Bar {
         label: text(&step.name),
@@ -462,7 +580,7 @@ fn bars(frame: &Frame, job: &Job, children: &[Run]) -> Vec<Bar> {
         about: child.error_line.clone().unwrap_or_default(),
         depth: 1,
     }));
-    if bars.len() > 1 { bars } else { Vec::new() }
+    bars
 }
 
 fn steps(frame: &Frame, job: &Job) -> Vec<StepRow> {
@@ -482,10 +600,12 @@ fn steps(frame: &Frame, job: &Job) -> Vec<StepRow> {
             actions: if may_set { allowed(frame, vec![set]) } else { Vec::new() },
         }
     };
-    job.steps.iter().map(row).collect()
+    // the last ones: those that are under way, or went wrong
+    let first = job.steps.len().saturating_sub(MOST_STEPS);
+    job.steps.iter().skip(first).map(row).collect()
 }
 
-fn relatives(frame: &Frame, job: &Job) -> Vec<(&'static str, Vec<Html>)> {
+fn relatives(frame: &Frame, job: &Job, has_bars: bool) -> Vec<(&'static str, Vec<Html>)> {
     let shown = |relative: &Relative| {
         let name = relative
             .name
@@ -506,7 +626,16 @@ fn relatives(frame: &Frame, job: &Job) -> Vec<(&'static str, Vec<Html>)> {
                 .map(shown)
                 .collect::<Vec<_>>(),
         ),
-        ("Children", job.relatives.children.iter().take(50).map(shown).collect()),
+        (
+            "Children",
+            // the waterfall has them
+            job.relatives
+                .children
+                .iter()
+                .take(if has_bars { 0 } else { 50 })
+                .map(shown)
+                .collect(),
+        ),
         ("Needed by", dependants.take(50).collect()),
     ]
     .into_iter()

@@ -10,7 +10,7 @@ use super::{answer, between, text};
 use crate::read::{self, JobSummary, KEYS, SEARCHED, Search};
 use crate::state::{Reason, State as JobState};
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
-use crate::web::text::{Html, escape, number, seconds, state, when};
+use crate::web::text::{Html, escape, number, seconds, state, when, words};
 
 /// How many jobs a page has.
 pub const PAGE: i64 = 50;
@@ -196,18 +196,15 @@ fn row(job: &JobSummary, columns: &[Choice], now: SystemTime) -> Row {
         _ => job.created_at,
     };
     let or_none = |value: &Option<String>| text(value.as_deref().unwrap_or("–"));
+    let reason = job.reason.map(|reason| words(reason.as_str()));
     let cell = |name: &str| match name {
         "queue" => text(&job.queue),
         "priority" => text(job.priority.to_string()),
         "attempt" => text(job.attempt.to_string()),
-        "reason" => text(job.reason.map_or("–", Reason::as_str)),
+        "reason" => or_none(&reason),
         "code" => or_none(&job.last_error_code),
         "says" => {
-            let says = job
-                .error_line
-                .clone()
-                .or_else(|| job.reason.map(|reason| reason.to_string()))
-                .unwrap_or_default();
+            let says = job.error_line.clone().or_else(|| reason.clone()).unwrap_or_default();
             Html(format!("<span title=\"{0}\">{0}</span>", escape(&says)))
         }
         "created" => when(now, job.created_at),
@@ -253,7 +250,7 @@ fn tabs(frame: &Frame, query: &str, chosen: &str, search: &Search, queues: &[rea
         name: "all",
         count: String::new(),
         path: path(""),
-        is_current: search.state().is_none(),
+        is_current: search.states().is_empty(),
     }];
     for state in JobState::ALL {
         let count = match state {
@@ -270,7 +267,7 @@ fn tabs(frame: &Frame, query: &str, chosen: &str, search: &Search, queues: &[rea
             // counts are those of all jobs
             count: if search.is_filtered() { String::new() } else { count },
             path: path(&format!("state:{state}")),
-            is_current: search.state() == Some(state),
+            is_current: search.states().contains(&state),
         });
     }
     tabs

@@ -33,6 +33,7 @@ pub fn router() -> Router<Shared> {
         .route("/", get(overview::show))
         .route("/jobs", get(jobs::show))
         .route("/jobs/{id}", get(job::show))
+        .route("/jobs/{id}/raw/{name}", get(job::raw))
         .route("/enqueue", get(job::enqueue))
         .route("/add-missing", get(missing::show).post(missing::add))
         .route("/workflows", get(workflows::list))

@@ -21,9 +21,9 @@ struct Overview {
     problems: Vec<Trouble>,
     figures: Vec<Figure>,
     ranges: Vec<(&'static str, &'static str, bool)>,
-    attempts: Html,
-    waits: Html,
-    rows: Vec<[String; 5]>,
+    more_problems: Vec<Trouble>,
+    charts: Vec<Chart>,
+    rows: Vec<[String; 10]>,
     queues: Vec<QueueRow>,
     more_queues: usize,
 }
@@ -35,13 +35,25 @@ struct Trouble {
     detail: String,
     links: Vec<Html>,
     actions: Vec<Action>,
-    sql: Option<String>,
+    /// What fixes it, if no button does.
+    sql: Option<Html>,
 }
 
 struct Figure {
     label: &'static str,
     value: String,
     detail: String,
+    /// How it has changed, and whether that is bad.
+    change: Option<(String, bool)>,
+    spark: Html,
+}
+
+struct Chart {
+    id: &'static str,
+    title: &'static str,
+    /// Class and name.
+    legend: Vec<(&'static str, &'static str)>,
+    drawn: Html,
 }
 
 struct QueueRow {
@@ -66,7 +78,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let snapshot = site.snapshot().await?;
         let measured = site.chart(range).await?;
         let (total, buckets) = &*measured;
-        let (attempts, waits, rows) = charts(range, snapshot.now, buckets);
+        let filled = filled(range, snapshot.now, buckets);
         let mut queues: Vec<QueueRow> = snapshot.queues.iter().map(queue_row).collect();
         // the busiest first
         let mut order: Vec<usize> = (0..queues.len()).collect();
@@ -86,36 +98,38 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             .filter_map(|place| sorted[*place].take())
             .collect();
         let mut problems = troubles(frame, &snapshot);
-        if let Ok(findings) = site.findings().await {
-            let serious = findings.iter().filter(|finding| finding.level >= Level::Warn);
-            problems.extend(
-                serious
-                    .filter(|finding| finding.check != "queues")
-                    .map(|finding| Trouble {
-                        is_bad: finding.level == Level::Fail,
-                        message: Html(escape(&capitalized(&finding.message))),
-                        detail: String::new(),
-                        links: vec![link(frame, "/database", "Database")],
-                        actions: Vec::new(),
-                        sql: finding.fix.clone(),
-                    }),
-            );
-        }
+        let findings = site.findings_soon().await;
+        let serious = findings
+            .iter()
+            .filter(|finding| finding.level >= Level::Warn && finding.check != "queues");
+        problems.extend(serious.map(|finding| Trouble {
+            is_bad: finding.level == Level::Fail,
+            message: Html(format!(
+                "<b>{}</b>: {}",
+                escape(&capitalized(finding.check)),
+                escape(&finding.message)
+            )),
+            detail: String::new(),
+            links: vec![link(frame, "/database", "Database")],
+            actions: Vec::new(),
+            sql: finding.fix.as_deref().map(text::fix),
+        }));
         problems.sort_by_key(|problem| !problem.is_bad);
-        problems.truncate(12);
         if !frame.can_change {
             problems.iter_mut().for_each(|problem| problem.actions.clear());
         }
+        let more_problems = problems.split_off(problems.len().min(MOST_PROBLEMS));
         Ok(Overview {
             problems,
-            figures: figures(range, &snapshot, total),
+            // a page stays small
+            more_problems: more_problems.into_iter().take(50).collect(),
+            figures: figures(range, &snapshot, total, &filled),
             ranges: RANGES
                 .iter()
                 .map(|one| (one.name, one.label, one.name == range.name))
                 .collect(),
-            attempts,
-            waits,
-            rows,
+            charts: charts(range, snapshot.now, &filled),
+            rows: rows(range, buckets),
             more_queues: snapshot.queues.len().saturating_sub(shown.len()),
             queues: shown,
             frame: frame.clone(),
@@ -123,6 +137,9 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     })
     .await
 }
+
+/// How many problems are shown at once; the others are folded.
+const MOST_PROBLEMS: usize = 8;
 
 fn capitalized(message: &str) -> String {
     let mut chars = message.chars();
@@ -161,11 +178,19 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
         let line: String = line.chars().take(160).collect();
         let waiting = snapshot.queues.iter().find(|queue| queue.queue == stats.queue);
         let detail = waiting.map(|queue| {
+            let ready = match queue.ready {
+                0 => String::new(),
+                ready => format!(
+                    ", and {} more {} ready",
+                    number(ready),
+                    if ready == 1 { "is" } else { "are" }
+                ),
+            };
             format!(
-                "{} jobs of queue {} wait for their next attempt, {} are ready.",
-                number(queue.retrying),
+                "In queue {}, {} {} for the next attempt{ready}.",
                 queue.queue,
-                number(queue.ready)
+                jobs_in_words(queue.retrying),
+                if queue.retrying == 1 { "waits" } else { "wait" },
             )
         });
         let is_paused = waiting.is_some_and(|queue| queue.paused_since.is_some());
@@ -221,7 +246,11 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
             found.push(Trouble {
                 is_bad: false,
                 message: Html(format!("Queue <b>{}</b> is paused", escape(&queue.queue))),
-                detail: format!("Since {}; {} jobs are ready.", age(since), number(queue.ready)),
+                detail: format!(
+                    "For {}, while {} are ready in it.",
+                    age(since),
+                    jobs_in_words(queue.ready)
+                ),
                 links: vec![link(
                     frame,
                     &jobs_path(&format!("queue:{} state:ready", quoted(&queue.queue))),
@@ -250,11 +279,19 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
     found
 }
 
+fn jobs_in_words(jobs: i64) -> String {
+    match jobs {
+        0 => "no jobs".to_owned(),
+        1 => "1 job".to_owned(),
+        jobs => format!("{} jobs", number(jobs)),
+    }
+}
+
 fn age_is_long(now: SystemTime, since: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|age| age > Duration::from_secs(60))
 }
 
-fn figures(range: Range, snapshot: &Snapshot, total: &Bucket) -> Vec<Figure> {
+fn figures(range: Range, snapshot: &Snapshot, total: &Bucket, filled: &[Bucket]) -> Vec<Figure> {
     let sum = |of: fn(&crate::read::Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
     let (ready, running) = (sum(|q| q.ready), sum(|q| q.running));
     let later = sum(|q| q.scheduled) + sum(|q| q.retrying);
@@ -266,25 +303,50 @@ fn figures(range: Range, snapshot: &Snapshot, total: &Bucket) -> Vec<Figure> {
     };
     let minutes = f64::from(range.buckets) * range.bucket.as_secs_f64() / 60.0;
     let three = |times: [Option<f64>; 3]| times.map(seconds).join(" · ");
+    // buckets that are over, in two halves
+    let over = &filled[..filled.len().saturating_sub(1)];
+    let (before, after) = over.split_at(over.len() / 2);
+    let completed = |part: &[Bucket]| part.iter().map(|bucket| bucket.completed).sum::<i64>() as f64;
+    let failed = |part: &[Bucket]| {
+        let failed = part.iter().map(|bucket| bucket.failed).sum::<i64>() as f64;
+        Some(failed / (failed + completed(part))).filter(|share| share.is_finite())
+    };
+    let half = range.half;
+    let more = (completed(before) > 0.0).then(|| 100.0 * (completed(after) / completed(before) - 1.0));
+    let more = more.map(|more| {
+        let sign = if more < 0.0 { "▼" } else { "▲" };
+        (format!("{sign} {:.0} % on the {half} before", more.abs()), more < -50.0)
+    });
+    let worse = failed(before).zip(failed(after)).map(|(before, after)| {
+        let points = 100.0 * (after - before);
+        let sign = if points < 0.0 { "▼" } else { "▲" };
+        (
+            format!("{sign} {:.1} points on the {half} before", points.abs()),
+            points > 0.5,
+        )
+    });
+    let values = |of: &dyn Fn(&Bucket) -> Option<f64>| over.iter().map(of).collect::<Vec<_>>();
     vec![
         Figure {
-            label: "Completed per minute",
+            label: "Completed in the last minute",
             value: number(sum(|q| q.completed_last_minute)),
-            detail: format!(
-                "{:.1} on average, {} in all",
-                total.completed as f64 / minutes,
-                number(total.completed)
-            ),
+            detail: format!("{:.1} a minute on average", total.completed as f64 / minutes),
+            change: more,
+            spark: chart::spark(&values(&|b| Some(b.completed as f64)), "accent"),
         },
         Figure {
             label: "Failed attempts",
             value: percent(total.failed, total.failed + total.completed),
             detail: format!("{} of {}", number(total.failed), number(total.failed + total.completed)),
+            change: worse,
+            spark: chart::spark(&values(&rate), "bad"),
         },
         Figure {
             label: "Wait, p50 · p95 · p99",
             value: three(total.wait),
             detail: format!("run: {}", three(total.run)),
+            change: None,
+            spark: Html::default(),
         },
         Figure {
             label: "Live jobs",
@@ -295,68 +357,146 @@ fn figures(range: Range, snapshot: &Snapshot, total: &Bucket) -> Vec<Figure> {
                 number(running),
                 number(later + idle)
             ),
+            change: None,
+            spark: Html::default(),
         },
     ]
 }
 
-/// The charts, and the same as rows of a table.
-fn charts(range: Range, now: SystemTime, buckets: &[Bucket]) -> (Html, Html, Vec<[String; 5]>) {
-    let bucket = range.bucket.as_secs();
-    let of = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / bucket;
-    let last = of(now);
-    let first = last + 1 - u64::from(range.buckets);
-    let begin = UNIX_EPOCH + Duration::from_secs(first * bucket);
+/// The share of attempts that failed.
+fn rate(bucket: &Bucket) -> Option<f64> {
+    let all = bucket.failed + bucket.completed;
+    (all > 0).then(|| bucket.failed as f64 / all as f64)
+}
+
+/// A bucket for each part of the period, also for those without attempts.
+fn filled(range: Range, now: SystemTime, buckets: &[Bucket]) -> Vec<Bucket> {
+    let first = first(range, now);
     let mut filled = vec![Bucket::default(); range.buckets as usize];
     for bucket in buckets {
-        let place = bucket
-            .at
-            .and_then(|at| of(at).checked_sub(first))
+        let at = bucket.at.map(|at| seconds_of(at) / range.bucket.as_secs());
+        let place = at
+            .and_then(|at| at.checked_sub(first))
             .and_then(|place| usize::try_from(place).ok());
         if let Some(slot) = place.and_then(|place| filled.get_mut(place)) {
             *slot = bucket.clone();
         }
     }
-    let minutes = range.bucket.as_secs_f64() / 60.0;
-    let values = |of: &dyn Fn(&Bucket) -> f64| filled.iter().map(of).collect::<Vec<f64>>();
-    let line = |class, name, values, is_filled| Line {
+    filled
+}
+
+fn seconds_of(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The number of the first bucket.
+fn first(range: Range, now: SystemTime) -> u64 {
+    seconds_of(now) / range.bucket.as_secs() + 1 - u64::from(range.buckets)
+}
+
+fn charts(range: Range, now: SystemTime, filled: &[Bucket]) -> Vec<Chart> {
+    let bucket = range.bucket.as_secs();
+    let begin = UNIX_EPOCH + Duration::from_secs(first(range, now) * bucket);
+    // the last bucket is not over: its rate is that of the time that has passed, if that says something
+    let passed = (seconds_of(now) % bucket) as f64;
+    let minutes = |place: usize| match place + 1 == filled.len() {
+        true if passed * 5.0 < bucket as f64 => None,
+        true => Some(passed / 60.0),
+        false => Some(bucket as f64 / 60.0),
+    };
+    let per_minute = |of: &dyn Fn(&Bucket) -> i64| -> Vec<Option<f64>> {
+        (filled.iter().enumerate())
+            .map(|(place, bucket)| Some(of(bucket) as f64 / minutes(place)?))
+            .collect()
+    };
+    let values = |of: &dyn Fn(&Bucket) -> Option<f64>| filled.iter().map(of).collect::<Vec<_>>();
+    let line = |class, name, values, filled| Line {
         class,
         name,
         values,
-        filled: is_filled,
+        filled,
     };
-    let attempts = chart(
-        &format!("Completed and failed attempts per minute, last {}", range.label),
-        begin,
-        range.bucket,
-        &[
-            line("accent", "completed", values(&|b| b.completed as f64 / minutes), true),
-            line("bad", "failed", values(&|b| b.failed as f64 / minutes), false),
-        ],
-        chart::count,
-    );
-    let waits = chart(
-        &format!("Wait before an attempt, median and p95, last {}", range.label),
-        begin,
-        range.bucket,
-        &[
-            line("wait", "p95", values(&|b| b.wait[1].unwrap_or_default()), true),
-            line("accent", "median", values(&|b| b.wait[0].unwrap_or_default()), false),
-        ],
-        chart::length,
-    );
-    let rows = buckets
-        .iter()
-        .rev()
-        .take(24)
-        .map(|bucket| {
-            [
-                bucket.at.map(|at| text::clock(at).0).unwrap_or_default(),
-                number(bucket.completed),
-                number(bucket.failed),
-                seconds(bucket.wait[0]),
-                seconds(bucket.wait[1]),
-            ]
-        })
-        .collect();
-    (attempts, waits, rows)
+    let label = range.label;
+    let times = |name: &str, of: fn(&Bucket) -> [Option<f64>; 3]| {
+        chart(
+            &format!("{name}, median, p95 and p99, last {label}"),
+            begin,
+            range.bucket,
+            &[
+                line("wait", "p99", values(&|b| of(b)[2]), false),
+                line("late", "p95", values(&|b| of(b)[1]), false),
+                line("accent", "median", values(&|b| of(b)[0]), true),
+            ],
+            chart::length,
+        )
+    };
+    let of_times = || vec![("accent", "median"), ("late", "p95"), ("wait", "p99")];
+    vec![
+        Chart {
+            id: "attempts",
+            title: "Attempts per minute",
+            legend: vec![("accent", "completed"), ("bad", "failed")],
+            drawn: chart(
+                &format!("Completed and failed attempts per minute, last {label}"),
+                begin,
+                range.bucket,
+                &[
+                    line("accent", "completed", per_minute(&|b| b.completed), true),
+                    line("bad", "failed", per_minute(&|b| b.failed), false),
+                ],
+                chart::count,
+            ),
+        },
+        Chart {
+            id: "failures",
+            title: "Failed attempts, share of all",
+            legend: vec![("bad", "failed")],
+            drawn: chart(
+                &format!("Share of attempts that failed, last {label}"),
+                begin,
+                range.bucket,
+                &[line("bad", "failed", values(&rate), true)],
+                chart::share,
+            ),
+        },
+        Chart {
+            id: "waits",
+            title: "Wait before an attempt",
+            legend: of_times(),
+            drawn: times("Wait before an attempt", |b| b.wait),
+        },
+        Chart {
+            id: "runs",
+            title: "Run time of an attempt",
+            legend: of_times(),
+            drawn: times("Run time of an attempt", |b| b.run),
+        },
+    ]
+}
+
+/// The charts as rows of a table.
+fn rows(range: Range, buckets: &[Bucket]) -> Vec<[String; 10]> {
+    let form = match range.bucket.as_secs() {
+        ..=300 => text::Form::Minute,
+        ..=900 => text::Form::Weekday,
+        _ => text::Form::Moment,
+    };
+    let row = |bucket: &Bucket| {
+        let [wait, run] = [bucket.wait, bucket.run].map(|times| times.map(seconds));
+        let [wait_p50, wait_p95, wait_p99] = wait;
+        let [run_p50, run_p95, run_p99] = run;
+        [
+            bucket.at.map(|at| text::at(at, form).0).unwrap_or_default(),
+            number(bucket.completed),
+            number(bucket.failed),
+            percent(bucket.failed, bucket.failed + bucket.completed),
+            wait_p50,
+            wait_p95,
+            wait_p99,
+            run_p50,
+            run_p95,
+            run_p99,
+        ]
+    };
+    buckets.iter().rev().map(row).collect()
 }

@@ -14,7 +14,7 @@ use crate::read;
 use crate::state::State as JobState;
 use crate::web::actions::Action;
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
-use crate::web::text::{Html, badge, escape, number, seconds, when};
+use crate::web::text::{Html, badge, escape, limits as in_words, number, seconds, when};
 use crate::web::waterfall::shares;
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
@@ -60,7 +60,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                     text(seconds(queue.oldest_ready_seconds)),
                     text(number(queue.completed_last_minute)),
                     text(number(queue.failed_last_minute)),
-                    text(queue.limits.as_deref().unwrap_or("–")),
+                    text(queue.limits.as_deref().map(in_words).unwrap_or_else(|| "–".to_owned())),
                 ],
                 buttons: vec![buttons],
             });
@@ -105,12 +105,13 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
             None => Action::new("pause_queue", "Pause", &known),
         }];
         actions.push(Action::new("set_limits", "Set limits", &known));
-        let by = |state: &str, count: i64| {
-            link(
+        let by = |state: &str, count: i64| match count {
+            0 => Html("<span class=\"dim\">0</span>".to_owned()),
+            _ => link(
                 frame,
                 &jobs_path(&format!("queue:{} state:{state}", quoted(&name))),
                 &number(count),
-            )
+            ),
         };
         let serving = (snapshot.workers.iter())
             .filter(|worker| worker.queues.contains(&name))
@@ -143,14 +144,20 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                     "Next due",
                     queue.due_next.map_or_else(|| text("–"), |at| when(snapshot.now, at)),
                 ),
-                ("Limits", text(queue.limits.as_deref().unwrap_or("none"))),
                 (
-                    "Paused since",
-                    queue
-                        .paused_since
-                        .map_or_else(|| text("–"), |at| when(snapshot.now, at)),
+                    "Limits",
+                    text(
+                        queue
+                            .limits
+                            .as_deref()
+                            .map(in_words)
+                            .unwrap_or_else(|| "none".to_owned()),
+                    ),
                 ),
-            ],
+            ]
+            .into_iter()
+            .chain(queue.paused_since.map(|at| ("Paused", when(snapshot.now, at))))
+            .collect(),
             actions: allowed(frame, actions),
             chart: last_hour(
                 &buckets,
@@ -184,7 +191,7 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
     section.columns = vec![
         ("Limit", ""),
         ("Of", ""),
-        ("", "wide"),
+        ("Use", "wide"),
         ("Used", "num"),
         ("Left", "num"),
         ("Free", "num"),
@@ -229,7 +236,7 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
 /// Who sleeps, who follows. The doorbell is rung only for the sentinel.
 fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
     let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
-    section.columns = vec![("Worker", ""), ("Mode", ""), ("Meaning", "")];
+    section.columns = vec![("Worker", ""), ("Mode", ""), ("Meaning", "grow")];
     section.empty = "No worker serves it.";
     section.rows = waits
         .iter()
@@ -302,7 +309,7 @@ fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
 
 fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
     let mut section = Section::new("turns", "Next turns", "Fair keys take turns, one start each.");
-    section.columns = vec![("Turn", "num"), ("Key", ""), ("Next job", ""), ("Ready", "num")];
+    section.columns = vec![("Turn", "tight"), ("Key", ""), ("Next job", ""), ("Ready", "num")];
     section.rows = turns
         .iter()
         .map(|turn| {
@@ -328,7 +335,7 @@ fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Se
     section.columns = vec![
         ("Key", ""),
         ("Held by", ""),
-        ("", ""),
+        ("State", ""),
         ("Due", "num"),
         ("Waiting", "num"),
     ];

@@ -14,13 +14,15 @@ use crate::read::{self, Run, WORKFLOW_JOBS, WorkflowJob};
 use crate::state::{self, Reason, State as JobState};
 use crate::web::graph::{Edge, Node, graph};
 use crate::web::site::{Asked, Frame, Problem, Shared, query_of, reading};
-use crate::web::text::{Html, badge, escape, number, seconds, when};
+use crate::web::text::{Html, badge, escape, number, seconds, when, words};
 use crate::web::waterfall::shares;
 
 /// How many workflows a page has.
 const PAGE: i64 = 20;
-/// A picture of more jobs says nothing to anyone.
-const MOST_IN_A_GRAPH: usize = 250;
+/// A picture of more jobs says nothing to anyone, and makes the page large.
+const MOST_IN_A_GRAPH: usize = 90;
+/// How many jobs the table has at once.
+const MEMBERS: usize = 100;
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "workflows", async |frame, request| {
@@ -98,6 +100,10 @@ struct Workflow {
     graph: Option<Html>,
     failures: Vec<Failure>,
     jobs: Vec<Member>,
+    left_out: String,
+    /// Where the next jobs begin.
+    next: Option<usize>,
+    is_first: bool,
     /// Which verbs some of its jobs allow: the verb, the button, its class.
     verbs: Vec<(&'static str, &'static str, &'static str)>,
 }
@@ -122,7 +128,11 @@ struct Member {
 }
 
 pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: Asked) -> Response {
-    answer(&site, request, "workflows", async |frame, _| {
+    answer(&site, request, "workflows", async |frame, request| {
+        let from = query_of(request)
+            .get("from")
+            .and_then(|from| from.parse().ok())
+            .unwrap_or(0);
         let unknown = || {
             Problem::new(StatusCode::NOT_FOUND, format!("There is no workflow {id}."))
                 .hint("A workflow has the id of its first job. It may have been dropped with its day of history.")
@@ -178,7 +188,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                 let nodes: Vec<Node> = (members.iter().zip(&runs))
                     .map(|(member, run)| Node {
                         name: member.name.clone(),
-                        about: about(member, run, now),
+                        about: about(member, members, run, now),
                         state: state::or_gone(member.state).to_owned(),
                         path: format!("{}/jobs/{}", frame.base, member.id),
                     })
@@ -190,20 +200,32 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                 )
             }),
             failures: failures(frame, members, &runs, &edges),
+            left_out: number(members.len().saturating_sub(from + MEMBERS) as i64),
+            next: (members.len() > from + MEMBERS).then_some(from + MEMBERS),
+            is_first: from == 0,
             jobs: (members.iter().zip(&runs))
+                .skip(from)
+                .take(MEMBERS)
                 .map(|(member, run)| Member {
                     name: member.name.clone(),
                     link: job_link(frame, member.id),
                     command: member.command.clone().unwrap_or_default(),
                     state: badge(state::or_gone(member.state)),
                     after: member.after.join(", "),
-                    started: run.started_at.map_or_else(|| text("–"), |at| when(now, at)),
+                    started: match (run.started_at, run.finished_at) {
+                        (Some(at), _) => when(now, at),
+                        (None, Some(at)) => Html(format!("<span class=\"dim\">ended {}</span>", when(now, at))),
+                        (None, None) => Html("<span class=\"dim\">not started</span>".to_owned()),
+                    },
                     took: seconds(took_of(run, now)),
-                    says: run
-                        .error_line
-                        .clone()
-                        .or_else(|| run.reason.map(|reason| reason.to_string()))
-                        .unwrap_or_default(),
+                    says: match not_run(member, members) {
+                        Some(why) => why,
+                        None => run
+                            .error_line
+                            .clone()
+                            .or_else(|| run.reason.map(|reason| words(reason.as_str())))
+                            .unwrap_or_default(),
+                    },
                 })
                 .collect(),
             verbs: match frame.can_change {
@@ -244,12 +266,15 @@ fn took_of(run: &Run, now: SystemTime) -> Option<f64> {
 }
 
 /// The second line of a job in the graph.
-fn about(member: &WorkflowJob, run: &Run, now: SystemTime) -> String {
+fn about(member: &WorkflowJob, members: &[WorkflowJob], run: &Run, now: SystemTime) -> String {
+    if let Some(why) = not_run(member, members) {
+        return why;
+    }
     let took = seconds(took_of(run, now));
     match member.state {
         Some(JobState::Completed) => format!("completed in {took}"),
         Some(JobState::Running) => format!("running for {took}"),
-        Some(JobState::Failed) if member.reason == Some(Reason::DependencyFailed) => "failed with another".into(),
+        Some(JobState::Failed) if run.started_at.is_some() => format!("failed after {took}"),
         Some(JobState::Waiting) => match member.after.len() {
             0 => "waiting for an answer".into(),
             1 => "waiting for 1 job".into(),
@@ -257,6 +282,21 @@ fn about(member: &WorkflowJob, run: &Run, now: SystemTime) -> String {
         },
         other => state::or_gone(other).to_owned(),
     }
+}
+
+/// Why a job was not run at all: one that it needs did not complete.
+fn not_run(member: &WorkflowJob, members: &[WorkflowJob]) -> Option<String> {
+    if member.reason != Some(Reason::DependencyFailed) {
+        return None;
+    }
+    let needed = members
+        .iter()
+        .filter(|one| member.after.contains(&one.name))
+        .find(|one| matches!(one.state, Some(JobState::Failed | JobState::Cancelled)));
+    Some(match needed {
+        Some(one) => format!("not run: {} {}", one.name, state::or_gone(one.state)),
+        None => "not run: a job it needs failed".to_owned(),
+    })
 }
 
 fn edges(members: &[WorkflowJob], tolerant: &BTreeSet<(i64, i64)>) -> Vec<Edge> {
@@ -305,7 +345,7 @@ fn failures(frame: &Frame, members: &[WorkflowJob], runs: &[Run], edges: &[Edge]
                 name: member.name.clone(),
                 link: job_link(frame, member.id),
                 error: (run.error_line.clone())
-                    .or_else(|| run.reason.map(|reason| reason.to_string()))
+                    .or_else(|| run.reason.map(|reason| words(reason.as_str())))
                     .unwrap_or_else(|| state::or_gone(member.state).to_owned()),
                 blocks,
             }
