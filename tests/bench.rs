@@ -247,8 +247,17 @@ async fn floor_measures_every_shape() {
 async fn web_opens_every_page_and_counts_what_watching_costs() {
     let lines = bench(&["web", "--finished", "500", "--live", "300"]).await;
 
+    let (bars, lines) = lines.split_last().expect("lines");
     let (watching, pages) = lines.split_last().expect("lines");
+    assert!(
+        bars["notes"]["bar"] == "PASS" || bars["notes"]["bar"] == "MISSED",
+        "{bars}"
+    );
+    for name in ["/jobs/bulk", "/workflows/{id}", "/commands/command_17"] {
+        named(pages, &format!("first byte of {name}, 500 finished, 300 live"));
+    }
     for page in pages {
+        assert!(page["notes"]["bar"].is_string(), "{page}");
         assert!(page["p50_ms"].is_number(), "{page}");
         // whatever the size of the database
         let size = page["notes"]["kilobytes"].as_f64().expect("a size");

@@ -49,7 +49,12 @@ const TIMES: usize = 5;
 /// How many rows a statement inserts.
 const BATCH: u64 = 500_000;
 
-const PAGES: [&str; 21] = [
+/// What every page should stay within: milliseconds to the first byte (the median), and kilobytes.
+const BARS: (f64, f64) = (300.0, 100.0);
+/// What ten browsers should stay within: percent of a core of the database.
+const WATCHING_BAR: f64 = 1.0;
+
+const PAGES: [&str; 26] = [
     "/",
     "/?range=24h",
     "/?range=7d",
@@ -61,17 +66,25 @@ const PAGES: [&str; 21] = [
     "/jobs?q=payload.user:4711",
     "/jobs?q=key:nowhere",
     "/jobs/1",
+    "/workflows",
     "/queues",
     "/queues/queue_7",
     "/commands",
+    "/commands/command_17",
     "/schedules",
+    "/schedules/schedule_17",
     "/workers",
     "/errors",
     "/dead-letters",
     "/changes",
     "/database",
     "/enqueue",
+    "/add-missing",
+    BULK,
 ];
+
+/// The rehearsal of a verb for everything that matches, which is posted.
+const BULK: &str = "/jobs/bulk";
 
 /// # Errors
 /// If the database cannot be filled, or a page cannot be opened.
@@ -93,7 +106,13 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let target = database.config.clone();
     let serving = tokio::spawn(async move { site::serve(listener, &target, Site::default()).await });
     let what = format!("{} finished, {} live", sizes.finished, sizes.live);
-    for path in PAGES {
+    let workflow: i64 = client
+        .query_one("select min(w.workflow) from bugle.workflow_jobs w", &[])
+        .await?
+        .get(0);
+    let workflow = format!("/workflows/{workflow}");
+    let mut missed = 0;
+    for path in PAGES.into_iter().chain([workflow.as_str()]) {
         bench.progress(&format!("web: {path}"));
         let mut firsts = Vec::new();
         let mut size = 0;
@@ -102,22 +121,43 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
             firsts.push(page.first);
             size = page.size;
         }
-        let line = Line::new("web", format!("first byte of {path}, {what}"), TIMES as u64);
+        let name = if path == workflow { "/workflows/{id}" } else { path };
+        let line = Line::new("web", format!("first byte of {name}, {what}"), TIMES as u64);
+        let times = Percentiles::of_nanoseconds(firsts);
+        let kilobytes = size as f64 / 1000.0;
+        let is_reached = times.is_some_and(|times| times.p50 <= BARS.0) && kilobytes <= BARS.1;
+        missed += usize::from(!is_reached);
         bench.add(
-            line.times(Percentiles::of_nanoseconds(firsts))
-                .note("kilobytes", size as f64 / 1000.0),
+            line.times(times)
+                .note("kilobytes", kilobytes)
+                .note("bar", verdict(is_reached)),
         );
     }
     bench.progress(&format!("web: {watchers} browsers watch"));
     let cost = watch(&client, address, watchers, seconds).await?;
     let line = Line::new("web", format!("{watchers} browsers watch, {what}"), watchers as u64);
+    let more = cost.map(|cost| (cost.watched - cost.idle) * 100.0);
+    let is_reached = more.is_some_and(|more| more <= WATCHING_BAR);
+    missed += usize::from(!is_reached);
     bench.add(
         line.note("percent_of_a_core", json!(cost.map(|cost| cost.watched * 100.0)))
-            .note("percent_without_them", json!(cost.map(|cost| cost.idle * 100.0))),
+            .note("percent_without_them", json!(cost.map(|cost| cost.idle * 100.0)))
+            .note("bar", verdict(is_reached)),
     );
+    let (first, kilobytes) = BARS;
+    let line = Line::new(
+        "web",
+        format!("bars missed: {first} ms, {kilobytes} kB, {WATCHING_BAR} % of a core"),
+        missed as u64,
+    );
+    bench.add(line.note("bar", verdict(missed == 0)));
     serving.abort();
     drop(client);
     remove(bench, database).await
+}
+
+fn verdict(is_reached: bool) -> &'static str {
+    if is_reached { "PASS" } else { "MISSED" }
 }
 
 async fn remove(bench: &Bench, database: Database) -> Result<()> {
@@ -196,6 +236,12 @@ async fn fill(bench: &Bench, client: &Client, sizes: &Sizes) -> Result<()> {
              select 'schedule_' || n, '0 3 * * *', 'command_' || n from generate_series(1, 100) n"
         ))
         .await?;
+    // each a graph of ten jobs
+    let workflows = "select bugle.enqueue_workflow(jsonb_build_object('jobs', (select jsonb_object_agg('job_' || n, \
+        jsonb_build_object('command', 'command_' || n) || case when n > 1 then \
+        jsonb_build_object('after', jsonb_build_array('job_' || n / 2)) else '{}' end) \
+        from generate_series(1, 10) n))) from generate_series(1, 50)";
+    client.batch_execute(workflows).await?;
     client.batch_execute("vacuum bugle.jobs_live").await?;
     settle(client).await
 }
@@ -204,11 +250,33 @@ struct Opened {
     /// Nanoseconds to the first byte.
     first: i64,
     size: usize,
+    text: String,
 }
 
 async fn open(address: SocketAddr, path: &str) -> Result<Opened> {
+    let request = match path {
+        BULK => {
+            let page = fetch(
+                address,
+                "GET /enqueue HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            )
+            .await?;
+            let token = page.text.split("name=\"csrf\" value=\"").nth(1);
+            let token = token.and_then(|rest| rest.split('"').next()).context("no token")?;
+            let form = format!("csrf={token}&verb=cancel&all=true&q=state%3Aready&back=%2Fjobs");
+            format!(
+                "POST {path} HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\nConnection: close\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            )
+        }
+        _ => format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+    };
+    fetch(address, &request).await.with_context(|| path.to_owned())
+}
+
+async fn fetch(address: SocketAddr, request: &str) -> Result<Opened> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let start = now();
     stream.write_all(request.as_bytes()).await?;
     let mut body = vec![0; 1];
@@ -217,14 +285,11 @@ async fn open(address: SocketAddr, path: &str) -> Result<Opened> {
     stream.read_to_end(&mut body).await?;
     let text = String::from_utf8_lossy(&body);
     let (head, body) = text.split_once("\r\n\r\n").context("an answer without a head")?;
-    ensure!(
-        head.contains(" 200 "),
-        "{path}: {}",
-        head.lines().next().unwrap_or_default()
-    );
+    ensure!(head.contains(" 200 "), "{}", head.lines().next().unwrap_or_default());
     Ok(Opened {
         first,
         size: body.len(),
+        text: body.to_owned(),
     })
 }
 
