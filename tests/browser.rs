@@ -5,6 +5,8 @@ mod common;
 
 #[path = "browser/chromium.rs"]
 mod chromium;
+#[path = "browser/clicks.rs"]
+mod clicks;
 
 use chromium::{Browser, Page, axe};
 use common::web::Web;
@@ -61,6 +63,7 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
     let mut paths: Vec<String> = serde_json::from_value(page.eval(links).await).expect("paths");
     for (list, pattern) in [
         ("/queues", "/queues/"),
+        ("/commands", "/commands/"),
         ("/schedules", "/schedules/"),
         ("/workflows", "/workflows/"),
     ] {
@@ -84,7 +87,15 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
     ] {
         paths.push(path.to_owned());
     }
-    paths.extend(["/enqueue?from=1", "/enqueue", "/jobs/987654", "/nowhere"].map(str::to_owned));
+    let others = [
+        "/enqueue?from=1",
+        "/enqueue",
+        "/add-missing",
+        "/errors?since=7d",
+        "/jobs/987654",
+        "/nowhere",
+    ];
+    paths.extend(others.map(str::to_owned));
     paths.sort();
     paths.dedup();
     paths
@@ -139,20 +150,81 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
             if state[1].as_i64() > Some(0) {
                 problems.push(format!("{at}: wider than the window by {} px: {}", state[1], state[3]));
             }
-            if let (Some(axe), 1280) = (&axe, width) {
+            if let Some(axe) = &axe {
                 page.eval(&format!("{axe}; 0")).await;
-                let found = page
-                    .eval(
-                        "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) => \
-                         `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + \
-                         (n.any[0]?.message ?? '')).join(' | ')}`))",
-                    )
-                    .await;
-                for violation in found.as_array().into_iter().flatten() {
-                    problems.push(format!("{at}: {violation}"));
+                problems.extend(violations(&page).await.iter().map(|found| format!("{at}: {found}")));
+                // with the largest of its popovers open
+                let open = "(() => { const all = [...document.querySelectorAll('main details')]; \
+                    const size = (e) => e.querySelectorAll('input, select, textarea').length; \
+                    all.sort((a, b) => size(b) - size(a))[0]?.setAttribute('open', ''); return all.length; })()";
+                if page.eval(open).await != 0 {
+                    let at = format!("{at}, open");
+                    problems.extend(violations(&page).await.iter().map(|found| format!("{at}: {found}")));
                 }
             }
         }
+    }
+
+    assert!(
+        problems.is_empty(),
+        "{} problems:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
+}
+
+/// What axe-core, which is on the page already, finds.
+async fn violations(page: &Page) -> Vec<String> {
+    let run = "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) => \
+         `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + \
+         (n.any[0]?.message ?? '')).join(' | ')}`))";
+    serde_json::from_value(page.eval(run).await).expect("a list")
+}
+
+/// Pages that are the answer to a form, and those of a database without anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn previews_and_an_empty_database_are_in_order_in_light_and_dark_wide_and_narrow() {
+    let Some(browser) = Browser::start() else { return };
+    let (database, empty) = (Database::new().await, Database::new().await);
+    fill(&database.owner().await).await;
+    let (web, nothing) = (operator(&database, &[]).await, operator(&empty, &[]).await);
+    let strangers = Web::start(&database, "stranger", &["--login"]);
+    let Some(axe) = axe().await else { return };
+    let page = browser.page().await;
+    let mut problems = Vec::new();
+
+    for (width, scheme) in [(1280, "light"), (390, "dark")] {
+        page.size(width, 900).await;
+        page.scheme(scheme).await;
+        let check = async |problems: &mut Vec<String>, what: &str| {
+            page.eval(&format!("{axe}; 0")).await;
+            let at = format!("{what} {scheme} {width}");
+            problems.extend(violations(&page).await.iter().map(|found| format!("{at}: {found}")));
+            let wider = page.eval("document.documentElement.scrollWidth - innerWidth").await;
+            if wider.as_i64() > Some(0) {
+                problems.push(format!("{at}: wider than the window by {wider} px"));
+            }
+        };
+        let paths = "[...document.querySelectorAll('nav.nav a')].map((a) => new URL(a.href).pathname)";
+        page.open(&url(&nothing, "/")).await;
+        let paths: Vec<String> = serde_json::from_value(page.eval(paths).await).expect("paths");
+        for path in &paths {
+            page.open(&url(&nothing, path)).await;
+            check(&mut problems, &format!("empty {path}")).await;
+        }
+        page.press("?").await;
+        page.until("!!document.querySelector('dialog[open]')").await;
+        check(&mut problems, "keys").await;
+        page.open(&url(&strangers, "/login")).await;
+        check(&mut problems, "login").await;
+        page.open(&url(&web, "/jobs?q=state:ready,scheduled")).await;
+        page.click("document.querySelector('input[name=all]')").await;
+        check(&mut problems, "selected").await;
+        let before = page.loads();
+        page.click("document.querySelector('button[name=verb][value=pause]')")
+            .await;
+        page.loaded_after(before).await;
+        check(&mut problems, "preview").await;
     }
 
     assert!(
@@ -404,6 +476,59 @@ async fn a_page_follows_what_happens_and_stands_still_while_it_is_used() {
     drop(web);
     page.until("document.querySelector('#live').textContent.startsWith('stale since')")
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_job_and_a_large_workflow_are_small_pages_and_what_is_copied_is_the_whole() {
+    let Some(browser) = Browser::start() else { return };
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let web = operator(&database, &[]).await;
+    let page = browser.page().await;
+    page.size(1280, 900).await;
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload) \
+           select 'large', jsonb_build_object('n', 9007199254740993, 'text', repeat('<\"&', 40000)); \
+         insert into bugle.attempts (job, claim, attempt, command, outcome, code, error, started_at, ended_at) \
+           select 1, n, n, 'large', 'failed', 'x', repeat('<long>' || chr(10), 300), \
+             now() - (3000 - n) * interval '1 minute', now() - (3000 - n) * interval '1 minute' \
+           from generate_series(1, 3000) n; \
+         insert into bugle.jobs (command, parent) select 'child', 1 from generate_series(1, 1500); \
+         select bugle.enqueue_workflow(jsonb_build_object('jobs', (select jsonb_object_agg('job ' || n, \
+           jsonb_build_object('command', 'x') || case when n > 1 then \
+           jsonb_build_object('after', jsonb_build_array('job ' || n / 2)) else '{}' end) \
+           from generate_series(1, 1000) n)))",
+    )
+    .await;
+    let workflow: i64 = query_value(&owner, "select min(workflow) from bugle.workflow_jobs").await;
+
+    for path in [
+        "/jobs/1".to_owned(),
+        format!("/workflows/{workflow}"),
+        "/workflows".to_owned(),
+    ] {
+        let size = web.get(&path).await.body.len();
+        assert!(size < 100_000, "{path} has {size} bytes");
+    }
+    page.open(&url(&web, "/jobs/1")).await;
+    // a job of days says so: the day is part of each time
+    page.until("/^[A-Z][a-z][a-z] \\d/.test(document.querySelector('.timeline time').textContent)")
+        .await;
+    let newest = page.eval("document.querySelector('.timeline').innerText").await;
+    let before = page.loads();
+    page.click("document.querySelector('.skip-to a')").await;
+    page.loaded_after(before).await;
+    assert_ne!(page.eval("document.querySelector('.timeline').innerText").await, newest);
+
+    page.eval("navigator.clipboard.writeText = async (text) => { window.copied = text; }; 0")
+        .await;
+    page.click("document.querySelector('.doc .copy')").await;
+    page.until(
+        "JSON.parse(window.copied ?? '{}').text?.length === 120000 && window.copied.includes('9007199254740993')",
+    )
+    .await;
+    assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
