@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bugle::private_postgres::{Options, PrivatePostgres};
 use bugle::{Context, Outcome, Registry};
 use serde_json::Value;
 
 use super::chromium::{Browser, Page};
 use super::common::web::Web;
-use super::common::{Database, enqueue, execute, query_value, wait_for_state, wait_until};
+use super::common::{BUGLE, Database, enqueue, execute, query_value, wait_for_state, wait_until};
 use super::{act, operator, url};
 
 /// Click on what leads to another page, and wait for it.
@@ -341,15 +342,21 @@ async fn without_javascript_a_job_is_found_looked_at_and_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_signs_in_and_out_by_clicks() {
     let Some(browser) = Browser::start() else { return };
-    let database = Database::new().await;
+    // the server that tests share asks for no passwords
+    let server = tokio::task::spawn_blocking(|| {
+        let options = Options::new().tcp().bugle_bin(BUGLE);
+        PrivatePostgres::start(&options).expect("a server")
+    });
+    let server = server.await.expect("a server");
+    let config: tokio_postgres::Config = server.tcp_url("postgres").expect("it listens").parse().expect("a URL");
+    let database = Database::empty_on(config).await;
+    bugle::schema::migrate(&database.config("owner")).await.expect("migrates");
+    database.create_logins().await;
+    let rights = format!("grant bugle_viewer to {}_operator", database.name);
+    execute(&database.owner().await, &rights).await;
     let web = Web::start(&database, "stranger", &["--login"]);
     let page = browser.page().await;
     page.size(390, 900).await;
-    execute(
-        &database.owner().await,
-        &format!("grant bugle_viewer to {}_operator", database.name),
-    )
-    .await;
 
     page.open(&url(&web, "/queues")).await;
     page.until("location.pathname === '/login'").await;

@@ -295,7 +295,7 @@ const isBusy = () => document.hidden || pressed || $("details.act[open]") || $("
   document.activeElement?.closest("nav[data-live], [data-live] form, form[data-live], [data-live] table");
 let loading = false;
 const refresh = async () => {
-  if (loading || isBusy() || !$("[data-live]")) return;
+  if (loading || isBusy()) return;
   loading = true;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html", "bugle-refresh": "1" } });
@@ -318,7 +318,8 @@ const refresh = async () => {
   } catch { /* the server is away, or this page is being left: the next tick tries again */
   } finally { loading = false; }
 };
-if ($("[data-live]")) {
+// what answers a form has nothing live in it: it cannot be fetched again
+if ($("main [data-live]")) {
   let source = null;
   let last = Date.now();
   const listen = () => {

@@ -12,6 +12,18 @@ use crate::state::{Reason, State as JobState};
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
 use crate::web::text::{Html, escape, number, seconds, state, when, words};
 
+/// The usual reasons, for completion.
+const REASONS: [&str; 8] = [
+    "attempts_exhausted",
+    "not_retryable",
+    "timeout",
+    "deadline",
+    "crash_loop",
+    "dependency_failed",
+    "rejected",
+    "cancelled",
+];
+
 /// How many jobs a page has.
 pub const PAGE: i64 = 50;
 
@@ -31,6 +43,9 @@ struct Jobs {
     keys: Vec<&'static str>,
     queues: Vec<String>,
     commands: Vec<String>,
+    workers: Vec<i64>,
+    schedules: Vec<String>,
+    reasons: [&'static str; 8],
     states: [JobState; 9],
     columns: Vec<Choice>,
     /// The columns that were chosen, for the next search.
@@ -140,6 +155,9 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 .take(200)
                 .collect(),
             commands,
+            workers: snapshot.workers.iter().map(|worker| worker.id).take(200).collect(),
+            schedules: Vec::new(),
+            reasons: REASONS,
             states: JobState::ALL,
             chosen: chosen.join(","),
             newest: String::new(),
@@ -168,6 +186,8 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             }
         };
         let now = read::now(&transaction).await?;
+        let schedules = read::schedules(&transaction).await?;
+        page.schedules = schedules.into_iter().map(|schedule| schedule.name).take(100).collect();
         page.jobs = found.jobs.iter().map(|job| row(job, &page.columns, now)).collect();
         page.is_cut = found.is_cut;
         page.next = (found.next).map(|next| page_path(frame, &page.query, &page.chosen, Some(next)));
