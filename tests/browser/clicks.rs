@@ -350,7 +350,9 @@ async fn a_person_signs_in_and_out_by_clicks() {
     let server = server.await.expect("a server");
     let config: tokio_postgres::Config = server.tcp_url("postgres").expect("it listens").parse().expect("a URL");
     let database = Database::empty_on(config).await;
-    bugle::schema::migrate(&database.config("owner")).await.expect("migrates");
+    bugle::schema::migrate(&database.config("owner"))
+        .await
+        .expect("migrates");
     database.create_logins().await;
     let rights = format!("grant bugle_viewer to {}_operator", database.name);
     execute(&database.owner().await, &rights).await;

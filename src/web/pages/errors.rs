@@ -6,10 +6,9 @@ use axum::response::Response;
 use super::table::{Row, Table, bulk, button};
 use super::{answer, job_link, jobs_path, link, quoted, text};
 use crate::read;
-use crate::state::Reason;
 use crate::web::actions::Action;
 use crate::web::site::{Asked, Problem, Shared, allowed, query_of, reading};
-use crate::web::text::{Html, escape, number, when};
+use crate::web::text::{Html, escape, number, when, words};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "errors", async |frame, request| {
@@ -101,7 +100,10 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
                     job_link(frame, job.id),
                     text(&job.command),
                     text(&job.queue),
-                    text(job.reason.map_or("–", Reason::as_str)),
+                    text(
+                        job.reason
+                            .map_or_else(|| "–".to_owned(), |reason| words(reason.as_str())),
+                    ),
                     Html(format!(
                         "<span class=\"wrap\">{}</span>",
                         escape(job.error_line.as_deref().unwrap_or_default())

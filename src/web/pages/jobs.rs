@@ -12,18 +12,6 @@ use crate::state::{Reason, State as JobState};
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
 use crate::web::text::{Html, escape, number, seconds, state, when, words};
 
-/// The usual reasons, for completion.
-const REASONS: [&str; 8] = [
-    "attempts_exhausted",
-    "not_retryable",
-    "timeout",
-    "deadline",
-    "crash_loop",
-    "dependency_failed",
-    "rejected",
-    "cancelled",
-];
-
 /// How many jobs a page has.
 pub const PAGE: i64 = 50;
 
@@ -45,7 +33,7 @@ struct Jobs {
     commands: Vec<String>,
     workers: Vec<i64>,
     schedules: Vec<String>,
-    reasons: [&'static str; 8],
+    reasons: Vec<Reason>,
     states: [JobState; 9],
     columns: Vec<Choice>,
     /// The columns that were chosen, for the next search.
@@ -157,7 +145,10 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             commands,
             workers: snapshot.workers.iter().map(|worker| worker.id).take(200).collect(),
             schedules: Vec::new(),
-            reasons: REASONS,
+            reasons: Reason::ALL
+                .into_iter()
+                .filter(|reason| *reason != Reason::Unknown)
+                .collect(),
             states: JobState::ALL,
             chosen: chosen.join(","),
             newest: String::new(),
