@@ -2,8 +2,8 @@
 //! wrong.
 //!
 //! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices
-//! again. `--patroni` plays failovers of a Patroni cluster instead. What everybody saw is compared with the tables in
-//! the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos` plays it,
+//! again, `--host-kills N` kills more hosts. `--patroni` plays failovers of a Patroni cluster instead. What everybody
+//! saw is compared with the tables in the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos` plays it,
 //! figures are held against their bars too.
 
 mod judge;
@@ -17,6 +17,7 @@ mod chaos {
     pub mod failovers;
     pub mod faults;
     pub mod fleet;
+    pub mod host;
     pub mod patroni;
     pub mod proxy;
     pub mod round;
@@ -29,6 +30,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(socket) = std::env::var_os(chaos::host::SOCKET) {
+        return chaos::host::run(&PathBuf::from(socket));
+    }
     if let Some(history) = std::env::var_os(chaos::worker::HISTORY) {
         return chaos::worker::run(&PathBuf::from(history));
     }
@@ -61,11 +65,15 @@ fn main() -> ExitCode {
             .and_then(|minutes| minutes.parse().ok())
             .unwrap_or(30)
     });
-    let plan = match minutes {
+    let mut plan = match minutes {
         Some(minutes) => chaos::faults::Plan::soak(minutes),
         None if arguments.iter().any(|argument| argument == "--long") => chaos::faults::Plan::long(),
         None => chaos::faults::Plan::short(),
     };
+    let host_kills = arguments.iter().position(|argument| argument == "--host-kills");
+    if let Some(kills) = host_kills.and_then(|at| arguments.get(at + 1)?.parse().ok()) {
+        plan.host_kills = kills;
+    }
     let bars = arguments.iter().any(|argument| argument == "--bars");
     chaos::round::play(plan, seed, bars)
 }

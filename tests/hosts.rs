@@ -326,6 +326,61 @@ async fn a_host_that_does_not_start_says_why_where_people_look() {
     stop(worker).await;
 }
 
+/// What the doctor finds about workers.
+fn doctor(database: &Database) -> String {
+    let told = Command::new(common::BUGLE)
+        .arg("doctor")
+        .env("BUGLE_DATABASE_URL", database.url("owner"))
+        .output();
+    String::from_utf8(told.expect("it runs").stdout).expect("text")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_that_leave_a_host_idle_are_seen_in_the_log_and_by_the_doctor() {
+    let Some(scene) = Scene::new().await else { return };
+    let config = scene.host("echo batch", "processes = 2");
+    let worker = scene.worker(&config, &["--queue", "default=7"]);
+
+    let event = worker.event("host_slots").await;
+
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.contains("8 jobs at once, and 10 in one call, but the queues of this worker have 7"),
+        "{message}"
+    );
+    scene.result_of("echo", json!(1)).await;
+    let told = doctor(&scene.database);
+    assert!(
+        told.contains("can run 8 jobs at once, and 10 in one call, but the worker has 7 slots"),
+        "{told}"
+    );
+    stop(worker).await;
+    let worker = scene.worker(&config, &["--queue", "default=10"]);
+    scene.result_of("echo", json!(1)).await;
+    assert!(!doctor(&scene.database).contains("but the worker has"));
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_crashes_again_and_again_is_seen_by_the_doctor() {
+    let Some(scene) = Scene::new().await else { return };
+    let worker = scene.worker(&scene.host("die echo", ""), &[]);
+    let insert = "insert into bugle.jobs (command, retry_delay) values ('die', '10 ms') returning id";
+    let id: i64 = query_value(&scene.owner, insert).await;
+    scene.ended(id, "failed").await;
+    scene.result_of("echo", json!(1)).await;
+
+    wait_until(
+        &scene.owner,
+        "select (hosts -> 0 ->> 'crashes')::integer = 3 from bugle.workers",
+    )
+    .await;
+
+    let told = doctor(&scene.database);
+    assert!(told.contains("3 processes of host app of worker"), "{told}");
+    stop(worker).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_announces_other_commands_changes_what_is_served() {
     let Some(scene) = Scene::new().await else { return };

@@ -101,7 +101,7 @@ impl Settings {
             database_url_from,
             name: flags.name.or(file.name).unwrap_or(default.name),
             queues: match databases.is_empty() {
-                true => queues.unwrap_or_else(default_queues),
+                true => queues.unwrap_or_else(|| default_queues(&file.hosts)),
                 false => queues.unwrap_or_default(),
             },
             databases,

@@ -11,6 +11,13 @@ use crate::error::{Error, Result};
 use crate::execute::workspace::Workspaces;
 use crate::observe::check_address;
 
+/// The slots of the queue `default`, if no queue is named and no host needs more.
+const LEAST_SLOTS: u32 = 4;
+/// The most slots that a queue can have.
+const MOST_SLOTS: u32 = 10_000;
+/// How many jobs a process of a host is taken to run at once, before it has said so.
+const USUAL_CONCURRENCY: u32 = 16;
+
 /// How a worker connects, what it serves and how it behaves.
 ///
 /// ```
@@ -33,7 +40,8 @@ pub struct Settings {
     pub database_url_from: String,
     /// The name of the worker.
     pub name: String,
-    /// The queues to serve, each with its number of slots (jobs that run at once). If empty: `default` with 4.
+    /// The queues to serve, each with its number of slots (jobs that run at once). If empty: `default`, with 4, or with
+    /// as many as the hosts run at once: `processes` times `concurrency`, or times 16 where the file has none.
     pub queues: Vec<(String, u32)>,
     /// Several databases, instead of the one at `database_url` and `queues`.
     pub databases: Vec<Database>,
@@ -74,7 +82,7 @@ pub struct Database {
     pub url: String,
     /// Where that URL comes from, for errors.
     pub url_from: String,
-    /// The queues to serve there, each with its number of slots. If empty: `default` with 4.
+    /// The queues to serve there, each with its number of slots. If empty: as for a worker of one database.
     pub queues: Vec<(String, u32)>,
 }
 
@@ -327,7 +335,7 @@ impl Settings {
     /// Queues and their slots, by name.
     pub(crate) fn served_queues(&self) -> Vec<(String, u32)> {
         let mut queues = match self.queues.is_empty() {
-            true => default_queues(),
+            true => default_queues(&self.hosts),
             false => self.queues.clone(),
         };
         queues.sort();
@@ -335,8 +343,14 @@ impl Settings {
     }
 }
 
-pub(super) fn default_queues() -> Vec<(String, u32)> {
-    vec![("default".into(), 4)]
+/// The slots of the queue `default`, if no queue is named: for its hosts, as many jobs as they run at once.
+pub(super) fn default_queues(hosts: &BTreeMap<String, HostConfig>) -> Vec<(String, u32)> {
+    let of_host = |host: &HostConfig| {
+        host.processes
+            .saturating_mul(host.concurrency.unwrap_or(USUAL_CONCURRENCY))
+    };
+    let of_hosts = hosts.values().map(of_host).fold(0, u32::saturating_add);
+    vec![("default".into(), of_hosts.clamp(LEAST_SLOTS, MOST_SLOTS))]
 }
 
 impl From<&str> for Settings {
@@ -380,7 +394,7 @@ impl fmt::Debug for Settings {
 
 pub(super) fn check_queue(queue: &str, slots: u32) -> Result<()> {
     check_name("queue", queue, 100)?;
-    if !(1..=10_000).contains(&slots) {
+    if !(1..=MOST_SLOTS).contains(&slots) {
         return Err(Error::new(format!(
             "queue {queue:?} has {slots} slots; it must have 1 to 10000"
         )));

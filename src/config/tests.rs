@@ -211,6 +211,18 @@ fn without_flags_and_file_there_are_defaults() {
 }
 
 #[test]
+fn without_queues_there_are_slots_for_all_jobs_that_hosts_run_at_once() {
+    let slots = |file: &str| resolve(&["--database-url", "postgres://x"], file).unwrap().queues;
+    let host = |name: &str, more: &str| format!("[hosts.{name}]\nprogram = ['x']\n{more}\n");
+
+    assert_eq!(slots(&host("a", "")), [queue("default", 16)]);
+    assert_eq!(slots(&host("a", "concurrency = 1")), [queue("default", 4)]);
+    let two = host("a", "processes = 3\nconcurrency = 8") + &host("b", "processes = 2");
+    assert_eq!(slots(&two), [queue("default", 3 * 8 + 2 * 16)]);
+    assert_eq!(slots(&format!("{two}[queues]\nmail = 2")), [queue("mail", 2)]);
+}
+
+#[test]
 fn flags_win_over_the_file() {
     let file = "database_url = 'postgres://file'\nname = 'file'\ndrain = '1s'\nmigrate = true\n[queues]\na = 1";
     let arguments = [

@@ -21,6 +21,7 @@ pub(crate) mod talk;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub struct Shared {
     /// The commands that the worker runs itself: a host cannot announce them.
     own: Vec<String>,
     worker: String,
+    /// How many jobs the worker holds at most.
+    slots: usize,
     workspaces: PathBuf,
     pool: Mutex<Pool>,
     /// The executor of each command that was ever announced.
@@ -69,6 +72,17 @@ struct Host {
     config: HostConfig,
     /// The variables of its processes.
     env: Vec<(OsString, OsString)>,
+    /// It was said that the worker holds fewer jobs than it could run.
+    is_told: AtomicBool,
+}
+
+impl Host {
+    /// How many jobs its processes could run at once, and how many one of them takes in one call.
+    fn capacity(&self, hello: &Hello) -> (usize, usize) {
+        let concurrency = self.config.concurrency.unwrap_or(hello.concurrency);
+        let most = hello.commands.values().copied().flatten().max().unwrap_or(1);
+        (concurrency as usize * self.config.processes as usize, most as usize)
+    }
 }
 
 impl Hosts {
@@ -80,6 +94,7 @@ impl Hosts {
         configs: &BTreeMap<String, HostConfig>,
         own: Vec<String>,
         worker: &str,
+        slots: usize,
         workspaces: &Path,
         environment: Environment,
     ) -> Result<Hosts> {
@@ -90,6 +105,7 @@ impl Hosts {
                 name: name.clone(),
                 config: config.clone(),
                 env,
+                is_told: AtomicBool::new(false),
             })
         };
         let hosts = configs.iter().map(host).collect::<Result<Vec<Host>>>()?;
@@ -98,6 +114,7 @@ impl Hosts {
             hosts,
             own,
             worker: worker.to_owned(),
+            slots,
             workspaces: workspaces.to_owned(),
             executors: RwLock::default(),
             database: OnceLock::new(),
@@ -164,6 +181,28 @@ impl Shared {
 
     fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Say once that the slots of the worker leave a host idle.
+    fn compare_slots(&self, host: usize, hello: &Hello) {
+        let host = &self.hosts[host];
+        let (jobs, most) = host.capacity(hello);
+        let slots = self.slots;
+        if slots < jobs.max(most) && !host.is_told.swap(true, Ordering::Relaxed) {
+            let in_one_call = if most > 1 {
+                format!(", and {most} in one call")
+            } else {
+                String::new()
+            };
+            tracing::warn!(
+                event = "host_slots",
+                host = host.name,
+                slots,
+                "host {:?} can run {jobs} jobs at once{in_one_call}, but the queues of this worker have {slots} slots: \
+                 set them in [queues]",
+                host.name
+            );
+        }
     }
 
     /// Accept what a host announces, or say why not.

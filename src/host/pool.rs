@@ -117,6 +117,9 @@ pub struct HostState {
     pub started: u64,
     /// How many ended with jobs that they had not answered.
     pub lost: u64,
+    /// How many ended that were not told to, and when the last of them did.
+    pub crashes: u64,
+    pub crashed_at: Option<SystemTime>,
 }
 
 /// How a host is doing.
@@ -241,6 +244,13 @@ impl Pool {
         (state.error, state.known) = (Some(error), true);
         state.serving = false;
         self.withdraw();
+    }
+
+    /// A process has ended, and was not told to.
+    pub fn crashed(&mut self, host: usize) {
+        let state = &mut self.hosts[host];
+        state.crashes += 1;
+        state.crashed_at = Some(SystemTime::now());
     }
 
     /// Jobs of commands that are no longer served are given back.

@@ -78,6 +78,7 @@ pub async fn keep(shared: Arc<Shared>, host: usize, number: u32) {
                 "{}",
                 ended.why
             );
+            shared.pool().crashed(host);
         }
         if !ended.said_hello || delay > SERVED_WITHOUT {
             shared.pool().not_started(host, ended.why);
@@ -121,6 +122,7 @@ async fn live(shared: Arc<Shared>, host: usize, number: u32, retired: Arc<Notify
         }
         Ok((hello, lines, out)) => {
             ended.said_hello = true;
+            shared.compare_slots(host, &hello);
             let connection = Connection::open(&shared, host, number, hello, out, retired);
             tracing::info!(event = "host_start", host = name, process = number, pid = started.pid);
             shared.changed();

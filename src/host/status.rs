@@ -24,6 +24,16 @@ pub struct HostStatus {
     /// Why a process is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// How many jobs its processes run at once.
+    pub concurrency: usize,
+    /// How many of its jobs one call takes at most, if it takes several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most: Option<u32>,
+    /// How many of its processes have ended that were not told to.
+    pub crashes: u64,
+    /// When the last of these ended, in RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crashed_at: Option<String>,
     /// How many of its jobs have not been answered.
     #[serde(skip)]
     pub running: usize,
@@ -73,6 +83,12 @@ pub(super) fn of(shared: &Shared) -> Vec<HostStatus> {
                 .error
                 .clone()
                 .filter(|_| load.ready < host.config.processes as usize),
+            concurrency: hello.map_or(0, |hello| host.capacity(hello).0),
+            most: hello.and_then(|hello| hello.commands.values().copied().flatten().max()),
+            crashes: state.crashes,
+            crashed_at: state
+                .crashed_at
+                .map(|at| humantime::format_rfc3339_seconds(at).to_string()),
             running: load.running,
             started: state.started,
             lost: state.lost,

@@ -222,7 +222,8 @@ fn hosts(settings: &Settings, registry: &Registry, workspaces: &Workspaces) -> R
         return Ok(None);
     }
     let (own, folder) = (registry.commands(), workspaces.path());
-    Hosts::new(&settings.hosts, own, &settings.name, folder, &environment).map(Some)
+    let slots = settings.all_slots();
+    Hosts::new(&settings.hosts, own, &settings.name, slots, folder, &environment).map(Some)
 }
 
 fn announcer(

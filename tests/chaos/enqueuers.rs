@@ -77,9 +77,13 @@ impl Enqueuer {
         let token = |n: usize| format!("{name}-{count}-{n}");
         match self.rng.u8(..100) {
             // many in one statement
-            0..50 => {
+            0..42 => {
                 let tokens: Vec<String> = (0..self.rng.usize(5..40)).map(token).collect();
                 self.insert(client, &tokens, "").await
+            }
+            42..50 => {
+                let tokens: Vec<String> = (0..self.rng.usize(5..25)).map(token).collect();
+                self.hosted(client, &tokens).await
             }
             50..58 => self.insert(client, &[token(0)], "").await,
             // due later
@@ -146,6 +150,25 @@ impl Enqueuer {
                 .map(|row| (row.get(0), row.get(1)))
                 .collect::<Vec<(i64, String)>>()
         });
+        self.told(tokens, made)
+    }
+
+    /// Jobs of hosts. Some are over their time soon, if their process is silent.
+    async fn hosted(&mut self, client: &Client, tokens: &[String]) -> usize {
+        let acts = ["", "", "", "", "", "fail", "snooze", "fail_for_good"];
+        let tasks: Vec<Json<Value>> = tokens
+            .iter()
+            .map(|token| Json(json!({ "token": token, "act": self.rng.choice(acts), "ms": self.rng.u64(20..700) })))
+            .collect();
+        let command = self.rng.choice(["hosted", "hosted", "hosted_many"]).expect("one");
+        let sql = format!(
+            "insert into bugle.jobs (command, payload, retry_policy, timeout) \
+             select '{command}', p, 'quick', case when n % 3 = 0 then interval '2 seconds' else interval '30 seconds' end \
+             from unnest($1::jsonb[]) with ordinality as t (p, n) returning id, payload ->> 'token'"
+        );
+        self.ask(tokens);
+        let rows = answer(client.query(&sql, &[&tasks]).await);
+        let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
         self.told(tokens, made)
     }
 

@@ -1,11 +1,13 @@
 //! The faults: each alone first, then all of them at once.
 
 use std::future::ready;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bugle::private_postgres::PrivatePostgres;
 use fastrand::Rng;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Mutex;
 use tokio_postgres::Client;
 
@@ -28,6 +30,8 @@ pub struct Plan {
     pub kills: usize,
     pub freezes: usize,
     pub server_kills: usize,
+    pub host_kills: usize,
+    pub host_freezes: usize,
     pub jobs: usize,
     /// This number of workers is never killed, to see whether their memory grows.
     pub spared: usize,
@@ -41,6 +45,8 @@ impl Plan {
             kills: 12,
             freezes: 10,
             server_kills: 4,
+            host_kills: 10,
+            host_freezes: 3,
             jobs: 20_000,
             spared: 0,
         }
@@ -53,6 +59,8 @@ impl Plan {
             kills: 280,
             freezes: 100,
             server_kills: 40,
+            host_kills: 100,
+            host_freezes: 30,
             jobs: 200_000,
             spared: 0,
         }
@@ -66,6 +74,8 @@ impl Plan {
             kills: 2 * minutes,
             freezes: minutes,
             server_kills: minutes.div_ceil(5),
+            host_kills: 2 * minutes,
+            host_freezes: minutes.div_ceil(2),
             jobs: 4_000 * minutes,
             spared: 2,
         }
@@ -80,6 +90,8 @@ pub struct Faults {
     /// The owner, past every proxy.
     pub direct: String,
     pub recorder: Recorder,
+    /// Where hosts are written down.
+    pub hosts: PathBuf,
     pub spared: usize,
 }
 
@@ -192,9 +204,20 @@ impl Faults {
     pub async fn combined(&self, plan: &Plan, mut rng: Rng) {
         let until = Instant::now() + plan.combined;
         let every = |count: usize| plan.combined / count.max(1) as u32;
-        let mut rngs: Vec<Rng> = (0..7).map(|_| rng.fork()).collect();
-        let [kills, freezes, more_freezes, crashes, links, more_links, database] = &mut rngs[..] else {
-            unreachable!("seven")
+        let mut rngs: Vec<Rng> = (0..9).map(|_| rng.fork()).collect();
+        let [
+            kills,
+            freezes,
+            more_freezes,
+            crashes,
+            links,
+            more_links,
+            database,
+            host_kills,
+            host_freezes,
+        ] = &mut rngs[..]
+        else {
+            unreachable!("nine")
         };
         tokio::join!(
             async {
@@ -226,6 +249,22 @@ impl Faults {
                     let next = Instant::now() + every(plan.server_kills);
                     pause(crashes, 200..3000).await;
                     self.crash_server(number % 2 == 1, crashes).await;
+                    // why: faults come at the pace of the plan
+                    tokio::time::sleep_until(next.into()).await;
+                }
+            },
+            async {
+                for _ in 0..plan.host_kills {
+                    let next = Instant::now() + every(plan.host_kills);
+                    self.kill_host(host_kills).await;
+                    // why: faults come at the pace of the plan
+                    tokio::time::sleep_until(next.into()).await;
+                }
+            },
+            async {
+                for _ in 0..plan.host_freezes {
+                    let next = Instant::now() + every(plan.host_freezes);
+                    self.freeze_host(host_freezes).await;
                     // why: faults come at the pace of the plan
                     tokio::time::sleep_until(next.into()).await;
                 }
@@ -264,6 +303,62 @@ impl Faults {
         let place = self.free_place(rng).await;
         place.freeze(LEASE + Duration::from_millis(rng.u64(1200..2200))).await;
         place.let_go();
+    }
+
+    /// kill -9 of a host. Its worker replaces it.
+    async fn kill_host(&self, rng: &mut Rng) {
+        let (pid, name) = self.free_host(1, rng).await;
+        self.record(Fault::HostKill, &name);
+        let _ = kill_process(pid, Signal::KILL);
+        self.over(Fault::HostKill, &name);
+    }
+
+    /// SIGSTOP of a host. Its worker finds out by the first of its jobs whose time is over, and kills it.
+    async fn freeze_host(&self, rng: &mut Rng) {
+        // more than one job: those that are not to blame are to be judged
+        let (pid, name) = self.free_host(3, rng).await;
+        self.record(Fault::HostFreeze, &name);
+        let _ = kill_process(pid, Signal::STOP);
+        let died = look_for(|| ready((!is_alive(pid)).then_some(()))).await;
+        if died.is_none() {
+            let text = format!("the host {name} was frozen, and its worker did not kill it");
+            self.recorder.record(Event::Complaint { text });
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.over(Fault::HostFreeze, &name);
+    }
+
+    /// A host that runs this number of jobs at this moment, or at least runs, and that nobody else has a fault for.
+    async fn free_host(&self, jobs: usize, rng: &mut Rng) -> (Pid, String) {
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            let files = std::fs::read_dir(&self.hosts).into_iter().flatten().flatten();
+            let mut files: Vec<PathBuf> = files.map(|file| file.path()).collect();
+            files.sort();
+            rng.shuffle(&mut files);
+            let found = files.into_iter().find_map(|file| {
+                let pid = file.file_name()?.to_str()?.parse().ok().and_then(Pid::from_raw)?;
+                let name = std::fs::read_to_string(&file).ok().filter(|name| !name.is_empty())?;
+                if is_alive(pid) && looks < 500 && self.jobs_of(&name) < jobs {
+                    return None;
+                }
+                // once, by the first that comes
+                let is_mine = std::fs::remove_file(&file).is_ok();
+                (is_mine && is_alive(pid)).then_some((pid, name))
+            });
+            ready(found)
+        };
+        look_for(look).await.expect("a host that runs")
+    }
+
+    /// How many jobs it has begun and not ended.
+    fn jobs_of(&self, host: &str) -> usize {
+        let path = self.hosts.with_file_name("history").join(format!("{host}.history"));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let count = |what: &str| text.matches(what).count();
+        let ended = count(r#""event":"finished""#) + count(r#""event":"stopped""#);
+        count(r#""event":"started""#).saturating_sub(ended)
     }
 
     /// Killed with everything it has in memory. `in_replies`: after it has committed and before anybody was told.
@@ -438,6 +533,12 @@ impl Faults {
         let whom = whom.to_owned();
         self.recorder.record(Event::Over { fault, whom });
     }
+}
+
+/// Whether it runs, or is stopped: not if it has ended and nobody has asked how.
+fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 async fn pause(rng: &mut Rng, range: std::ops::Range<u64>) {

@@ -15,6 +15,7 @@ use tokio_postgres::Client;
 use super::enqueuers::{Enqueuer, Load, connect, operate};
 use super::faults::{Faults, LEASE, Plan};
 use super::fleet::{EXACT_SLOTS, Place, SLOTS};
+use super::host;
 use super::proxy::Proxy;
 use super::samples::{self, Samples};
 use crate::judge::{AUDIT, Bars, Event, Evidence, Fault, History, Recorder, Report, judge, now};
@@ -116,6 +117,8 @@ fn undone(report: &Report, plan: &Plan) -> Vec<String> {
         ("kills", count(Fault::Kill), plan.kills),
         ("freezes", count(Fault::Freeze), plan.freezes),
         ("server kills", crashes, plan.server_kills),
+        ("kills of hosts", count(Fault::HostKill), plan.host_kills),
+        ("freezes of hosts", count(Fault::HostFreeze), plan.host_freezes),
     ] {
         if found < wanted {
             wrong.push(format!("only {found} {what} of {wanted}"));
@@ -166,12 +169,14 @@ fn counts(report: &Report) -> String {
         _ => format!("MISSED: p99 {p99} ms"),
     };
     format!(
-        "counts: {} kills, {} of them in a calm; {} freezes; {} server kills; {} jobs\n\
+        "counts: {} kills, {} of them in a calm; {} freezes; {} server kills; {} kills and {} freezes of hosts; {} jobs\n\
          bar of {RECOVERY} ms for recovery in a calm: {bar}; {} of {} times the machine was busy with something else",
         count(Fault::Kill),
         report.calm_kills,
         count(Fault::Freeze),
         count(Fault::ServerKill) + count(Fault::CommitReplyLost),
+        count(Fault::HostKill),
+        count(Fault::HostFreeze),
         report.acknowledged,
         report.starved,
         report.recovery.len(),
@@ -227,6 +232,7 @@ async fn round(folder: &Path, plan: &Plan, seed: u64) -> (Report, Samples) {
         server: scene.server.clone(),
         direct: scene.direct.clone(),
         recorder: scene.recorder.clone(),
+        hosts: host::folder(&folder.join("history")),
         spared: plan.spared,
     };
     faults.calm(plan, rng.fork()).await;
@@ -442,7 +448,8 @@ pub async fn prepare(direct: &str, folder: &Path) {
         .await
         .expect("a stage");
     let flood = "head -c 40000000 /dev/zero | tr '\\\\0' x; head -c 40000000 /dev/zero | tr '\\\\0' y >&2; exit 1";
-    let config = format!("[commands.flood]\nprogram = [\"sh\", \"-c\", \"{flood}\"]\n");
+    let hosts = host::section();
+    let config = format!("[commands.flood]\nprogram = [\"sh\", \"-c\", \"{flood}\"]\n{hosts}");
     std::fs::write(folder.join("worker.toml"), config).expect("a file");
 }
 
@@ -482,6 +489,7 @@ async fn report(owner: &Client, folder: &Path, recorder: &Recorder) -> Report {
 pub fn bars() -> Bars {
     Bars {
         slots: SLOTS + EXACT_SLOTS,
+        most_calls: host::CONCURRENCY,
         max_running: vec![("exact".into(), 3, 2)],
         max_starts: vec![("exact".into(), 40, 15, 1.0)],
         drift: 0.25,

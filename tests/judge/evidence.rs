@@ -1,6 +1,6 @@
 //! What the database says: where every job is, all it went through, and what is still held.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -80,6 +80,8 @@ pub struct Evidence {
     pub steps_done: Vec<StepDone>,
     /// (job, claim) of attempts that are recorded as failed.
     pub attempts: HashSet<(i64, i64)>,
+    /// The codes of these, by (job, claim).
+    pub codes: HashMap<(i64, i64), String>,
     /// (job, verb) of what operators did.
     pub changes: HashSet<(i64, String)>,
     /// The names of workers by their ids.
@@ -100,9 +102,12 @@ impl Evidence {
             epoch: epoch(owner).await,
             ..Evidence::default()
         };
-        let failed = "select job, claim from bugle.attempts where outcome in ('failed', 'timed_out', 'rescued')";
+        let failed = "select job, claim, coalesce(code, outcome) from bugle.attempts \
+            where outcome in ('failed', 'timed_out', 'rescued')";
         for row in query(owner, failed).await {
-            evidence.attempts.insert((row.get(0), row.get(1)));
+            let key = (row.get(0), row.get(1));
+            evidence.attempts.insert(key);
+            evidence.codes.insert(key, row.get(2));
         }
         for row in query(owner, "select job, verb from bugle.changes where job is not null").await {
             evidence.changes.insert((row.get(0), row.get(1)));

@@ -20,7 +20,7 @@ pub fn now() -> u64 {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Entry {
     pub at: u64,
-    /// Which enqueuer, which life of which worker.
+    /// Which enqueuer, which life of which worker. Behind an @, which of its hosts.
     pub who: String,
     #[serde(flatten)]
     pub event: Event,
@@ -122,6 +122,10 @@ pub enum Fault {
     Flood,
     /// A job that kills its own worker.
     Suicide,
+    /// kill -9 of a host, a process that runs jobs for a worker. `whom` is the host.
+    HostKill,
+    /// SIGSTOP of a host, until its worker has killed it.
+    HostFreeze,
     /// The machine itself had no time for us.
     Starved,
     /// A planned change of the primary.
@@ -150,8 +154,8 @@ impl Fault {
         use Fault::*;
         match self {
             Kill | Freeze | ServerKill | CommitReplyLost | BackendKill | TerminateAll | Cut | HalfOpen | Slow
-            | Suicide | Starved | Switchover | PrimaryKill | PatroniKill | NodeKill | FrozenPrimary | CutOffPrimary
-            | LaggingReplica | TwoFailovers | NoEtcd => true,
+            | Suicide | HostKill | HostFreeze | Starved | Switchover | PrimaryKill | PatroniKill | NodeKill
+            | FrozenPrimary | CutOffPrimary | LaggingReplica | TwoFailovers | NoEtcd => true,
             Blip | Muted | LockHeld | LongTransaction | ClockOff | Flood => false,
         }
     }

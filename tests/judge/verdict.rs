@@ -7,6 +7,9 @@ use super::evidence::Evidence;
 use super::history::{Event, Fault, History};
 use super::transitions::{Transition, is_final, objection, transitions};
 
+/// How many jobs a host of the tests takes in one call.
+const MOST_IN_A_CALL: usize = 20;
+
 /// Longer than anybody is kept from running.
 pub(super) const LONGEST_FREEZE: u64 = 20_000_000_000;
 
@@ -38,6 +41,8 @@ pub enum Kind {
     OrderBroken,
     /// Started before what it needs had ended, or although that failed.
     TooEarly,
+    /// A host died or was silent, and what became of a job it had does not fit that.
+    Unaccounted,
     /// A step that was done was run again, or one was left out.
     StepBroken,
     /// Locks, running rows, folders, transactions.
@@ -57,6 +62,8 @@ pub struct Violation {
 pub struct Bars {
     /// How many executors each worker may run at once; 0 for no limit.
     pub slots: usize,
+    /// How many calls a host may have at once; 0 for no limit.
+    pub most_calls: usize,
     /// Jobs that must be started in the order of their ids, as all were there before anybody claimed.
     pub in_order: bool,
     /// The maximum number of running jobs per queue, and per `limit_key`.
@@ -98,7 +105,10 @@ pub struct Report {
 /// One execution, as its executor saw it.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
+    /// The life of a worker.
     pub(super) who: String,
+    /// The process: the same, or one of its hosts.
+    process: String,
     pub(super) job: i64,
     pub(super) claim: i64,
     pub(super) from: u64,
@@ -142,6 +152,7 @@ pub fn judge(history: &History, evidence: &Evidence, bars: &Bars) -> Report {
     court.every_step();
     court.every_end(bars);
     court.every_run();
+    court.lost_hosts();
     court.words_taken();
     court.keys();
     court.limits(bars);
@@ -337,7 +348,8 @@ impl Court<'_> {
                     true => (first, first.from),
                     false => (second, second.from.saturating_sub(LONGEST_FREEZE)),
                 };
-                if !self.is_explained(&victim.who, since, second.from) {
+                let is_explained = |whom: &str| self.is_explained(whom, since, second.from);
+                if !is_explained(&victim.who) && !is_explained(&victim.process) {
                     let what = format!(
                         "job {job} was run by {} under claim {} and by {} under claim {}, and nothing explains it",
                         first.who, first.claim, second.who, second.claim
@@ -349,6 +361,58 @@ impl Court<'_> {
         self.report.run_again = again;
         for what in violations {
             self.report.violate(Kind::Duplicated, what);
+        }
+    }
+
+    /// What became of the jobs that a host had when it was killed: they fail as `host_lost`, or as `crash_loop` in the
+    /// end. Those of a silent one were not to blame, unless their own time was over: they are not counted. If something
+    /// happened to its worker as well, that decides.
+    fn lost_hosts(&mut self) {
+        let (mut violations, mut lost, mut spared) = (Vec::new(), 0, 0);
+        let is_of_a_host = |spell: &&Spell| matches!(spell.fault, Fault::HostKill | Fault::HostFreeze);
+        for spell in self.spells.iter().filter(is_of_a_host) {
+            let orphans = self
+                .runs
+                .iter()
+                .filter(|run| run.process == spell.whom && run.to.is_none());
+            for orphan in orphans {
+                let (job, claim) = (orphan.job, orphan.claim);
+                let ended = self.evidence.codes.get(&(job, claim)).map(String::as_str);
+                let fits = match (spell.fault, ended) {
+                    (Fault::HostKill, Some("host_lost" | "crash_loop")) => {
+                        lost += 1;
+                        true
+                    }
+                    (Fault::HostFreeze, Some("timeout")) => true,
+                    (Fault::HostFreeze, None) => {
+                        spared += 1;
+                        true
+                    }
+                    _ => false,
+                };
+                let until = spell.from.saturating_add(LONGEST_FREEZE);
+                let is_explained = || {
+                    self.restarted(job)
+                        || self.evidence.is_removed(job)
+                        || self.evidence.changes.contains(&(job, "cancel".to_owned()))
+                        || self.is_explained(&orphan.who, orphan.from, until)
+                };
+                if !fits && !is_explained() {
+                    let (fault, whom) = (spell.fault, &spell.whom);
+                    violations.push(format!(
+                        "job {job} ran under claim {claim} in {whom} at its {fault:?}, and was recorded as {ended:?}"
+                    ));
+                }
+            }
+        }
+        if self.spells.iter().any(|spell| is_of_a_host(&spell)) {
+            self.report.judged.insert("jobs that lost their host", lost);
+            self.report
+                .judged
+                .insert("jobs of silent hosts that were not counted", spared);
+        }
+        for what in violations {
+            self.report.violate(Kind::Unaccounted, what);
         }
     }
 
@@ -518,7 +582,9 @@ impl Court<'_> {
     fn slots(&mut self, bars: &Bars) {
         let mut now: HashMap<&str, HashSet<(i64, i64)>> = HashMap::new();
         let mut over = Vec::new();
+        let of_a_host = |who: &str| who.contains('@');
         for entry in self.history.entries.iter().filter(|_| bars.slots > 0) {
+            // a host that was killed says nothing about the end of its jobs: for itself, each has a name of its own
             match entry.event {
                 Event::Started { job, claim }
                 | Event::StepStarted {
@@ -526,12 +592,16 @@ impl Court<'_> {
                 } => {
                     let running = now.entry(&entry.who).or_default();
                     running.insert((job, claim));
-                    if running.len() > bars.slots {
+                    let most = match of_a_host(&entry.who) {
+                        true => bars.most_calls * MOST_IN_A_CALL,
+                        false => bars.slots,
+                    };
+                    if running.len() > most {
                         over.push(format!(
                             "{} runs {} jobs at once, with {} slots",
                             entry.who,
                             running.len(),
-                            bars.slots
+                            most
                         ));
                     }
                 }
@@ -574,7 +644,8 @@ impl Court<'_> {
             let orphans = self
                 .runs
                 .iter()
-                .filter(|run| run.who == kill.whom && run.to.is_none() && run.from <= kill.from);
+                // what a host of it lost before is not its loss
+                .filter(|run| run.process == kill.whom && run.to.is_none() && run.from <= kill.from);
             for orphan in orphans {
                 let next = self
                     .runs
@@ -612,6 +683,11 @@ impl Spell {
     }
 }
 
+/// The life of a worker that a host belongs to; or of the worker itself.
+fn worker_of(who: &str) -> &str {
+    who.split('@').next().unwrap_or(who)
+}
+
 fn runs(history: &History) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut open: HashMap<(&str, i64, i64), usize> = HashMap::new();
@@ -620,7 +696,8 @@ fn runs(history: &History) -> Vec<Run> {
             Event::Started { job, claim } => {
                 open.insert((&entry.who, *job, *claim), runs.len());
                 runs.push(Run {
-                    who: entry.who.clone(),
+                    who: worker_of(&entry.who).to_owned(),
+                    process: entry.who.clone(),
                     job: *job,
                     claim: *claim,
                     from: entry.at,
@@ -646,6 +723,7 @@ fn runs(history: &History) -> Vec<Run> {
                 let at = *open.entry((&entry.who, *job, *claim)).or_insert_with(|| {
                     runs.push(Run {
                         who: entry.who.clone(),
+                        process: entry.who.clone(),
                         job: *job,
                         claim: *claim,
                         from: entry.at,

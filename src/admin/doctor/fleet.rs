@@ -2,13 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use tokio_postgres::{Client, GenericClient, Row};
 
 use super::{Finding, Level, length};
 use crate::admin::read;
+use crate::admin::read::WorkerLine;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::state::WorkerState;
+
+/// This many processes of a host that crashed are worth a look, if the last one did not long ago.
+const FLAPPING: u64 = 3;
+const LATELY: Duration = Duration::from_secs(600);
 
 pub async fn roles(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
@@ -191,6 +197,24 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
             }
         }
     }
+    for worker in &alive {
+        found.extend(
+            worker
+                .hosts
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|host| idle_host(worker, host)),
+        );
+        found.extend(
+            worker
+                .hosts
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|host| flapping_host(worker, host, now)),
+        );
+    }
     if !alive
         .iter()
         .any(|worker| worker.is_keeper && silence(worker.seen_at) < Duration::from_secs(15))
@@ -208,6 +232,44 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
         ));
     }
     Ok(found)
+}
+
+/// A host that could run more jobs than its worker holds.
+fn idle_host(worker: &WorkerLine, host: &Value) -> Option<Finding> {
+    let slots: i64 = worker.slots.iter().map(|slots| i64::from(*slots)).sum();
+    let (name, jobs, most) = (
+        host["name"].as_str()?,
+        host["concurrency"].as_i64()?,
+        host["most"].as_i64(),
+    );
+    if slots >= jobs.max(most.unwrap_or(1)) {
+        return None;
+    }
+    let in_one_call = most.map(|most| format!(", and {most} in one call")).unwrap_or_default();
+    let message = format!(
+        "host {name} of worker {} ({}) can run {jobs} jobs at once{in_one_call}, but the worker has {slots} slots",
+        worker.id, worker.name
+    );
+    let finding = Finding::new("workers", Level::Warn, message);
+    Some(finding.fix("[queues] in the worker's file, such as  default = 64"))
+}
+
+/// A host whose processes end again and again, although others take their place.
+fn flapping_host(worker: &WorkerLine, host: &Value, now: SystemTime) -> Option<Finding> {
+    let (name, crashes) = (host["name"].as_str()?, host["crashes"].as_u64()?);
+    let last = humantime::parse_rfc3339(host["crashed_at"].as_str()?).ok()?;
+    let since = now.duration_since(last).unwrap_or_default();
+    if crashes < FLAPPING || since > LATELY {
+        return None;
+    }
+    let message = format!(
+        "{crashes} processes of host {name} of worker {} ({}) have crashed, the last one {} s ago",
+        worker.id,
+        worker.name,
+        since.as_secs()
+    );
+    let finding = Finding::new("workers", Level::Warn, message);
+    Some(finding.fix("Search the worker's log for event=host_end: it has their last words."))
 }
 
 pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
