@@ -164,6 +164,25 @@ comment on column bugle.operated.done is 'Whether the verb was applied.';
 comment on column bugle.operated.state is 'The job''s state now; null if there is no such job.';
 comment on column bugle.operated.reason is 'Why it was refused; null if it was done.';
 
+create type bugle.operation as (
+  id bigint,
+  state text,
+  queue text,
+  command text,
+  unique_key text,
+  to_state text,
+  why text
+);
+
+comment on type bugle.operation is 'What an operator''s verb does to a job; inside the engine.';
+comment on column bugle.operation.id is 'The job.';
+comment on column bugle.operation.state is 'Its state before; null if there is no such job.';
+comment on column bugle.operation.queue is 'Its queue.';
+comment on column bugle.operation.command is 'Of a finished job, its command.';
+comment on column bugle.operation.unique_key is 'Of a finished job, its unique_key.';
+comment on column bugle.operation.to_state is 'Its state afterwards.';
+comment on column bugle.operation.why is 'Why that is not possible; null if it is.';
+
 create type bugle.ending as (
   id bigint,
   state text,

@@ -417,18 +417,18 @@ comment on function bugle.resolve_step is
   'not a chain.';
 
 -- Attempts, times and errors are kept.
-create or replace function bugle.reset_steps(p_id bigint) returns void
-language sql
+create or replace function bugle.reset_steps(p_ids bigint[]) returns void
+language sql set enable_seqscan = off set jit = off
 as $$
   update bugle.step_records r
   set state = 'pending',
     output = null,
     updated_at = now()
-  where r.job = p_id;
+  where r.job = any (p_ids);
   update bugle.jobs_live j
   set step = null,
     context = null
-  where j.id = p_id
+  where j.id = any (p_ids)
     and (j.step is not null or j.context is not null)
 $$;
-comment on function bugle.reset_steps is 'Reset a job to before its first step.';
+comment on function bugle.reset_steps is 'Reset jobs to before their first steps.';

@@ -147,45 +147,64 @@ $do$;
 comment on function bugle.move_to_history is
   'Move the live jobs at these addresses into history, each with its final state and reason.';
 
--- The job keeps its id and bugle.attempts; attempts are counted from 0. Columns that are not reset keep their values.
-create or replace function bugle.move_to_live(p_id bigint) returns void
+-- The jobs keep their ids and bugle.attempts; attempts are counted from 0. Created from the catalog, like
+-- bugle.move_to_history: columns that are not reset keep their values.
+do $do$
+declare
+  c_now constant text[] := '{run_at,updated_at}';
+  c_zero constant text[] := '{attempt,crashes}';
+  c_null constant text[] := '{deadline,worker,reason,result,paused_from,progress,progress_note,answer_by,answer_token,
+    answer,outstanding,finished_at,day}';
+  v_names constant text[] := array(
+    select quote_ident(a.attname)
+    from pg_attribute a
+    where a.attrelid = 'bugle.jobs'::regclass
+      and a.attnum > 0
+      and not a.attisdropped
+      and a.attname <> all (c_null)
+    order by a.attnum);
+  v_values constant text[] := array(
+    select case
+        when n.name = 'state' then '''ready'''
+        when n.name = any (c_now) then 'now()'
+        when n.name = any (c_zero) then '0'
+        else 'g.' || n.name end
+    from unnest(v_names) with ordinality n (name, place)
+    order by n.place);
+begin
+  execute format($create$
+create or replace function bugle.move_to_live(p_ids bigint[]) returns void
 language plpgsql
 as $$
 declare
-  v_job bugle.jobs;
+  v_moved bigint;
 begin
-  delete from bugle.jobs j
-  where j.id = p_id
-    -- seed: completed_jobs_can_be_restarted
-    and j.state in ('failed', 'cancelled')
-  returning j.* into strict v_job;
-  v_job.state := 'ready';
-  v_job.run_at := now();
-  v_job.updated_at := now();
-  v_job.attempt := 0;
-  v_job.crashes := 0;
-  v_job.deadline := null;
-  v_job.worker := null;
-  v_job.reason := null;
-  v_job.result := null;
-  v_job.paused_from := null;
-  v_job.progress := null;
-  v_job.progress_note := null;
-  v_job.answer_by := null;
-  v_job.answer_token := null;
-  v_job.answer := null;
-  v_job.outstanding := null;
-  v_job.finished_at := null;
-  v_job.day := null;
   perform set_config('bugle.skip_checks', 'on', true);
-  insert into bugle.jobs_live overriding system value select v_job.*;
+  with gone as (
+    delete from bugle.jobs j
+    where j.id = any (p_ids)
+      -- seed: completed_jobs_can_be_restarted
+      and j.state in ('failed', 'cancelled')
+    returning j.*
+  ), live as (
+    insert into bugle.jobs_live (%s)
+    overriding system value
+    select %s from gone g order by g.id
+  ), chains as (
+    select bugle.note_chain(c.command, c.steps)
+    from (select distinct g.command, g.steps from gone g where g.steps is not null) c
+  )
+  select (select count(*) from gone), (select count(*) from chains) into v_moved;
   perform set_config('bugle.skip_checks', '', true);
-  if v_job.steps is not null then
-    perform bugle.note_chain(v_job.command, v_job.steps);
+  if v_moved <> cardinality(p_ids) then
+    raise exception 'only %% of %% jobs are failed or cancelled', v_moved, cardinality(p_ids);
   end if;
 end
-$$;
-comment on function bugle.move_to_live is 'Move a failed or cancelled job back into the live table, ready.';
+$$
+$create$, array_to_string(v_names, ', '), array_to_string(v_values, ', '));
+end
+$do$;
+comment on function bugle.move_to_live is 'Move failed and cancelled jobs back into the live table, ready.';
 
 -- Read before the move, for 42_dependants.sql: if completed jobs are not kept, the row is gone afterwards.
 create or replace function bugle.ended_jobs_at(p_addresses tid[], p_endings bugle.ending[], p_all boolean)

@@ -275,38 +275,47 @@ $$;
 comment on function bugle.enqueue_follow_ups is
   'Enqueue what follows these jobs. What is rejected is recorded in bugle.changes.';
 
-create or replace function bugle.wait_again(p_id bigint) returns text
+create or replace function bugle.wait_again(p_ids bigint[]) returns bigint[]
 language plpgsql set enable_seqscan = off set jit = off
 as $$
 declare
   v_needs bigint[];
+  v_waiting bigint[];
 begin
-  if not exists (select from bugle.dependencies d where d.job = p_id) then
-    return null;
-  end if;
   v_needs := array(
-    select n.id
-    from bugle.lock_dependencies(array(
-      select d.needs
-      from bugle.dependencies d
-      where d.job = p_id
-        and exists (select from bugle.jobs_live j where j.id = d.needs))) n
-    where n.state is null);
+    select distinct x.needs
+    from unnest(p_ids) i (id)
+      cross join lateral (
+        select d.needs
+        from bugle.dependencies d
+        where d.job = i.id
+          and exists (select from bugle.jobs_live j where j.id = d.needs)
+        offset 0) x);
   if v_needs = '{}' then
-    return null;
+    return '{}';
   end if;
-  update bugle.dependencies d
-  set state = null, reason = null, result = null, error = null, ended_at = null
-  where d.job = p_id
-    and d.needs = any (v_needs);
-  update bugle.jobs_live j
-  set outstanding = cardinality(v_needs)
-  where j.id = p_id;
-  return 'waiting';
+  v_needs := array(select n.id from bugle.lock_dependencies(v_needs) n where n.state is null);
+  with open as (
+    update bugle.dependencies d
+    set state = null, reason = null, result = null, error = null, ended_at = null
+    where d.job in (select i.id from unnest(p_ids) i (id))
+      and d.needs in (select n.id from unnest(v_needs) n (id))
+    returning d.job
+  ), waiting as (
+    update bugle.jobs_live j
+    set state = 'waiting',
+      outstanding = o.count,
+      updated_at = now()
+    from (select o.job, count(*)::integer as count from open o group by o.job) o
+    where j.id = o.job
+    returning j.id
+  )
+  select array_agg(w.id) into v_waiting from waiting w;
+  return coalesce(v_waiting, '{}');
 end
 $$;
 comment on function bugle.wait_again is
-  'Let a restarted job wait for those of its dependencies and children that are live. Returns waiting, or null.';
+  'Let restarted jobs wait for those of their dependencies and children that are live. Returns which wait.';
 
 -- Locks for operators, for expiry, and for jobs that are enqueued after others. An outcome locks the jobs that end, in
 -- the order of ids, and then the jobs that wait for them, in the order of ids; everything else that locks both kinds

@@ -140,6 +140,34 @@ async fn host_compares_executors_in_other_languages_with_one_in_rust() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn operate_says_how_fast_each_verb_changes_what_matches_a_filter() {
+    let lines = bench(&["operate", "--jobs", "300"]).await;
+
+    for verb in ["pause", "set_priority", "cancel", "restart", "remove"] {
+        let line = named(&lines, verb);
+        assert_eq!(line["n"], 300);
+        assert!(
+            line["per_s"].is_number() && line["ratio_to_floor"].is_number(),
+            "{line}"
+        );
+    }
+    named(&lines, "floor: lock, update, record");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn due_compares_jobs_that_become_due_at_once_with_ready_ones() {
+    let lines = bench(&["due", "--jobs", "1500"]).await;
+
+    let line = named(&lines, "due in the same second");
+    assert_eq!(line["n"], 1500);
+    assert!(
+        line["per_s"].is_number() && line["ratio_to_floor"].is_number(),
+        "{line}"
+    );
+    named(&lines, "floor: ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pickup_counts_from_the_call_and_from_the_commit() {
     let lines = bench(&["pickup", "--jobs", "20", "--workers", "2"]).await;
 

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand};
 #[cfg(feature = "web")]
 use crate::bench::web;
 use crate::bench::{
-    Bench, backlog, drain, enqueue, floor, host, idle, limits, payload, peer, pickup, pinned, steady, worker,
+    Bench, backlog, drain, due, enqueue, floor, host, idle, limits, operate, payload, peer, pickup, pinned, steady,
+    worker,
 };
 
 /// Benchmark Bugle on this machine and compare it with plain Postgres tables
@@ -50,6 +51,8 @@ enum What {
     Backlog(backlog::Options),
     Idle(idle::Options),
     Payload(payload::Options),
+    Operate(operate::Options),
+    Due(due::Options),
     Floor(floor::Options),
     #[cfg(feature = "web")]
     Web(web::Options),
@@ -105,6 +108,8 @@ async fn measure(bench: &mut Bench, what: What) -> Result<()> {
         What::Backlog(options) => backlog::run(bench, options).await.map(|()| "backlog"),
         What::Idle(options) => idle::run(bench, options).await.map(|()| "idle"),
         What::Payload(options) => payload::run(bench, options).await.map(|()| "payload"),
+        What::Operate(options) => operate::run(bench, options).await.map(|()| "operate"),
+        What::Due(options) => due::run(bench, options).await.map(|()| "due"),
         What::Floor(options) => floor::run(bench, options).await.map(|()| "floor"),
         #[cfg(feature = "web")]
         What::Web(options) => web::run(bench, options).await.map(|()| "web"),
@@ -137,5 +142,7 @@ fn everything() -> Vec<What> {
         What::Backlog(Default::default()),
         What::Idle(Default::default()),
         What::Payload(Default::default()),
+        What::Operate(Default::default()),
+        What::Due(Default::default()),
     ]
 }

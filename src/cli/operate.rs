@@ -46,7 +46,7 @@ pub struct Jobs {
 }
 
 /// How many jobs one transaction changes. Locks are held for as long as one takes.
-const STEP: usize = 1000;
+const STEP: usize = 5000;
 
 /// Apply a verb to the jobs with these ids, or to all that match the filters.
 pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result<ExitCode> {

@@ -225,7 +225,7 @@ async fn what_is_not_granted_is_refused() {
             "create function bugle.mine() returns int language sql return 1",
             "alter function bugle.claim(bigint, uuid, bugle.queue_request[]) owner to current_user",
             "select bugle.end_jobs('{}')",
-            "select bugle.move_to_live(1)",
+            "select bugle.move_to_live('{1}')",
             "select bugle.operate('cancel', '{1}', null)",
             "select bugle.rescue()",
             "select bugle.note_lost(0)",

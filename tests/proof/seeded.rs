@@ -103,8 +103,8 @@ bugs! {
     ]);
     cancel_leaves_running_jobs: Cancel => CancelOverwritten, Edits(&[
         (
-            "elsif bugle.is_final(v_to) then",
-            "elsif bugle.is_final(v_to) and v_job.state = 'running' then null; elsif bugle.is_final(v_to) then",
+            "where bugle.is_final(d.to_state)",
+            "where bugle.is_final(d.to_state) and d.state <> 'running'",
         ),
     ]);
     completed_jobs_can_be_restarted: Restart => IllegalTransition, Edits(&[
