@@ -374,8 +374,8 @@ begin
     update bugle.jobs_live j
     set state = 'ready',
       updated_at = now()
-    where j.id = any (array(
-      select i.id
+    where j.ctid = any (array(
+      select i.ctid
       from bugle.jobs_live i
       -- seed: retries_never_become_ready
       where i.state in ('scheduled', 'retrying')

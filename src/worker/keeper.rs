@@ -20,6 +20,10 @@ use crate::worker::reconcile::{ClaimCounter, Reconciler};
 const FENCE_GRACE: Duration = Duration::from_secs(5);
 /// The minimum interval between two requested promotions, because any login can request one.
 const PROMOTE_PAUSE: Duration = Duration::from_millis(5);
+/// How many due jobs the first call of promote makes ready, and how many the largest. Each call that finds more doubles
+/// the next: the first jobs become ready at once, and many cost little each.
+const PROMOTE_FIRST: i32 = 1000;
+const PROMOTE_MOST: i32 = 16_000;
 /// The delay after a due job could not be promoted because another session has locked it.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -51,6 +55,7 @@ impl Keeper {
         let mut next_beat = Instant::now();
         let mut next_due: Option<Instant> = None;
         let mut promoted = Instant::now();
+        let mut batch = PROMOTE_FIRST;
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next_beat.into()) => match
@@ -78,7 +83,7 @@ impl Keeper {
                     }
                 },
                 () = sleep_until(next_due) => {
-                    next_due = self.link.watched(self.promote()).await;
+                    next_due = self.link.watched(self.promote(&mut batch)).await;
                     promoted = Instant::now();
                 }
                 () = self.called.notified(), if has_role => {
@@ -132,23 +137,32 @@ impl Keeper {
         }
     }
 
-    async fn promote(&self) -> Option<Instant> {
-        loop {
-            let promoted = match self.link.session().await {
-                Ok(session) => calls::promote(&session).await,
-                Err(error) => Err(error),
-            };
-            let now = Instant::now();
-            match promoted {
-                Ok((1000.., _)) => continue,
-                Ok((0, Some(due))) => return Some(now + due.max(if due.is_zero() { OVERDUE_PAUSE } else { due })),
-                Ok((_, due)) => return due.map(|due| now + due),
-                Err(error) => {
-                    tracing::debug!(event = "promote", %error);
-                    return Some(now + Duration::from_millis(500));
-                }
+    /// One batch. Returns when the next is due: at once, if there may be more; heartbeats go on in between.
+    async fn promote(&self, batch: &mut i32) -> Option<Instant> {
+        let limit = *batch;
+        let promoted = match self.link.session().await {
+            Ok(session) => calls::promote(&session, limit).await,
+            Err(error) => Err(error),
+        };
+        let now = Instant::now();
+        *batch = next_batch(limit, promoted.as_ref().map_or(0, |(promoted, _)| *promoted));
+        match promoted {
+            Ok((promoted, _)) if promoted >= limit => Some(now),
+            Ok((0, Some(due))) => Some(now + due.max(if due.is_zero() { OVERDUE_PAUSE } else { due })),
+            Ok((_, due)) => due.map(|due| now + due),
+            Err(error) => {
+                tracing::debug!(event = "promote", %error);
+                Some(now + Duration::from_millis(500))
             }
         }
+    }
+}
+
+/// How many jobs the next call of promote takes, after one that took at most `limit` and found this many.
+fn next_batch(limit: i32, promoted: i32) -> i32 {
+    match promoted >= limit {
+        true => limit.saturating_mul(2).min(PROMOTE_MOST),
+        false => PROMOTE_FIRST,
     }
 }
 
@@ -164,5 +178,22 @@ async fn sleep_until(when: Option<Instant>) {
     match when {
         Some(when) => tokio::time::sleep_until(when.into()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_due_jobs_grow_while_there_are_more_and_start_small_again() {
+        let mut batch = PROMOTE_FIRST;
+        let mut batches = Vec::new();
+        for found in [1000, 2000, 4000, 8000, 16_000, 16_000, 15_999, 1] {
+            batches.push(batch);
+            batch = next_batch(batch, found);
+        }
+
+        assert_eq!(batches, [1000, 2000, 4000, 8000, 16_000, 16_000, 16_000, 1000]);
     }
 }

@@ -61,11 +61,11 @@ pub async fn unnamed(session: &Session, me: Identity, running: &[HeldJob]) -> Re
     Ok(rows.iter().map(held).collect())
 }
 
-/// Make due jobs ready and fail expired ones. Returns how many became ready, and when the next is due.
-pub async fn promote(session: &Session) -> Result<(i32, Option<Duration>)> {
+/// Make at most `limit` due jobs ready and fail expired ones. Returns how many became ready, and when the next is due.
+pub async fn promote(session: &Session, limit: i32) -> Result<(i32, Option<Duration>)> {
     session.query("select bugle.expire()", &[]).await?;
     let rows = session
-        .query("select promoted, next_due_seconds from bugle.promote()", &[])
+        .query("select promoted, next_due_seconds from bugle.promote($1)", &[&limit])
         .await?;
     Ok((rows[0].get(0), rows[0].get::<_, Option<f64>>(1).map(seconds)))
 }
