@@ -171,7 +171,7 @@ create type bugle.operation as (
   command text,
   unique_key text,
   to_state text,
-  why text
+  reason text
 );
 
 comment on type bugle.operation is 'What an operator''s verb does to a job; inside the engine.';
@@ -181,7 +181,7 @@ comment on column bugle.operation.queue is 'Its queue.';
 comment on column bugle.operation.command is 'Of a finished job, its command.';
 comment on column bugle.operation.unique_key is 'Of a finished job, its unique_key.';
 comment on column bugle.operation.to_state is 'Its state afterwards.';
-comment on column bugle.operation.why is 'Why that is not possible; null if it is.';
+comment on column bugle.operation.reason is 'Why that is not possible; null if it is.';
 
 create type bugle.ending as (
   id bigint,

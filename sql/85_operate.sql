@@ -179,17 +179,17 @@ declare
 begin
   if exists (select from unnest(p_jobs) f where f.unique_key is not null) then
     v_jobs := array(
-      select (f.id, f.state, f.queue, f.command, f.unique_key, f.to_state, coalesce(f.why, case when f.holder <> f.id
+      select (f.id, f.state, f.queue, f.command, f.unique_key, f.to_state, coalesce(f.reason, case when f.holder <> f.id
           then format('cannot %s job %s: job %s with the same unique_key is live', p_verb, f.id, f.holder)
         end))::bugle.operation
       from (
-        select o.*, case when o.unique_key is not null and o.why is null then coalesce(
+        select o.*, case when o.unique_key is not null and o.reason is null then coalesce(
             (select l.id from bugle.jobs_live l where l.command = o.command and l.unique_key = o.unique_key),
-            min(o.id) filter (where o.why is null) over (partition by o.command, o.unique_key))
+            min(o.id) filter (where o.reason is null) over (partition by o.command, o.unique_key))
           end as holder
         from unnest(p_jobs) o) f);
   end if;
-  v_ids := array(select f.id from unnest(v_jobs) f where f.why is null and bugle.is_final(f.state) order by f.id);
+  v_ids := array(select f.id from unnest(v_jobs) f where f.reason is null and bugle.is_final(f.state) order by f.id);
   begin
     perform bugle.move_to_live(v_ids);
     return v_jobs;
@@ -197,7 +197,7 @@ begin
     null;
   end;
   for v_job in
-    select f.* from unnest(v_jobs) f where f.why is null and bugle.is_final(f.state) order by f.id
+    select f.* from unnest(v_jobs) f where f.reason is null and bugle.is_final(f.state) order by f.id
   loop
     begin
       perform bugle.move_to_live(array[v_job.id]);
@@ -208,7 +208,7 @@ begin
   return array(
     select (f.id, f.state, f.queue, f.command, f.unique_key, f.to_state, case when f.id = any (v_taken)
         then format('cannot %s job %s: another job with the same unique_key came first', p_verb, f.id)
-        else f.why end)::bugle.operation
+        else f.reason end)::bugle.operation
     from unnest(v_jobs) f);
 end
 $$;
@@ -305,7 +305,7 @@ begin
     return p_jobs;
   end if;
   return array(
-    select (j.id, j.state, j.queue, j.command, j.unique_key, coalesce(w.state, j.to_state), j.why)::bugle.operation
+    select (j.id, j.state, j.queue, j.command, j.unique_key, coalesce(w.state, j.to_state), j.reason)::bugle.operation
     from unnest(p_jobs) j
       left join (select i.id, 'waiting' as state from unnest(v_waiting) i (id)) w on w.id = j.id
     order by j.id);
@@ -329,10 +329,10 @@ begin
   perform bugle.check_verb(p_verb, p_run_at, p_priority, p_to);
   perform bugle.lock_family(p_ids);
   v_jobs := bugle.lock_for_verb(p_verb, p_ids, p_run_at, p_to);
-  if p_verb <> 'remove' and exists (select from unnest(v_jobs) j where j.why is null and bugle.is_final(j.state)) then
+  if p_verb <> 'remove' and exists (select from unnest(v_jobs) j where j.reason is null and bugle.is_final(j.state)) then
     v_jobs := bugle.revive(p_verb, v_jobs);
   end if;
-  v_done := array(select j from unnest(v_jobs) j where j.why is null order by j.id);
+  v_done := array(select j from unnest(v_jobs) j where j.reason is null order by j.id);
 
   if v_done <> '{}' then
     perform bugle.release(array(select d.id from unnest(v_done) d where not bugle.is_final(d.state)));
@@ -365,11 +365,11 @@ begin
     order by d.id;
   end if;
   return query
-  select o.id, o.done, o.state, o.why
+  select o.id, o.done, o.state, o.reason
   from (
-    select d.id, true as done, d.to_state as state, null as why from unnest(v_done) d
+    select d.id, true as done, d.to_state as state, null as reason from unnest(v_done) d
     union all
-    select j.id, false, j.state, j.why from unnest(v_jobs) j where j.why is not null) o
+    select j.id, false, j.state, j.reason from unnest(v_jobs) j where j.reason is not null) o
   order by o.id;
 end
 $$;
