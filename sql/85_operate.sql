@@ -329,7 +329,9 @@ begin
   perform bugle.check_verb(p_verb, p_run_at, p_priority, p_to);
   perform bugle.lock_family(p_ids);
   v_jobs := bugle.lock_for_verb(p_verb, p_ids, p_run_at, p_to);
-  if p_verb <> 'remove' and exists (select from unnest(v_jobs) j where j.reason is null and bugle.is_final(j.state)) then
+  if p_verb <> 'remove'
+    and exists (select from unnest(v_jobs) j where j.reason is null and bugle.is_final(j.state))
+  then
     v_jobs := bugle.revive(p_verb, v_jobs);
   end if;
   v_done := array(select j from unnest(v_jobs) j where j.reason is null order by j.id);
