@@ -25,6 +25,9 @@ create table bugle.registrations (
   drained_at timestamptz,
   lost_at timestamptz,
   stopped_at timestamptz,
+  short_of text,
+  lacks_slots boolean not null default false,
+  overdue bigint[] not null default '{}',
   constraint every_queue_has_slots check (cardinality(queues) = cardinality(slots))
 ) with (fillfactor = 50);
 
@@ -57,6 +60,12 @@ comment on column bugle.registrations.paused_at is 'Since when this worker claim
 comment on column bugle.registrations.drained_at is 'When an operator told it to drain; null if none did.';
 comment on column bugle.registrations.lost_at is 'Since when it is missing. Null: it is not.';
 comment on column bugle.registrations.stopped_at is 'When it signed off.';
+comment on column bugle.registrations.short_of is
+  'What it is short of (open files, memory, connections …), so that it starts fewer jobs; null if nothing.';
+comment on column bugle.registrations.lacks_slots is
+  'Whether jobs of other databases, which the same process serves, take the slots it would use.';
+comment on column bugle.registrations.overdue is
+  'Jobs it runs whose time limit has passed and whose executors do not stop.';
 comment on sequence bugle.registrations_id_seq is 'The numbers of workers.';
 
 create index registrations_backend on bugle.registrations (backend_pid) where stopped_at is null;
@@ -97,6 +106,21 @@ comment on table bugle.watchers is
 comment on column bugle.watchers.queue is 'The queue.';
 comment on column bugle.watchers.worker is 'The worker that polls it.';
 comment on column bugle.watchers.until is 'When another worker may take over, unless this one renews it before.';
+
+-- Kept by the keeper, and only while settings.unserved_limit is set.
+create table bugle.unserved_routes (
+  queue text not null,
+  route bigint not null,
+  since timestamptz not null,
+  primary key (queue, route)
+) with (fillfactor = 70);
+
+comment on table bugle.unserved_routes is
+  'Since when ready jobs have been without a worker that serves them, by queue and route. Empty unless '
+  'settings.unserved_limit is set.';
+comment on column bugle.unserved_routes.queue is 'The queue.';
+comment on column bugle.unserved_routes.route is 'A hash of the command, or of the remaining steps: bugle.route.';
+comment on column bugle.unserved_routes.since is 'When the keeper first found that no live worker serves it.';
 
 create table bugle.minutes (
   minute timestamptz not null,

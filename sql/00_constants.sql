@@ -21,6 +21,14 @@ language sql immutable parallel safe
 return 1;
 comment on function bugle.protocol is 'The version of the worker protocol that this schema speaks.';
 
+-- docs/retries.md says what each of them means.
+create or replace function bugle.failure_reasons() returns text[]
+language sql immutable parallel safe
+return array[
+  'attempts_exhausted', 'timeout', 'step_failed', 'not_retryable', 'deadline', 'no_executor', 'crash_loop',
+  'answer_overdue', 'rejected', 'dependency_failed', 'operator'];
+comment on function bugle.failure_reasons is 'Why a job can have failed: bugle.jobs.reason.';
+
 -- Held exclusively by the idle worker that is notified for this queue, shared by transactions that enqueue into it
 -- without a notification.
 create or replace function bugle.bell_key(p_queue text) returns bigint

@@ -446,7 +446,10 @@ begin
     limit v_limit
     for update skip locked);
   if exists (select from bugle.settings s where s.unserved_limit is not null) then
+    perform bugle.note_unserved();
     v_endings := v_endings || bugle.unserved_too_long(v_limit);
+  elsif exists (select from bugle.unserved_routes) then
+    delete from bugle.unserved_routes;
   end if;
   perform bugle.end_jobs(v_endings);
   return cardinality(v_endings);
@@ -455,7 +458,29 @@ $$;
 comment on function bugle.expire is
   'Fail jobs whose deadline or answer is overdue, or that no worker has served for too long. Returns how many.';
 
--- A job of a paused worker or queue counts as served: it can be resumed.
+-- A job of a paused worker or queue counts as served: it can be resumed. What counts is how long nobody has served a
+-- route, not how long its jobs have been ready: an old backlog must not fail because its only worker restarts.
+create or replace function bugle.note_unserved() returns void
+language plpgsql
+as $$
+begin
+  with unserved as materialized (
+    select u.queue, bugle.route(u.command, u.steps, 0) as route
+    from bugle.unserved u
+    where u.paused_workers is null
+      and not exists (select from bugle.queues q where q.name = u.queue and q.paused_at is not null)
+  ), served as (
+    delete from bugle.unserved_routes r
+    where not exists (select from unserved u where u.queue = r.queue and u.route = r.route)
+  )
+  insert into bugle.unserved_routes (queue, route, since)
+  select u.queue, u.route, now() from unserved u
+  on conflict do nothing;
+end
+$$;
+comment on function bugle.note_unserved is
+  'Note the queues and routes with ready jobs that no live worker serves, and forget those that one serves again.';
+
 create or replace function bugle.unserved_too_long(p_limit integer) returns bugle.ending[]
 language plpgsql
 as $$
@@ -464,17 +489,15 @@ begin
     select (j.id, 'failed', 'no_executor', null, format('no worker served the command %s in queue %s for %s',
       bugle.quoted(j.command), bugle.quoted(j.queue), s.unserved_limit), 'no_executor')::bugle.ending
     from bugle.settings s
-      cross join bugle.unserved u
+      join bugle.unserved_routes u on u.since <= now() - s.unserved_limit
       cross join lateral (
         select r.id, r.command, r.queue
         from bugle.ready r
         where r.queue = u.queue
-          and r.route = bugle.route(u.command, u.steps, 0)
+          and r.route = u.route
           and r.updated_at <= now() - s.unserved_limit
         limit p_limit
         for update skip locked) j
-    where u.paused_workers is null
-      and not exists (select from bugle.queues q where q.name = u.queue and q.paused_at is not null)
     order by j.id);
 end
 $$;

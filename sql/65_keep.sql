@@ -57,6 +57,25 @@ $$;
 comment on function bugle.heartbeat is
   'A worker''s sign of life, in which the keeper runs maintenance. Returns what the worker should know.';
 
+-- Called after a heartbeat, if something of it has changed since the last call: most workers never call it.
+create or replace function bugle.note_condition(
+  p_worker bigint, p_nonce uuid, p_short_of text, p_lacks_slots boolean, p_overdue bigint[])
+returns void
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  perform set_config('synchronous_commit', 'off', true);
+  update bugle.registrations r
+  set short_of = left(p_short_of, 200),
+    lacks_slots = coalesce(p_lacks_slots, false),
+    overdue = coalesce(p_overdue[1:1000], '{}')
+  where r.id = p_worker;
+end
+$$;
+comment on function bugle.note_condition is
+  'What keeps a worker from starting jobs, and which of its jobs run beyond their time limit. For bugle.explain.';
+
 -- One worker of the fleet asks every quarter of a second, and each at least every ten seconds: when the keeper and the
 -- deputy are killed together, their roles are taken at once.
 create or replace function bugle.ask_again_seconds() returns double precision

@@ -60,6 +60,7 @@ begin
     order by l.id
     for update skip locked));
 
+  update bugle.unserved_routes u set since = u.since - p_step;
   perform bugle.move_jobs(p_step, v_now);
   perform bugle.move_starts(p_step);
   perform bugle.move_schedules(p_step, v_now);

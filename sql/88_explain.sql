@@ -23,8 +23,15 @@ begin
     return query select e.* from bugle.explain_ready(v_job) e;
   elsif v_job.state = 'waiting' and v_job.outstanding is not null then
     return query select e.* from bugle.explain_waiting(v_job) e;
-  else
+  elsif v_job.state = 'running' then
+    return query select e.* from bugle.explain_worker(v_job) e;
     return query select e.* from bugle.explain_live(v_job) e;
+  else
+    return query select e.* from bugle.explain_keeper(v_job) e;
+    return query select e.* from bugle.explain_live(v_job) e;
+    if v_job.state in ('scheduled', 'retrying') then
+      return query select e.* from bugle.explain_service(v_job) e;
+    end if;
   end if;
 end
 $$;
@@ -32,7 +39,7 @@ comment on function bugle.explain is
   'Why a job is not running, or what became of it: a message, what would change it, and the facts as JSON.';
 
 create or replace function bugle.describe_interval(p_span interval) returns text
-language sql immutable parallel safe
+language sql immutable strict parallel safe
 return case
   when p_span < interval '1 second' then format('%s ms', round(extract(epoch from p_span) * 1000))
   when p_span < interval '2 minutes' then format('%s s', round(extract(epoch from p_span)))
@@ -63,8 +70,10 @@ comment on function bugle.describe_count is 'A number that was counted up to a b
 
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)
-language sql stable
+language plpgsql stable
 as $$
+begin
+  return query
   select
     case p_job.state when 'failed' then p_job.reason else p_job.state end,
     case p_job.state
@@ -76,7 +85,8 @@ as $$
           and c.to_state = 'cancelled'
         order by c.id desc
         limit 1))
-      else format('It failed %s ago after %s attempts: %s%s.', e.ago, p_job.attempt,
+      else format('It failed %s ago after %s: %s%s.', e.ago,
+        case p_job.attempt when 1 then '1 attempt' else p_job.attempt || ' attempts' end,
         case p_job.reason
           when 'attempts_exhausted' then 'no attempt is left'
           when 'not_retryable' then 'its executor reported that a retry would not help'
@@ -88,11 +98,12 @@ as $$
           when 'rejected' then 'its answer was an error'
           when 'dependency_failed' then 'a job it needed did not complete'
           when 'step_failed' then 'a step failed and has no attempts left'
+          when 'operator' then 'an operator failed it'
           else p_job.reason end,
-        concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || left(p_job.last_error, 200)))
+        concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || bugle.error_line(p_job.last_error)))
     end,
     case
-      when p_job.state = 'completed' then 'Nothing: completed work is never run again. Enqueue a new job.'
+      when p_job.state = 'completed' then 'A completed job cannot run again. Enqueue a new one.'
       when p_job.state = 'failed' and p_job.steps is not null then
         format('select bugle.restart(%s, p_from_failed_step => true); continues with that step; '
           'without it, from the first.', p_job.id)
@@ -101,7 +112,8 @@ as $$
     jsonb_strip_nulls(jsonb_build_object('state', p_job.state, 'finished_at', p_job.finished_at,
       'attempt', p_job.attempt, 'reason', p_job.reason, 'last_error_code', p_job.last_error_code,
       'worker', p_job.worker))
-  from (select bugle.describe_interval(now() - p_job.finished_at) as ago) e
+  from (select bugle.describe_interval(now() - p_job.finished_at) as ago) e;
+end
 $$;
 comment on function bugle.explain_ended is 'What became of a job that has ended.';
 
@@ -130,8 +142,10 @@ comment on function bugle.explain_lock is 'Which session, other than a worker, h
 
 create or replace function bugle.explain_live(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)
-language sql stable
+language plpgsql stable
 as $$
+begin
+  return query
   select
     p_job.state,
     case p_job.state
@@ -140,11 +154,15 @@ as $$
         (select format(' (%s on %s)', r.name, r.host) from bugle.registrations r where r.id = p_job.worker),
         bugle.describe_attempt(p_job), ', in ' || bugle.describe_step(p_job),
         case when p_job.progress is not null then format(', %s %% done', p_job.progress) end)
-      when 'scheduled' then format('It is scheduled to run in %s.', bugle.describe_wait(p_job.run_at))
-      when 'retrying' then format('Attempt %s failed%s (%s); the next one is due in %s.',
-        bugle.describe_attempt(p_job),
-        ' in ' || bugle.describe_step(p_job), left(coalesce(p_job.last_error, p_job.last_error_code), 200),
-        bugle.describe_wait(p_job.run_at))
+      when 'scheduled' then case
+        when p_job.run_at > now() then format('It is scheduled to run in %s.', bugle.describe_wait(p_job.run_at))
+        else format('It was scheduled to run %s ago.', bugle.describe_interval(now() - p_job.run_at)) end
+      when 'retrying' then format('Attempt %s failed%s (%s); the next one %s.',
+        bugle.describe_attempt(p_job), ' in ' || bugle.describe_step(p_job),
+        coalesce(bugle.error_line(p_job.last_error), p_job.last_error_code),
+        case
+          when p_job.run_at > now() then 'is due in ' || bugle.describe_wait(p_job.run_at)
+          else format('was due %s ago', bugle.describe_interval(now() - p_job.run_at)) end)
       when 'paused' then format('It is paused%s.', (
         select format(' by %s, for %s', c.who, bugle.describe_interval(now() - c.changed_at))
         from bugle.changes c
@@ -153,7 +171,9 @@ as $$
         order by c.id desc
         limit 1))
       when 'waiting' then format('It waits for an external answer%s%s.', ', in ' || bugle.describe_step(p_job),
-        ', at most for another ' || bugle.describe_wait(p_job.answer_by))
+        case
+          when p_job.answer_by > now() then ', at most for another ' || bugle.describe_wait(p_job.answer_by)
+          else '; its time for one ended ' || bugle.describe_interval(now() - p_job.answer_by) || ' ago' end)
     end,
     case p_job.state
       when 'running' then format('select bugle.cancel(%s); stops it.', p_job.id)
@@ -165,7 +185,8 @@ as $$
       'run_at', case when p_job.state in ('scheduled', 'retrying') then p_job.run_at end, 'attempt', p_job.attempt,
       'max_attempts', nullif(bugle.max_attempts_of(p_job), 2147483647), 'retry_policy', (bugle.policy_of(p_job)).name,
       'retry_delay', p_job.retry_delay, 'worker', p_job.worker, 'started_at', p_job.started_at,
-      'answer_by', p_job.answer_by))
+      'answer_by', p_job.answer_by));
+end
 $$;
 comment on function bugle.explain_live is 'What a job that is live and not ready is doing.';
 
@@ -210,8 +231,99 @@ create or replace function bugle.explain_ready(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)
 language plpgsql stable
 as $$
+begin
+  if p_job.deadline <= now() then
+    return query
+    select 'deadline', format('Its deadline passed %s ago: it will not be started.',
+        bugle.describe_interval(now() - p_job.deadline)),
+      'It fails within a second if a worker is alive.', jsonb_build_object('deadline', p_job.deadline);
+    return;
+  end if;
+  return query select e.* from bugle.explain_service(p_job) e;
+  if found then
+    return;
+  end if;
+  return query select h.* from bugle.explain_restrictions(p_job) h;
+  if found then
+    return;
+  end if;
+  return query select e.* from bugle.explain_slots(p_job) e;
+end
+$$;
+comment on function bugle.explain_ready is 'Why a ready job has not been started yet.';
+
+-- What is due becomes ready, or overdue, only while a keeper is alive.
+create or replace function bugle.explain_keeper(p_job bugle.jobs)
+returns table (reason text, message text, fix text, facts jsonb)
+language sql stable
+as $$
+  select 'no_keeper',
+    format('It was due %s ago, but no worker has run maintenance for %s: nothing that is due is started.',
+      bugle.describe_interval(now() - d.at), bugle.describe_interval(clock_timestamp() - k.ticked_at)),
+    'Start a worker, of any queue: one of the live workers runs maintenance.',
+    jsonb_strip_nulls(jsonb_build_object('due_at', d.at, 'keeper', k.keeper, 'ticked_at', k.ticked_at))
+  from bugle.keeping k
+    left join bugle.registrations r on r.id = k.keeper and bugle.is_active(r)
+    cross join (
+      select case
+        when p_job.state in ('scheduled', 'retrying') then p_job.run_at
+        when p_job.state = 'waiting' then p_job.answer_by end as at) d
+  where d.at <= now()
+    and (r.id is null or not bugle.is_recent(k.ticked_at, interval '15 seconds'))
+$$;
+comment on function bugle.explain_keeper is 'That a job is due, and that no worker is alive that would notice.';
+
+-- The worker of a running job: lost, silent or too slow.
+create or replace function bugle.explain_worker(p_job bugle.jobs)
+returns table (reason text, message text, fix text, facts jsonb)
+language sql stable
+as $$
+  select t.reason, t.message, t.fix,
+    jsonb_strip_nulls(jsonb_build_object('worker', p_job.worker, 'seen_at', r.seen_at, 'lost_at', r.lost_at,
+      'stopped_at', r.stopped_at, 'started_at', p_job.started_at, 'timeout', l.most))
+  from bugle.settings s
+    left join bugle.registrations r on r.id = p_job.worker
+    cross join (
+      select coalesce(p_job.timeout, (select c.timeout from bugle.commands c where c.name = p_job.command)) as most) l
+    cross join lateral (
+      select 'worker_lost',
+        case
+          when r.id is null then format('Its worker %s is not registered any more.', p_job.worker)
+          when r.stopped_at is not null then format('Its worker %s (%s on %s) signed off %s ago without it.', r.id,
+            r.name, r.host, bugle.describe_interval(now() - r.stopped_at))
+          else format('Its worker %s (%s on %s) was lost %s ago.', r.id, r.name, r.host,
+            bugle.describe_interval(now() - r.lost_at))
+        end,
+        format('Another worker takes it over once this one has been lost for %s, if one is alive.',
+          bugle.describe_interval(s.lost_grace))
+      where r.id is null or not bugle.is_active(r)
+      union all
+      select 'worker_silent', format('Its worker %s (%s on %s) has given no sign of life for %s.', r.id, r.name, r.host,
+          bugle.describe_interval(clock_timestamp() - r.seen_at)),
+        format('It counts as lost after %s, if another worker is alive.', bugle.describe_interval(s.lease))
+      where bugle.is_active(r)
+        and r.seen_at < clock_timestamp() - least(interval '20 seconds', s.lease)
+      union all
+      select 'overdue',
+        'Its time limit' || coalesce(' of ' || bugle.describe_interval(l.most) || ' passed '
+            || bugle.describe_interval(now() - p_job.started_at - l.most) || ' ago', ' has passed')
+          || case when p_job.id = any (r.overdue) then ', and its executor does not stop.' else '.' end,
+        'An executor that blocks its thread cannot be stopped: restart its worker, and let the executor wait '
+        'asynchronously, or in tokio::task::spawn_blocking.'
+      where bugle.is_active(r)
+        and (p_job.id = any (r.overdue)
+          -- its worker reports it with its next sign of life; the time it waits for its executor does not count
+          or (p_job.steps is null and p_job.started_at + l.most + interval '30 seconds' < now()))
+      ) t (reason, message, fix)
+$$;
+comment on function bugle.explain_worker is
+  'That the worker of a running job is lost or silent, or that the job is overdue.';
+
+create or replace function bugle.explain_service(p_job bugle.jobs)
+returns table (reason text, message text, fix text, facts jsonb)
+language plpgsql stable
+as $$
 declare
-  v_most constant integer := 10000;
   v_queue constant text := bugle.quoted(p_job.queue);
   v_needs constant text := case
     when p_job.steps is null then format('an executor for its command %s', bugle.quoted(p_job.command))
@@ -219,16 +331,8 @@ declare
       array_to_string(bugle.remaining(p_job.steps, p_job.step), ', ')) end;
   v_is_paused boolean;
   v_workers record;
-  v_running bigint;
-  v_ahead bigint;
+  v_fails_at timestamptz;
 begin
-  if p_job.deadline <= now() then
-    return query
-    select 'deadline', format('Its deadline passed %s ago: it will not be started.',
-        bugle.describe_interval(now() - p_job.deadline)),
-      'Nothing: it fails within a second if a worker is alive.', jsonb_build_object('deadline', p_job.deadline);
-    return;
-  end if;
   return query
   select 'queue_paused',
     format('Its queue %s has been paused for %s.', v_queue, bugle.describe_interval(now() - q.paused_at)),
@@ -239,14 +343,16 @@ begin
   v_is_paused := found;
 
   select count(*) as of_queue, count(*) filter (where s.serves and r.paused_at is null) as able,
-    array_agg(r.id order by r.id) filter (where s.serves and r.paused_at is not null) as paused,
-    sum(r.slots[array_position(r.queues, p_job.queue)]) filter (where s.serves and r.paused_at is null) as slots
+    array_agg(r.id order by r.id) filter (where s.serves and r.paused_at is not null) as paused
   into v_workers
   from bugle.registrations r
     cross join lateral bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step) s (serves)
   where bugle.is_active(r)
     and p_job.queue = any (r.queues);
-  if v_workers.able = 0 and v_workers.paused is not null then
+  if v_workers.able > 0 then
+    return;
+  end if;
+  if v_workers.paused is not null then
     return query
     select 'worker_paused',
       case cardinality(v_workers.paused)
@@ -261,53 +367,164 @@ begin
     where r.id = v_workers.paused[1];
     return;
   end if;
-  if v_workers.able = 0 then
+  v_fails_at := case when p_job.state = 'ready' and not v_is_paused then (
+    select greatest(p_job.updated_at, coalesce(u.since, now())) + s.unserved_limit
+    from bugle.settings s
+      left join bugle.unserved_routes u on u.queue = p_job.queue
+        and u.route = bugle.route(p_job.command, p_job.steps, p_job.step)) end;
+  return query
+  select 'unserved',
+    case v_workers.of_queue
+      when 0 then format('No live worker serves its queue %s.', v_queue)
+      when 1 then format('One live worker serves its queue %s, but it does not have %s.', v_queue, v_needs)
+      else format('%s live workers serve its queue %s, but none has %s.', v_workers.of_queue, v_queue, v_needs)
+    end || coalesce(' If none comes, it fails in ' || bugle.describe_wait(v_fails_at) || '.', ''),
+    format('Start a worker with queue %s and %s: the job starts %s.', v_queue, v_needs,
+      case p_job.state when 'ready' then 'at once' else 'when it is due' end),
+    jsonb_strip_nulls(jsonb_build_object('queue', p_job.queue, 'command', p_job.command,
+      'steps', bugle.remaining(p_job.steps, p_job.step), 'workers_of_queue', v_workers.of_queue,
+      'fails_at', v_fails_at));
+end
+$$;
+comment on function bugle.explain_service is 'That the queue of a job is paused, or that no live worker serves it.';
+
+-- Only what the workers that can run this job do, and what they would rather run: others have no slot for it.
+create or replace function bugle.explain_slots(p_job bugle.jobs)
+returns table (reason text, message text, fix text, facts jsonb)
+language plpgsql stable set enable_seqscan = off set jit = off
+as $$
+declare
+  v_most constant integer := 10000;
+  v_queue constant text := bugle.quoted(p_job.queue);
+  v_able bigint[];
+  v_slots bigint;
+  v_running bigint;
+  v_free bigint;
+  v_healthy bigint;
+  v_short record;
+  v_ahead bigint;
+  v_counted text;
+  v_facts jsonb;
+begin
+  select array_agg(w.id), sum(w.slots), sum(w.running), sum(greatest(w.slots - w.running, 0)),
+    sum(greatest(w.slots - w.running, 0)) filter (where w.short_of is null and not w.lacks_slots)
+  into v_able, v_slots, v_running, v_free, v_healthy
+  from bugle.able_workers(p_job) w;
+  v_ahead := bugle.count_ahead(p_job, v_able, v_most);
+  v_counted := case p_job.fair_key is not null
+    when true then format('%s jobs of its own fair key %s', bugle.describe_count(v_ahead, v_most),
+      bugle.quoted(p_job.fair_key))
+    else format('%s jobs', bugle.describe_count(v_ahead, v_most)) end;
+  v_facts := jsonb_strip_nulls(jsonb_build_object('slots', v_slots, 'running', v_running, 'ahead', v_ahead,
+    'fair_key', p_job.fair_key));
+  if v_free = 0 then
     return query
-    select 'unserved',
-      case v_workers.of_queue
-        when 0 then format('No live worker serves its queue %s.', v_queue)
-        when 1 then format('One live worker serves its queue %s, but it does not have %s.', v_queue, v_needs)
-        else format('%s live workers serve its queue %s, but none has %s.', v_workers.of_queue, v_queue, v_needs)
-      end,
-      format('Start a worker with queue %s and %s: the job starts at once.', v_queue, v_needs),
-      jsonb_strip_nulls(jsonb_build_object('queue', p_job.queue, 'command', p_job.command,
-        'steps', bugle.remaining(p_job.steps, p_job.step), 'workers_of_queue', v_workers.of_queue));
-    return;
+    select 'busy', format('All %s slots of queue %s%s are busy, and %s are ahead of it.', v_slots, v_queue,
+        case when exists (
+          select from bugle.registrations r
+          where bugle.is_active(r) and p_job.queue = any (r.queues) and r.id <> all (v_able))
+        then ' on workers that can run it' else '' end, v_counted),
+      format('Start more workers or give them more slots, or lower its priority number: '
+        'select bugle.set_priority(%s, …);', p_job.id), v_facts;
+  elsif coalesce(v_healthy, 0) = 0 then
+    select w.id, w.name, w.host, w.short_of into v_short
+    from bugle.able_workers(p_job) w
+    where w.slots > w.running
+    order by w.short_of is null, w.id
+    limit 1;
+    if v_short.short_of is not null then
+      return query
+      select 'shortage', format('Worker %s (%s on %s), which could run it, starts fewer jobs at present: %s.',
+          v_short.id, v_short.name, v_short.host, v_short.short_of),
+        'Fix what it is short of, or start another worker. The worker tries again every second.',
+        v_facts || jsonb_build_object('worker', v_short.id, 'short_of', v_short.short_of);
+    else
+      return query
+      select 'shared_slots', format('The slots of worker %s (%s on %s), which could run it, are taken by jobs of other '
+          'databases that the same process serves.', v_short.id, v_short.name, v_short.host),
+        'Wait for one to finish, raise slots in the [worker] section of its file, or start another worker.',
+        v_facts || jsonb_build_object('worker', v_short.id);
+    end if;
+  elsif p_job.fair_key is null or v_ahead = 0 then
+    return query
+    select 'next', format('It is about to start: %s are ahead of it, %s of %s slots are free.', v_counted, v_free,
+        v_slots),
+      'Wait: it starts at once.', v_facts;
   end if;
-  if v_is_paused then
-    return;
+  if p_job.fair_key is not null and v_ahead > 0 then
+    return query
+    select 'fair_turn',
+      format('The keys of its queue take turns, one start each: %s jobs of its own key %s are ahead of it.',
+        bugle.describe_count(v_ahead, v_most), bugle.quoted(p_job.fair_key)),
+      format('Wait for its turn, or lower its priority number: select bugle.set_priority(%s, …);', p_job.id), v_facts;
   end if;
+end
+$$;
+comment on function bugle.explain_slots is
+  'Whether the workers that can run a ready job have a free slot, and how many jobs come before it.';
 
-  return query select h.* from bugle.explain_restrictions(p_job) h;
-  if found then
-    return;
-  end if;
+create or replace function bugle.able_workers(p_job bugle.jobs)
+returns table (
+  id bigint, name text, host text, slots integer, running bigint, short_of text, lacks_slots boolean)
+language sql stable
+as $$
+  select r.id, r.name, r.host, r.slots[array_position(r.queues, p_job.queue)], (
+      select count(*)
+      from bugle.jobs_live j
+      where bugle.is_running(j)
+        and j.worker = r.id
+        and j.queue = p_job.queue),
+    r.short_of, r.lacks_slots
+  from bugle.registrations r
+  where bugle.is_active(r)
+    and r.paused_at is null
+    and p_job.queue = any (r.queues)
+    and bugle.serves(r.commands, p_job.command, p_job.steps, p_job.step)
+$$;
+comment on function bugle.able_workers is
+  'The live workers that can run a job: the slots they have for its queue, and how many of them are busy.';
 
-  v_ahead := (
+-- A job of another command counts only if one of the same workers would run it. With a fair key, its own key counts.
+create or replace function bugle.count_ahead(p_job bugle.jobs, p_workers bigint[], p_most integer) returns bigint
+language plpgsql stable set enable_seqscan = off set jit = off
+as $$
+begin
+  if p_job.fair_key is not null then
+    return (
+      select count(*)
+      from (
+        select
+        from bugle.fair_ready j
+        where j.queue_hash = hashtextextended(p_job.queue, 0)
+          and j.route = bugle.route(p_job.command, p_job.steps, p_job.step)
+          and j.fair_hash = hashtextextended(p_job.fair_key, 0)
+          and j.queue = p_job.queue
+          and j.fair_key = p_job.fair_key
+          and (j.priority, j.run_at, j.id) < (p_job.priority, p_job.run_at, p_job.id)
+        limit p_most) mine);
+  end if;
+  return (
     select count(*)
     from (
       select
-      from bugle.plain_ready j
-      where j.queue = p_job.queue
-        and (j.priority, j.run_at, j.id) < (p_job.priority, p_job.run_at, p_job.id)
-      limit v_most) ahead);
-  v_running := (select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.queue = p_job.queue);
-  return query
-  select e.reason, e.message, e.fix,
-    jsonb_build_object('slots', v_workers.slots, 'running', v_running, 'ahead', v_ahead)
-  from (
-    select 'busy', format('All %s slots of queue %s are busy, and %s jobs are ahead of it.', v_workers.slots, v_queue,
-        bugle.describe_count(v_ahead, v_most)),
-      'More workers, more slots, or a smaller priority: select bugle.set_priority(…).'
-    where v_running >= v_workers.slots
-    union all
-    select 'next', format('It is about to start: %s jobs are ahead of it, %s of %s slots are free.',
-        bugle.describe_count(v_ahead, v_most), v_workers.slots - v_running, v_workers.slots),
-      'Nothing: it starts at once.'
-    where v_running < v_workers.slots) e (reason, message, fix);
+      from (
+        select distinct h.route
+        from bugle.ready_heads() h
+          join bugle.registrations r on r.id = any (p_workers)
+            and coalesce(h.steps, array[h.command]) <@ r.commands
+        where h.queue = p_job.queue) h
+        cross join lateral (
+          select
+          from bugle.plain_ready j
+          where j.queue = p_job.queue
+            and j.route = h.route
+            and (j.priority, j.run_at, j.id) < (p_job.priority, p_job.run_at, p_job.id)
+          limit p_most) j
+      limit p_most) ahead);
 end
 $$;
-comment on function bugle.explain_ready is 'Why a ready job has not been started yet.';
+comment on function bugle.count_ahead is
+  'How many ready jobs these workers would start before a ready job, up to a bound.';
 
 -- The running one, otherwise the first one before this job that blocks it.
 create or replace function bugle.order_predecessor(p_job bugle.jobs) returns bigint
@@ -345,8 +562,9 @@ as $$
         when 'paused' then 'is paused'
         else 'waits for an answer' end),
     case h.state
-      when 'running' then format('Its completion; select bugle.cancel(%s); stops it.', h.id)
-      when 'ready' then format('Its completion; see select * from bugle.explain(%s);', h.id)
+      when 'running' then format('Wait for job %s to finish, or stop it: select bugle.cancel(%s);', h.id, h.id)
+      when 'ready' then format('Wait for job %s to finish; why it has not: select * from bugle.explain(%s);', h.id,
+        h.id)
       when 'paused' then format('select bugle.resume(%s);', h.id)
       when 'waiting' then format('select bugle.resolve(%s, ''{}''); or bugle.cancel.', h.id)
       else format('select bugle.reschedule(%s, now()); runs it now; '
@@ -366,7 +584,7 @@ as $$
   select p_reason,
     format('The limit of %s is reached: %s of %s are running (jobs %s%s).', p_what, cardinality(p_ids), p_limit,
       array_to_string(p_ids[1:5], ', '), case when cardinality(p_ids) > 5 then ' …' end),
-    format('The completion of one of them; or %s', format(p_fix, p_limit::bigint + 1)),
+    format('Wait until one finishes, or raise the limit: %s', format(p_fix, p_limit::bigint + 1)),
     jsonb_build_object('limit', p_limit, 'running', cardinality(p_ids), 'jobs', to_jsonb(p_ids[1:100]))
   where cardinality(p_ids) >= p_limit
 $$;
@@ -379,9 +597,10 @@ returns table (reason text, message text, fix text, facts jsonb)
 language sql stable
 as $$
   select p_reason,
-    format('%s of %s starts of %s were in the last %s; the next one is possible in %s.', p_limit - s.room, p_limit,
-      p_what, bugle.describe_interval(p_period), bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
-    format('Wait, or %s', format(p_fix, p_limit::bigint * 2)),
+    format('%s has used %s of %s starts in the last %s; the next start is possible in %s.',
+      upper(left(p_what, 1)) || substr(p_what, 2), p_limit - s.room, p_limit, bugle.describe_interval(p_period),
+      bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
+    format('Wait, or raise the limit: %s', format(p_fix, p_limit::bigint * 2)),
     jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
   from bugle.starts_left(p_queue, array[p_key], p_limit, p_period) s
   where s.room <= 0
@@ -396,7 +615,6 @@ as $$
 declare
   v_limits bugle.queues;
   v_command_limit integer;
-  v_most constant integer := 10000;
   v_queue constant text := format('its queue %s', bugle.quoted(p_job.queue));
   v_key constant text := format('its limit key %s', bugle.quoted(p_job.limit_key));
   v_set_limits constant text := replace(format('select bugle.set_limits(%L, ', p_job.queue), '%', '%%');
@@ -435,26 +653,6 @@ begin
     cross join lateral bugle.explain_starts(p_job.queue, l.key, l.reason, l.what, l.most, l.period, l.fix) e
   where l.most is not null
     and l.key is not null;
-  if p_job.fair_key is not null then
-    return query
-    select 'fair_turn',
-      format('The keys of its queue take turns, one start each: %s jobs of its own key %s are ahead of it.',
-        bugle.describe_count(a.ahead, v_most), bugle.quoted(p_job.fair_key)),
-      'Its turn; a smaller priority within its key: select bugle.set_priority(…).',
-      jsonb_build_object('fair_key', p_job.fair_key, 'ahead', a.ahead)
-    from (
-      select count(*) as ahead
-      from (
-        select
-        from bugle.fair_ready j
-        where j.queue_hash = hashtextextended(p_job.queue, 0)
-          and j.route = bugle.route(p_job.command, p_job.steps, p_job.step)
-          and j.fair_hash = hashtextextended(p_job.fair_key, 0)
-          and j.queue = p_job.queue
-          and j.fair_key = p_job.fair_key
-          and (j.priority, j.run_at, j.id) < (p_job.priority, p_job.run_at, p_job.id)
-        limit v_most) mine) a;
-  end if;
 end
 $$;
-comment on function bugle.explain_restrictions is 'Which limits, order and turns hold a ready job back.';
+comment on function bugle.explain_restrictions is 'Which limits and order hold a ready job back.';

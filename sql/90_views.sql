@@ -68,7 +68,8 @@ select
     else 'alive'
   end as state,
   r.queues, r.slots, r.commands, r.running, r.completed, r.failed,
-  r.id = k.keeper and r.stopped_at is null as is_keeper, r.started_at, r.seen_at, r.lost_at, r.stopped_at, r.hosts
+  r.id = k.keeper and r.stopped_at is null as is_keeper, r.started_at, r.seen_at, r.lost_at, r.stopped_at, r.hosts,
+  r.short_of, r.overdue
 from bugle.registrations r
   cross join bugle.keeping k;
 comment on view bugle.workers is 'Worker processes: alive ones, and those that left in the last days.';

@@ -298,13 +298,13 @@ begin
       ('queue_jobs', 'retrying', s.retrying), ('queue_jobs', 'waiting', s.waiting), ('queue_jobs', 'paused', s.paused),
       ('queue_oldest_ready_timestamp', null, extract(epoch from now() - s.oldest_ready_age))) g (name, label, value)
   where g.value is not null;
-  -- the usual reasons from the beginning: a counter that appears with its first event has no increase
+  -- all reasons from the beginning: a counter that appears with its first event has no increase
   return query
   select 'dead_letters', k.queue, k.reason, coalesce(sum(d.jobs), 0)::double precision
   from (
     select s.queue, r.reason
     from bugle.queue_stats s
-      cross join unnest(array['attempts_exhausted', 'not_retryable', 'timeout', 'deadline', 'crash_loop']) r (reason)
+      cross join unnest(bugle.failure_reasons()) r (reason)
     union
     select c.queue, c.reason from bugle.dead_letter_counts c) k
     left join bugle.dead_letter_counts d using (queue, reason)

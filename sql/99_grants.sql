@@ -53,6 +53,7 @@ begin
     grant execute on function
       -- register
       bugle.protocol, bugle.schema_state, bugle.register, bugle.serve, bugle.attach, bugle.detach, bugle.heartbeat,
+      bugle.note_condition,
       bugle.should_drain, bugle.unnamed, bugle.not_held(bigint, uuid, bugle.held_job[]),
       -- wake and claim
       bugle.arm, bugle.scan_ready, bugle.stand_down, bugle.claim, bugle.payloads,

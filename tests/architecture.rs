@@ -190,6 +190,87 @@ fn comments_and_messages_are_plain_technical_english() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// The words in backquotes in the first column of a table of the documentation.
+fn reasons_of_table(page: &str, begin: &str, end: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("{}/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let table = text.split(begin).nth(1).unwrap().split(end).next().unwrap();
+    let first = |line: &str| {
+        line.trim_start_matches('|')
+            .split('|')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let cells: String = table.lines().filter(|line| line.starts_with('|')).map(first).collect();
+    cells.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_reason_of_explain_is_documented_and_has_a_behavior() {
+    let explain = files("sql", "sql")
+        .into_iter()
+        .find(|(name, _)| name.ends_with("88_explain.sql"));
+    let (_, explain) = explain.unwrap();
+    let word = |text: &str| text.split('\'').next().unwrap().to_owned();
+    let returned = explain
+        .split("select '")
+        .chain(explain.split("    ('"))
+        .skip(1)
+        .map(word)
+        .filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !word.is_empty());
+    let documented = reasons_of_table("docs/operations.md", "| reason | the job |", "Whole queues");
+    let behaviors: String = files("tests/sql/explain", "sql")
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    let in_rust: String = files("tests", "rs").into_iter().map(|(_, text)| text).collect();
+
+    let mut reasons: Vec<String> = returned.collect();
+    assert!(reasons.len() > 15, "{reasons:?}");
+    for reason in &reasons {
+        assert!(
+            documented.contains(reason),
+            "docs/operations.md does not document {reason:?}"
+        );
+    }
+    let (_, constants) = files("sql", "sql")
+        .into_iter()
+        .find(|(name, _)| name.ends_with("00_constants.sql"))
+        .unwrap();
+    let failures = constants
+        .split("function bugle.failure_reasons")
+        .nth(1)
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap();
+    let failures: Vec<String> = failures.split('\'').skip(1).step_by(2).map(str::to_owned).collect();
+    assert!(failures.len() > 10, "{failures:?}");
+    let explained = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/retries.md")).unwrap();
+    for reason in &failures {
+        assert!(
+            explained.contains(&format!("| `{reason}` |")),
+            "docs/retries.md does not document {reason:?}"
+        );
+    }
+    reasons.extend(documented);
+    reasons.extend(failures);
+    for reason in reasons {
+        let is_tested = [
+            format!("'{reason}'"),
+            format!("'{reason}: "),
+            format!("{{{reason}"),
+            format!(",{reason}"),
+        ]
+        .iter()
+        .any(|form| behaviors.contains(form) || in_rust.contains(&format!("e.reason = {form}")));
+        assert!(
+            is_tested,
+            "no behavior in tests/sql/explain expects the reason {reason:?}"
+        );
+    }
+}
+
 #[test]
 fn no_line_is_wider_than_120_columns() {
     const FOLDERS: [(&str, &str); 8] = [

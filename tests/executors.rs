@@ -118,6 +118,44 @@ async fn a_panic_is_a_failure_and_not_the_end_of_the_worker() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_executor_that_blocks_its_thread_beyond_its_time_limit_is_reported() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let registry = Registry::new().on("stuck", move |_: Context, _: Value| {
+        let held = held.clone();
+        async move {
+            // an executor must not wait like this
+            let _ = held.lock().unwrap().recv();
+            Ok::<_, Failure>(())
+        }
+    });
+    let worker = database.worker(&[("default", 1)], registry);
+
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, timeout) values ('stuck', '100 milliseconds')",
+    )
+    .await;
+
+    wait_until(&owner, "select exists (select from bugle.workers where overdue = '{1}')").await;
+    let row = owner
+        .query_one("select reason, message from bugle.explain(1) limit 1", &[])
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, &str>(0), "overdue");
+    assert!(
+        row.get::<_, &str>(1).ends_with("and its executor does not stop."),
+        "{row:?}"
+    );
+    release.send(()).unwrap();
+    wait_for_state(&owner, 1, "completed").await;
+    wait_until(&owner, "select exists (select from bugle.workers where overdue = '{}')").await;
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_takes_too_long_is_stopped_and_tried_again() {
     let database = Database::new().await;

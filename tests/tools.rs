@@ -406,6 +406,34 @@ async fn the_doctor_reports_a_part_of_all_jobs_that_was_detached_and_how_to_repa
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_a_worker_whose_executors_hang_or_that_is_short_of_something() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let worker = database.worker(&[("default", 1)], common::noop());
+    common::wait_until(&owner, "select count(*) = 1 from bugle.workers where state = 'alive'").await;
+    let note = "select bugle.note_condition(r.id, r.nonce, 'too many open files', false, '{7,8}') \
+                from bugle.registrations r";
+    execute(&owner, note).await;
+
+    let report = bugle(&database, "viewer", &["doctor"]).await;
+
+    assert!(
+        report
+            .out
+            .contains("the executors of 2 jobs do not stop at their time limit; the first is that of job 7"),
+        "{}",
+        report.out
+    );
+    assert!(report.out.contains("bugle jobs explain 7"), "{}", report.out);
+    assert!(
+        report.out.contains("starts fewer jobs: too many open files"),
+        "{}",
+        report.out
+    );
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_names_a_paused_worker_and_what_resumes_it() {
     let database = Database::new().await;
     let owner = database.owner().await;

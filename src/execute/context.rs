@@ -77,6 +77,8 @@ pub(crate) struct Attempt {
     blameless: AtomicBool,
     /// Why it was told to stop, if it was.
     stop: Mutex<Option<Stop>>,
+    /// The time limits that run: the job's, and that of its step.
+    limits: Mutex<Vec<Running>>,
     /// How long it has waited for its executor, which is no part of its time limit.
     waited: Mutex<Waited>,
     /// The time limit that applies now: that of the job, or of the step of a chain.
@@ -112,7 +114,46 @@ pub(crate) enum Settled {
     Lost,
 }
 
+/// A time limit that runs.
+#[derive(Debug)]
+struct Running {
+    since: Instant,
+    limit: Duration,
+    /// How long the attempt had waited before.
+    waited: Duration,
+}
+
+/// A time limit runs until this is dropped.
+pub(crate) struct Limited<'a>(&'a Attempt);
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
+        self.0.limits.lock().unwrap().pop();
+    }
+}
+
 impl Attempt {
+    /// From now on a time limit runs.
+    pub(crate) fn limit_to(&self, limit: Duration) -> Limited<'_> {
+        let running = Running {
+            since: Instant::now(),
+            limit,
+            waited: self.waited(),
+        };
+        self.limits.lock().unwrap().push(running);
+        Limited(self)
+    }
+
+    /// The time limit that passed more than this long ago.
+    pub(crate) fn passed_limit(&self, grace: Duration) -> Option<Duration> {
+        let waited = self.waited();
+        let limits = self.limits.lock().unwrap();
+        let passed = limits
+            .iter()
+            .find(|running| running.since.elapsed().saturating_sub(waited - running.waited) > running.limit + grace);
+        passed.map(|running| running.limit)
+    }
+
     pub(crate) fn join_burst(&self, burst: Option<Arc<Burst>>) {
         *self.burst.lock().unwrap() = burst;
     }

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::execute::shortage::Throttle;
@@ -29,6 +29,8 @@ pub struct Health {
     trouble: Mutex<Option<String>>,
     /// The resource the worker is short of, and its reduced number of slots.
     pub throttle: Throttle,
+    /// How many jobs run beyond their time limit.
+    overdue: AtomicUsize,
     /// Its hosts, if it has some.
     hosts: Mutex<Option<Hosts>>,
 }
@@ -45,6 +47,7 @@ impl Default for Health {
             role: Mutex::default(),
             trouble: Mutex::default(),
             throttle: Throttle::default(),
+            overdue: AtomicUsize::new(0),
             hosts: Mutex::default(),
         }
     }
@@ -55,6 +58,16 @@ impl Health {
     pub fn connected(&self, again: bool) {
         self.connected.store(true, Ordering::Relaxed);
         self.reconnects.fetch_add(u64::from(again), Ordering::Relaxed);
+    }
+
+    /// This number of jobs runs beyond their time limit.
+    pub fn note_overdue(&self, jobs: usize) {
+        self.overdue.store(jobs, Ordering::Relaxed);
+    }
+
+    /// How many jobs run beyond their time limit, and their executors do not stop.
+    pub fn overdue(&self) -> usize {
+        self.overdue.load(Ordering::Relaxed)
     }
 
     /// The claim session is lost.

@@ -58,7 +58,7 @@ const fn of_keeper(name: &'static str, labels: &'static [&'static str], help: &'
 }
 
 /// All metrics. Those that begin with `bugle_` have the label `database` too.
-pub const METRICS: [Metric; 37] = [
+pub const METRICS: [Metric; 38] = [
     metric(
         "bugle_worker_info",
         Kind::Gauge,
@@ -112,6 +112,12 @@ pub const METRICS: [Metric; 37] = [
         Kind::Gauge,
         &["queue", "command"],
         "Jobs running in this worker.",
+    ),
+    metric(
+        "bugle_jobs_overdue",
+        Kind::Gauge,
+        &[],
+        "Jobs whose time limit has passed and whose executors do not stop.",
     ),
     metric(
         "bugle_attempts_started_total",

@@ -45,6 +45,7 @@ fn of_worker(page: &mut Page, worker: &EndpointState, gauges: &[Gauge]) {
         page.sample("bugle_worker_slots", &[("queue", queue)], f64::from(*slots));
     }
     page.sample("bugle_worker_undelivered_outcomes", &[], (worker.undelivered)() as f64);
+    page.sample("bugle_jobs_overdue", &[], health.overdue() as f64);
     for ((queue, command), tally) in tallies.snapshot() {
         let labels = [("queue", queue.as_str()), ("command", command.as_str())];
         page.sample("bugle_jobs_running", &labels, tally.running() as f64);
@@ -68,7 +69,9 @@ fn of_worker(page: &mut Page, worker: &EndpointState, gauges: &[Gauge]) {
             let labels = [("step", step.as_str()), ("outcome", how.as_str())];
             page.sample("bugle_steps_finished_total", &labels, tally.ended[how as usize] as f64);
         }
-        page.histogram("bugle_step_run_seconds", &[("step", &step)], &tally.run);
+        if tally.ended.iter().any(|ended| *ended > 0) {
+            page.histogram("bugle_step_run_seconds", &[("step", &step)], &tally.run);
+        }
     }
     page.histogram("bugle_claim_seconds", &[], &tallies.claims.lock().unwrap());
     page.histogram("bugle_completion_seconds", &[], &tallies.flushes.lock().unwrap());

@@ -193,6 +193,12 @@ impl Tallies {
         self.counted(queue, command);
     }
 
+    /// The same for the counters of a step.
+    #[cfg(feature = "web")]
+    pub fn expect_step(&self, command: &str) {
+        self.steps.lock().unwrap().entry(command.to_owned()).or_default();
+    }
+
     /// Count an attempt of a step.
     pub fn step(&self, command: &str, how: StepEnding, took: Duration) {
         let mut steps = self.steps.lock().unwrap();

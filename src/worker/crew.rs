@@ -40,6 +40,8 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(1);
 
 /// How long an executor may take to stop after its time limit.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(3);
+/// An executor that still runs this long after its time limit does not stop: it blocks its thread.
+const OVERDUE_GRACE: Duration = Duration::from_secs(5);
 
 /// Everything that runs jobs in this worker.
 pub struct Crew {
@@ -206,6 +208,20 @@ impl Crew {
             return false;
         };
         !task.is_finished() && attempt.settled().is_none()
+    }
+
+    /// Jobs whose executors were told to stop at their time limit and do not, with the limit.
+    pub fn overdue(&self) -> Vec<(HeldJob, Duration)> {
+        let held = self.held.lock().unwrap();
+        let running = held
+            .iter()
+            .filter_map(|(job, hold)| Some((*job, hold.attempt.as_ref()?, hold.task.as_ref()?)));
+        let mut overdue: Vec<_> = running
+            .filter(|(_, _, task)| !task.is_finished())
+            .filter_map(|(job, attempt, _)| Some((job, attempt.passed_limit(OVERDUE_GRACE)?)))
+            .collect();
+        overdue.sort_by_key(|(job, _)| job.id);
+        overdue
     }
 
     /// Take responsibility for these jobs.
@@ -524,6 +540,7 @@ pub(crate) async fn limited(
     if limit.is_some() {
         attempt.note_limit(limit);
     }
+    let _limited = limit.map(|limit| attempt.limit_to(limit));
     let mut caught = std::pin::pin!(panics::caught(execution));
     let outcome = match limit {
         None => caught.await,

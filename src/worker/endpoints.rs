@@ -67,6 +67,9 @@ fn expect(profile: &WorkerProfile, observed: &observe::Observed) {
     for (queue, command) in served.take(EXPECTED) {
         observed.tallies.expect(queue, command);
     }
+    for command in profile.commands.iter().take(EXPECTED) {
+        observed.tallies.expect_step(command);
+    }
 }
 
 /// The same for a worker of several databases.

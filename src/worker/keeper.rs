@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::db::calls::{self, Pulse};
+use crate::db::calls::{self, Condition, Pulse};
 use crate::db::connect::{Link, Session};
 use crate::error::Result;
 use crate::execute::context::Stop;
@@ -15,6 +15,7 @@ use crate::observe::REPORT_EVERY;
 use crate::worker::claimer::Hint;
 use crate::worker::crew::Crew;
 use crate::worker::reconcile::{ClaimCounter, Reconciler};
+use crate::worker::slots::Share;
 
 /// How long the executor of a job whose claim was lost may take to stop.
 const FENCE_GRACE: Duration = Duration::from_secs(5);
@@ -51,6 +52,7 @@ impl Keeper {
     async fn beat_and_promote(self) {
         let mut has_role = false;
         let mut reconciler = Reconciler::new(self.claims.clone());
+        let mut noted = (self.crew.identity().worker, Condition::default());
         let mut reported = Instant::now();
         let mut next_beat = Instant::now();
         let mut next_due: Option<Instant> = None;
@@ -59,7 +61,7 @@ impl Keeper {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next_beat.into()) => match
-                    self.link.watched(self.beat(&mut reconciler)).await
+                    self.link.watched(self.beat(&mut reconciler, &mut noted)).await
                 {
                     Ok(pulse) => {
                         self.crew.observed.health.answered(&pulse.role);
@@ -102,7 +104,7 @@ impl Keeper {
         }
     }
 
-    async fn beat(&self, reconciler: &mut Reconciler) -> Result<Pulse> {
+    async fn beat(&self, reconciler: &mut Reconciler, noted: &mut (i64, Condition)) -> Result<Pulse> {
         let session = self.link.session().await?;
         let running = self.crew.held_jobs();
         let pulse = calls::heartbeat(&session, self.crew.identity(), &running, !self.safety_poll.is_zero()).await?;
@@ -113,6 +115,7 @@ impl Keeper {
             let _ = self.hints.send(Hint::HasWork(pulse.has_work.clone()));
         }
         reconciler.reconcile(&session, &self.crew).await?;
+        self.note_condition(&session, noted).await?;
         for trouble in &pulse.troubles {
             tracing::error!(event = "maintenance", error = trouble);
         }
@@ -120,6 +123,34 @@ impl Keeper {
             upkeep(&session).await?;
         }
         Ok(pulse)
+    }
+
+    /// Report what keeps this worker from starting jobs, and which executors do not stop, if that has changed.
+    async fn note_condition(&self, session: &Session, (worker, noted): &mut (i64, Condition)) -> Result<()> {
+        let me = self.crew.identity();
+        let overdue = self.crew.overdue();
+        for (job, limit) in &overdue {
+            if !noted.overdue.contains(&job.id) {
+                tracing::warn!(
+                    event = "overdue",
+                    job = job.id,
+                    claim = job.claim,
+                    "not finished {} after it was started, and its executor does not stop: it blocks its thread",
+                    humantime::format_duration(*limit)
+                );
+            }
+        }
+        self.crew.observed.health.note_overdue(overdue.len());
+        let condition = Condition {
+            short_of: self.crew.observed.health.throttle.words(),
+            lacks_slots: self.crew.share().is_some_and(Share::lacks_room),
+            overdue: overdue.iter().map(|(job, _)| job.id).collect(),
+        };
+        if me.worker != *worker || condition != *noted {
+            calls::note_condition(session, me, &condition).await?;
+            (*worker, *noted) = (me.worker, condition);
+        }
+        Ok(())
     }
 
     /// Report the counters. A failure is ignored.

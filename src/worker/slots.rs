@@ -146,6 +146,13 @@ impl Share {
         self.slots.room(&members, self.place) > 0
     }
 
+    /// Whether it has work, and other databases have taken the slots for it.
+    pub fn lacks_room(&self) -> bool {
+        let members = self.slots.members.lock().unwrap();
+        let me = &members[self.place];
+        me.wants && me.taken < me.most && self.slots.room(&members, self.place) == 0
+    }
+
     /// Whether it has work for more slots. If not, others need not leave any to it.
     pub fn wants(&self, wants: bool) {
         let mut members = self.slots.members.lock().unwrap();
@@ -279,6 +286,20 @@ mod tests {
 
         assert_eq!(got, [4, 4]);
         assert_eq!(start(&flood, 100), 0);
+    }
+
+    #[test]
+    fn a_database_whose_slots_others_have_taken_says_so() {
+        let slots = Slots::new(4, &[10, 10]);
+        let [a, b] = [0, 1].map(|place| slots.share(place));
+        assert_eq!((start(&a, 10), start(&b, 10)), (3, 1));
+        assert!(b.lacks_room(), "it has work for more");
+
+        b.wants(false);
+        assert!(!b.lacks_room(), "it has none");
+        b.wants(true);
+        a.put_back(2);
+        assert!(!b.lacks_room(), "there is room again");
     }
 
     #[test]

@@ -283,7 +283,30 @@ begin
   update bugle.changes set changed_at = changed_at + p_by;
   update bugle.starts set started_at = started_at + p_by;
   update bugle.claim_positions set recheck_at = recheck_at + p_by;
+  update bugle.unserved_routes set since = since + p_by;
   update bugle.schedules set created_at = created_at + p_by, next_at = next_at + p_by, last_at = last_at + p_by;
   update bugle.schedule_runs set slot = slot + p_by, enqueued_at = enqueued_at + p_by;
 end
+$$;
+
+-- bugle.explain gives this reason, with a message and a fix like these, and facts.
+create function test.explained(p_id bigint, p_reason text, p_message text, p_fix text default '%') returns void
+language plpgsql
+as $$
+begin
+  if not exists (
+    select from bugle.explain(p_id) e
+    where e.reason = p_reason and e.message like p_message and e.fix like p_fix and e.facts is not null)
+  then
+    raise exception 'expected % "%" "%", got %', p_reason, p_message, p_fix,
+      (select jsonb_agg(to_jsonb(e)) from bugle.explain(p_id) e);
+  end if;
+end
+$$;
+
+-- The reasons of bugle.explain, in their order.
+create function test.reasons(p_id bigint) returns text[]
+language sql
+as $$
+  select array(select e.reason from bugle.explain(p_id) e)
 $$;

@@ -182,6 +182,22 @@ pub async fn workers(client: &Client) -> Result<Vec<Finding>> {
         found.push(Finding::new("workers", Level::Warn, message));
     }
     for worker in &alive {
+        if let Some(short_of) = &worker.short_of {
+            let message = format!("worker {} ({}) starts fewer jobs: {short_of}", worker.id, worker.name);
+            found.push(Finding::new("workers", Level::Warn, message));
+        }
+        if let Some(first) = worker.overdue.first() {
+            let message = format!(
+                "worker {} ({}): the executors of {} do not stop at their time limit; the first is that of job {first}",
+                worker.id,
+                worker.name,
+                some(worker.overdue.len() as i64, "job", 1_000),
+            );
+            let finding = Finding::new("workers", Level::Warn, message);
+            found.push(finding.fix(format!(
+                "bugle jobs explain {first}  -- an executor that blocks its thread: restart the worker"
+            )));
+        }
         for host in worker.hosts.as_array().into_iter().flatten() {
             if let (Some(name), Some(error), Some(0)) =
                 (host["name"].as_str(), host["error"].as_str(), host["ready"].as_u64())

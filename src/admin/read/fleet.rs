@@ -121,6 +121,10 @@ pub struct WorkerLine {
     /// Its hosts: an object for each, with its name, how many processes it should have and how many are ready, what it
     /// announced, and the last error if one is missing.
     pub hosts: Value,
+    /// What it is short of, so that it starts fewer jobs: open files, memory, connections …
+    pub short_of: Option<String>,
+    /// Jobs it runs whose time limit has passed and whose executors do not stop.
+    pub overdue: Vec<JobId>,
     /// The number of running jobs at its last heartbeat.
     pub running: i32,
     /// Attempts that completed since it started.
@@ -145,7 +149,7 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
     let rows = client
         .ask(
             "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.hosts, \
-             w.running, w.completed, w.failed, \
+             w.short_of, w.overdue, w.running, w.completed, w.failed, \
              coalesce(w.is_keeper, false) as is_keeper, w.started_at, w.seen_at \
              from bugle.workers w \
              where $1 or w.state <> 'stopped' \
@@ -166,6 +170,8 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
                 slots: row.try_get("slots")?,
                 commands: row.try_get("commands")?,
                 hosts: row.try_get("hosts")?,
+                short_of: row.try_get("short_of")?,
+                overdue: row.try_get("overdue")?,
                 running: row.try_get("running")?,
                 completed: row.try_get("completed")?,
                 failed: row.try_get("failed")?,

@@ -46,6 +46,34 @@ pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], loo
     })
 }
 
+/// What keeps a worker from starting jobs, and which of its jobs run beyond their time limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// What it is short of.
+    pub short_of: Option<&'static str>,
+    /// Other databases of the process have taken the slots it would use.
+    pub lacks_slots: bool,
+    /// The ids of jobs that are overdue.
+    pub overdue: Vec<i64>,
+}
+
+/// Report the condition of this worker.
+pub async fn note_condition(session: &Session, me: Identity, condition: &Condition) -> Result<()> {
+    session
+        .query(
+            "select bugle.note_condition($1, $2, $3, $4, $5)",
+            &[
+                &me.worker,
+                &me.nonce,
+                &condition.short_of,
+                &condition.lacks_slots,
+                &condition.overdue,
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
 /// The jobs that this worker holds but does not list as running.
 pub async fn unnamed(session: &Session, me: Identity, running: &[HeldJob]) -> Result<Vec<HeldJob>> {
     let rows = session

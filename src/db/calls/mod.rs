@@ -29,7 +29,7 @@ pub use complete::{FinishedJob, complete, complete_at, complete_in};
 pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workflow, spawn};
 #[cfg(feature = "web")]
 pub use gauges::{Gauge, gauges};
-pub use keep::{Pulse, heartbeat, not_held, promote, should_drain, unnamed, upkeep};
+pub use keep::{Condition, Pulse, heartbeat, not_held, note_condition, promote, should_drain, unnamed, upkeep};
 pub use stats::{MinuteReport, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
 pub use wake::{Found, arm, scan_ready};

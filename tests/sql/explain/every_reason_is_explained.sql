@@ -35,11 +35,11 @@ begin
   perform pg_temp.expect(test.job_in('completed', v_worker), 'completed: It was completed % ago, in attempt 1.');
   perform pg_temp.expect(test.job_in('cancelled', v_worker), 'cancelled: It was cancelled % ago (operator) by %.');
   perform pg_temp.expect(test.job_in('failed', v_worker),
-    'not_retryable: It failed % ago after 1 attempts: its executor reported that a retry would not help; the '
+    'not_retryable: It failed % ago after 1 attempt: its executor reported that a retry would not help; the '
     'last error: boom.');
 
   v_id := bugle.enqueue('noop');
-  perform pg_temp.expect(v_id, 'next: It is about to start: 1 jobs are ahead of it, 1 of 1 slots are free.');
+  perform pg_temp.expect(v_id, 'next: It is about to start: 0 jobs are ahead of it, 1 of 1 slots are free.');
   perform bugle.pause_queue('default');
   perform pg_temp.expect(v_id, 'queue_paused: Its queue ''default'' has been paused for %.');
   perform bugle.resume_queue('default');
@@ -57,7 +57,7 @@ begin
   v_held := test.running(v_worker, v_id);
   perform pg_temp.expect(v_id, 'running: It has been running for % on worker % (tester on host-1), attempt 1 of 16.');
   v_id := bugle.enqueue('noop');
-  perform pg_temp.expect(v_id, 'busy: All 1 slots of queue ''default'' are busy, and 1 jobs are ahead of it.');
+  perform pg_temp.expect(v_id, 'busy: All 1 slots of queue ''default'' are busy, and 0 jobs are ahead of it.');
   update bugle.jobs_live set deadline = now() where id = v_id;
   perform pg_temp.expect(v_id, 'deadline: Its deadline passed % ago: it will not be started.');
   perform test.refused('select bugle.explain(999999999)', 'JB030');

@@ -27,7 +27,7 @@ begin
   perform test.claim(v_worker, 5, 'one');
   perform pg_temp.expect(v_second, 'queue_limit',
     format('The limit of its queue ''one'' is reached: 1 of 1 are running (jobs %s).', v_first),
-    'The completion of one of them; or select bugle.set_limits(''one'', p_max_running => 2);');
+    'Wait until one finishes, or raise the limit: select bugle.set_limits(''one'', p_max_running => 2);');
 
   perform bugle.set_limits('told_keys', p_max_running_per_key => 1);
   v_first := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
@@ -42,16 +42,16 @@ begin
   v_second := bugle.enqueue('noop', p_queue => 'rate');
   perform test.claim(v_worker, 5, 'rate');
   perform pg_temp.expect(v_second, 'queue_rate',
-    '1 of 1 starts of its queue ''rate'' were in the last 10 min; the next one is possible in 10 min.',
-    'Wait, or %p_max_starts => 2);');
+    'Its queue ''rate'' has used 1 of 1 starts in the last 10 min; the next start is possible in 10 min.',
+    'Wait, or raise the limit: %p_max_starts => 2);');
 
   perform bugle.set_limits('key_rate', p_max_starts_per_key => 1, p_starts_per_key_period => '10 minutes');
   v_first := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'key_rate');
   perform pg_temp.expect(v_second, 'key_rate',
-    '1 of 1 starts of its limit key ''k'' were in the last 10 min; the next one is possible in 10 min.',
-    'Wait, or %p_max_starts_per_key => 2);');
+    'Its limit key ''k'' has used 1 of 1 starts in the last 10 min; the next start is possible in 10 min.',
+    'Wait, or raise the limit: %p_max_starts_per_key => 2);');
 
   perform bugle.set_command_limit('heavy', 1);
   v_first := bugle.enqueue('heavy', p_queue => 'heavy');
@@ -64,16 +64,18 @@ begin
   perform bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a') from generate_series(1, 3);
   v_second := bugle.enqueue('noop', p_queue => 'told_fair', p_fair_key => 'a');
   perform pg_temp.expect(v_second, 'fair_turn',
-    'The keys of its queue take turns, one start each: 3 jobs of its own key ''a'' are ahead of it.', 'Its turn;%');
+    'The keys of its queue take turns, one start each: 3 jobs of its own key ''a'' are ahead of it.',
+    format('Wait for its turn, or lower its priority number: select bugle.set_priority(%s, …);', v_second));
 
   v_first := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');
   v_second := bugle.enqueue('noop', p_queue => 'order', p_order_key => 'k');
   perform pg_temp.expect(v_second, 'order_key',
-    format('Its order key ''k'' is held by job %s, which comes first.', v_first), 'Its completion; see%');
+    format('Its order key ''k'' is held by job %s, which comes first.', v_first),
+    format('Wait for job %s to finish; why it has not: select * from bugle.explain(%s);', v_first, v_first));
   select c.id, c.claim into v_held from test.claim(v_worker, 5, 'order') c;
   perform pg_temp.expect(v_second, 'order_key',
     format('Its order key ''k'' is held by job %s, which is running.', v_first),
-    format('Its completion; select bugle.cancel(%s);%%', v_first));
+    format('Wait for job %s to finish, or stop it: select bugle.cancel(%s);', v_first, v_first));
   perform test.fail(v_worker, v_held);
   perform pg_temp.expect(v_second, 'order_key',
     format('Its order key ''k'' is held by job %s, which is retried in %% s.', v_first),
