@@ -18,6 +18,36 @@ end
 $$;
 comment on function bugle.idempotency_ends is 'When an idempotency key of a command expires if it is used now.';
 
+-- A payload that must stay unique for a time after its job has ended: when it ends is not known when the key is taken,
+-- so it is looked up once the key would expire. Completions cost nothing more for it.
+create or replace function bugle.unique_until(p_key bugle.idempotency_keys) returns timestamptz
+language plpgsql stable
+as $$
+declare
+  v_for constant interval := (select c.unique_for from bugle.commands c where c.name = p_key.command);
+begin
+  if v_for is null then
+    return null;
+  end if;
+  return (
+    select coalesce(j.finished_at + v_for, 'infinity')
+    from bugle.job(p_key.job) j
+    where j.unique_key = p_key.key);
+end
+$$;
+comment on function bugle.unique_until is
+  'Until when a key keeps a payload unique that must be unique_for a time after its job has ended. Null for other keys, '
+  'and if the job is gone.';
+
+create or replace function bugle.is_free(p_key bugle.idempotency_keys) returns boolean
+language plpgsql stable
+as $$
+begin
+  return p_key.expires_at <= now() and coalesce(bugle.unique_until(p_key), now()) <= now();
+end
+$$;
+comment on function bugle.is_free is 'Whether an idempotency key has expired, so that another job can take it.';
+
 create or replace function bugle.take_idempotency_key(p_command text, p_key text, p_job bigint, p_ttl interval)
 returns boolean
 language plpgsql
@@ -29,7 +59,7 @@ begin
   set job = excluded.job,
     expires_at = excluded.expires_at
   -- seed: idempotency_key_is_taken_twice
-  where k.expires_at <= now();
+  where bugle.is_free(k);
   return found;
 end
 $$;
@@ -186,7 +216,7 @@ begin
     on conflict (command, key) do update
     set job = excluded.job,
       expires_at = excluded.expires_at
-    where k.expires_at <= now()
+    where bugle.is_free(k)
     returning k.key, k.job
   ), added as (
     insert into bugle.jobs_live as n overriding system value

@@ -62,6 +62,7 @@ language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
   v_job bigint;
+  v_schedule text;
 begin
   if tg_op = 'UPDATE' and new.name = old.name then
     return new;
@@ -75,11 +76,17 @@ begin
     perform bugle.refuse('JB031', format('the retry policy %s is used by job %s', bugle.quoted(old.name), v_job),
       'Wait until its live jobs have ended, or update the policy instead.');
   end if;
+  select s.name into v_schedule from bugle.schedules s where s.retry_policy = old.name order by s.name limit 1;
+  if found then
+    perform bugle.refuse('JB031', format('the retry policy %s is used by the schedule %s', bugle.quoted(old.name),
+        bugle.quoted(v_schedule)),
+      'Change its retry_policy first, or update the policy instead.');
+  end if;
   return case tg_op when 'UPDATE' then new else old end;
 end
 $$;
 comment on function bugle.keep_policy_in_use is
-  'Trigger: reject the removal of a retry policy that live jobs name, or that is a default.';
+  'Trigger: reject the removal of a retry policy that live jobs or schedules name, or that is a default.';
 
 select bugle.keep_trigger('bugle.retry_policies', 'keep_policy_in_use', $$
   before delete or update of name on bugle.retry_policies

@@ -252,7 +252,11 @@ begin
   get diagnostics v_pruned = row_count;
   delete from bugle.idempotency_keys k
   where k.ctid = any (array(
-    select o.ctid from bugle.idempotency_keys o where o.expires_at <= now() limit p_limit));
+    select o.ctid
+    from bugle.idempotency_keys o
+    where o.expires_at <= now()
+      and bugle.is_free(o)
+    limit p_limit));
   get diagnostics v_rows = row_count;
   v_pruned := v_pruned + v_rows;
   -- rows about jobs that are no longer live: the table, since when it has a row, the jobs the row is about

@@ -533,7 +533,12 @@ begin
     select count(*) filter (where o.done)
     from bugle.operate(p_verb, v_ids, p_note, p_run_at, p_priority, p_to, p_from_failed_step) o);
   if v_left > 0 then
-    raise notice '% more jobs match: repeat the call, or give p_limit => null for all at once', v_left;
+    -- these verbs leave jobs matching that they were done for: the same ones would come again
+    if p_verb in ('reschedule', 'set_priority', 'set_state') then
+      raise notice '% more jobs match: give p_limit => null for all at once, or a narrower filter', v_left;
+    else
+      raise notice '% more jobs match: repeat the call, or give p_limit => null for all at once', v_left;
+    end if;
   end if;
   return v_done;
 end

@@ -27,7 +27,6 @@ begin
     union all
     select v_job.run_at, 1, 'due', null, null, null, null, null, null, null
     where v_job.run_at > v_job.created_at
-      and v_job.state in ('scheduled', 'retrying')
     union all
     select a.started_at, 2, 'started', a.attempt, null, a.worker, null, null, null, null
     from bugle.attempts a

@@ -140,7 +140,11 @@ async fn an_executor_that_blocks_its_thread_beyond_its_time_limit_is_reported() 
     )
     .await;
 
-    wait_until(&owner, "select exists (select from bugle.workers where overdue = '{1}')").await;
+    wait_until(
+        &owner,
+        "select exists (select from bugle.workers where overdue = '{1}')",
+    )
+    .await;
     let row = owner
         .query_one("select reason, message from bugle.explain(1) limit 1", &[])
         .await

@@ -13,7 +13,11 @@ use crate::error::{Error, Result};
 use crate::execute::context::Context;
 use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 use crate::execute::shortage::Shortage;
+use crate::host::message::Line;
 
+/// The response header with which a server reports an outcome, and those it can report.
+const OUTCOME: &str = "bugle-outcome";
+const OUTCOMES: [&str; 6] = ["done", "fail", "snooze", "wait", "skip", "cancelled"];
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of the body of an error response is kept.
 const MOST_REASON: usize = 1024;
@@ -75,10 +79,7 @@ impl Executor for Http {
                 sent = setup.send(&context) => sent,
                 () = context.cancellation().cancelled() => Err(stopped()),
             };
-            match sent {
-                Ok(result) => Outcome::complete(result),
-                Err(failure) => Outcome::Fail(failure),
-            }
+            sent.unwrap_or_else(Outcome::Fail)
         })
     }
 
@@ -178,7 +179,7 @@ fn idempotency_key(context: &Context) -> String {
 }
 
 impl Setup {
-    async fn send(&self, context: &Context) -> Result<Option<Box<RawValue>>, Failure> {
+    async fn send(&self, context: &Context) -> Result<Outcome, Failure> {
         let job = context.job();
         let response = self
             .client
@@ -196,11 +197,48 @@ impl Setup {
                 context.note_shortage(Shortage::in_causes(&error));
                 broken(error)
             })?;
+        if let Some(kind) = response.headers().get(OUTCOME) {
+            let kind = String::from_utf8_lossy(kind.as_bytes()).trim().to_owned();
+            return reported(&kind, response).await;
+        }
         if response.status().is_success() {
-            return result(response, context).await;
+            return result(response, context).await.map(Outcome::complete);
         }
         Err(refusal(response).await)
     }
+}
+
+/// The outcome that the server reports itself: the header names it, the body has its details, as the messages of hosts.
+async fn reported(kind: &str, mut response: Response) -> Result<Outcome, Failure> {
+    let wrong = |why: String| {
+        let message = format!(
+            "the server responded with {OUTCOME}: {kind}, which is not valid: {why}\n\
+             hint: It is one of {}; the body is a JSON object with its details, or empty.",
+            OUTCOMES.join(", ")
+        );
+        Failure::new(message).code("bad_result").not_retryable()
+    };
+    if !OUTCOMES.contains(&kind) {
+        return Err(wrong("there is no such outcome".to_owned()));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MOST_RESULT {
+            return Err(wrong("its body is too large".to_owned()));
+        }
+    }
+    let mut line = format!("{{\"type\":\"{kind}\"").into_bytes();
+    match body.trim_ascii() {
+        b"" | b"{}" => line.push(b'}'),
+        [b'{', fields @ ..] => {
+            line.push(b',');
+            line.extend_from_slice(fields);
+        }
+        _ => return Err(wrong("its body is not a JSON object".to_owned())),
+    }
+    let line = Line::parse(&line).map_err(|_| wrong("its body is not a JSON object".to_owned()))?;
+    Ok(line.outcome().unwrap_or(Outcome::Complete(None)))
 }
 
 /// No response, or only part of one.

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::output::read_json;
 use crate::config::parse_duration;
 
 /// `bugle job`.
@@ -108,10 +109,9 @@ fn message(what: What) -> Result<Value> {
         What::Progress { percent, note } => json!({"type": "progress", "percent": percent, "note": note}),
         What::Log { message, level } => json!({"type": "log", "message": message, "level": level}),
         What::Done { result } => {
-            let result = result.map(|text| serde_json::from_str::<Value>(&text)).transpose();
-            let result = result.map_err(|error| {
-                anyhow!("the result is not JSON: {error}\nhint: quote it for the shell, for example '\"yes\"'")
-            })?;
+            let result = result.map(|text| read_json::<Value>("the result", &text)).transpose();
+            let result =
+                result.map_err(|error| anyhow!("{error}\nhint: quote it for the shell, for example '\"yes\"'"))?;
             json!({"type": "done", "result": result})
         }
         What::Fail {

@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{ArgGroup, Args, Subcommand};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -217,7 +216,7 @@ async fn change(client: &Client, name: &str, columns: &[String]) -> Result<Value
 impl Add {
     fn schedule(self) -> Result<NewSchedule> {
         Ok(NewSchedule {
-            payload: RawValue::from_string(self.payload).context("the payload is not JSON")?,
+            payload: output::read_json("the payload", &self.payload)?,
             name: self.name,
             cron: self.cron,
             every: self.every,

@@ -35,6 +35,8 @@ pub struct Arguments {
 
 /// Maximum number of jobs in a list.
 const MOST: i64 = 500;
+/// Up to this many are counted.
+const MOST_COUNTED: i64 = 100_000;
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !std::io::stdout().is_terminal() {
@@ -45,7 +47,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut screen = Screen::new(database, read_view(&client, &View::Queues).await?);
     let (keys, stop) = keys();
     let mut terminal = ratatui::init();
-    let ended = watch(&mut terminal, &mut screen, &client, keys, arguments.every).await;
+    let ended = watch(&mut terminal, &mut screen, client, keys, &arguments).await;
     ratatui::restore();
     stop.store(true, Ordering::Relaxed);
     ended.map(|()| ExitCode::SUCCESS)
@@ -54,17 +56,17 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 async fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     screen: &mut Screen,
-    client: &Client,
+    mut client: Client,
     mut keys: mpsc::UnboundedReceiver<Event>,
-    every: Duration,
+    arguments: &Arguments,
 ) -> Result<()> {
-    let mut ticks = tokio::time::interval(every.max(Duration::from_millis(200)));
+    let mut ticks = tokio::time::interval(arguments.every.max(Duration::from_millis(200)));
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
         let act = tokio::select! {
             _ = ticks.tick() => Act::Read,
             Some(event) = keys.recv() => match event {
-                Event::Key(key) => screen.press(key.code),
+                Event::Key(key) => screen.press_with(key),
                 _ => Act::Nothing,
             },
         };
@@ -73,11 +75,25 @@ async fn watch(
             Act::Quit => return Ok(()),
             Act::Read => {}
             act => {
-                let outcome = carry_out(client, act).await;
+                let outcome = carry_out(&client, act).await;
                 screen.say(outcome.unwrap_or_else(|error| error.to_string()));
             }
         }
-        screen.see(read_view(client, screen.view()).await?);
+        // an error of the database does not end the screen: what was seen stays, and the next refresh tries again
+        match read_view(&client, screen.view()).await {
+            Ok(seen) => {
+                screen.answered();
+                screen.see(seen);
+            }
+            Err(error) => {
+                screen.fail(format!("{error:#}"));
+                if client.is_closed()
+                    && let Ok(again) = arguments.connect.client().await
+                {
+                    client = again;
+                }
+            }
+        }
     }
 }
 
@@ -85,7 +101,15 @@ async fn read_view(client: &Client, view: &View) -> Result<Seen> {
     let body = match view {
         View::Queues => Body::Queues,
         View::Workers => Body::Workers(ask(client, read::workers(client, false)).await?),
-        View::Jobs(jobs) => Body::Jobs(ask(client, read::jobs(client, &filter(jobs), MOST)).await?),
+        View::Jobs(jobs) => {
+            let filter = filter(jobs);
+            let listed = ask(client, read::jobs(client, &filter, MOST)).await?;
+            let all = match (listed.len() as i64) < MOST {
+                true => None,
+                false => Some(ask(client, read::count_jobs(client, &filter, MOST_COUNTED)).await?),
+            };
+            Body::Jobs(listed, all.map(|count| (count, count >= MOST_COUNTED)))
+        }
         View::Job(id) => Body::Job(page(client, *id).await?.map(Box::new)),
     };
     Ok(Seen {

@@ -353,6 +353,18 @@ impl NewJob {
     /// # Errors
     /// As [`enqueue`](NewJob::enqueue).
     pub async fn enqueue_once(&self, client: &impl GenericClient) -> Result<Enqueued> {
+        let enqueued = self.store(client).await?;
+        tracing::debug!(
+            event = "enqueue",
+            job = enqueued.id,
+            created = enqueued.created,
+            command = self.command,
+            queue = self.queue
+        );
+        Ok(enqueued)
+    }
+
+    async fn store(&self, client: &impl GenericClient) -> Result<Enqueued> {
         if !self.after.is_empty() {
             let id = calls::enqueue_job(client, &self.spec()?).await?;
             return Ok(Enqueued { id, created: true });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,13 +22,14 @@ use crate::execute::executor::{Failure, Outcome};
 use crate::execute::panics;
 use crate::execute::registry::Registry;
 use crate::execute::shortage::Shortage;
-use crate::job::{ClaimedJob, HeldJob};
+use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::observe::trace::{self, Ids};
 use crate::observe::{Ending, Observed};
 use crate::worker::Identity;
 use crate::worker::completer::{self, End, How};
 use crate::worker::fleet::Part;
 use crate::worker::slots::Share;
+use crate::worker::watch::Watch;
 
 /// With more undelivered outcomes than this, no more jobs are claimed, because the database is slower than the
 /// executors. Enough for the flush in flight and the next two; more would only mean more work to repeat after a crash.
@@ -52,7 +53,8 @@ pub struct Crew {
     workspaces: PathBuf,
     identity: RwLock<Identity>,
     /// Every job this worker is responsible for: running, or ended with an undelivered outcome.
-    held: Mutex<HashMap<HeldJob, Hold>>,
+    held: Arc<Mutex<HashMap<HeldJob, Hold>>>,
+    watch: OnceLock<Watch>,
     ends: mpsc::UnboundedSender<End>,
     undelivered: AtomicUsize,
     /// When the flush in flight was started.
@@ -69,8 +71,9 @@ pub struct Crew {
     part: Option<Part>,
 }
 
+/// A job that is held.
 #[derive(Default)]
-struct Hold {
+pub struct Hold {
     cancellation: CancellationToken,
     /// While its executor runs.
     task: Option<AbortHandle>,
@@ -105,7 +108,8 @@ impl Crew {
             steps,
             workspaces,
             identity: RwLock::new(identity),
-            held: Mutex::default(),
+            held: Arc::default(),
+            watch: OnceLock::new(),
             ends,
             undelivered: AtomicUsize::new(0),
             flushing_since: Mutex::default(),
@@ -210,24 +214,27 @@ impl Crew {
         !task.is_finished() && attempt.settled().is_none()
     }
 
-    /// Jobs whose executors were told to stop at their time limit and do not, with the limit.
-    pub fn overdue(&self) -> Vec<(HeldJob, Duration)> {
-        let held = self.held.lock().unwrap();
-        let running = held
-            .iter()
-            .filter_map(|(job, hold)| Some((*job, hold.attempt.as_ref()?, hold.task.as_ref()?)));
-        let mut overdue: Vec<_> = running
-            .filter(|(_, _, task)| !task.is_finished())
-            .filter_map(|(job, attempt, _)| Some((job, attempt.passed_limit(OVERDUE_GRACE)?)))
-            .collect();
-        overdue.sort_by_key(|(job, _)| job.id);
-        overdue
+    /// Watch over the jobs that run.
+    pub fn watch(&self) {
+        if let Some(watch) = Watch::start(self.held.clone(), self.observed.clone()) {
+            let _ = self.watch.set(watch);
+        }
+    }
+
+    /// Jobs whose executors were told to stop at their time limit and do not.
+    pub fn overdue(&self) -> Vec<JobId> {
+        let overdue = overdue(&self.held.lock().unwrap());
+        overdue.into_iter().map(|(job, _)| job.id).collect()
     }
 
     /// Take responsibility for these jobs.
     pub fn take(&self, jobs: impl Iterator<Item = HeldJob>) {
         let mut all = self.held.lock().unwrap();
         all.extend(jobs.map(|held| (held, Hold::default())));
+        drop(all);
+        if let Some(watch) = self.watch.get() {
+            watch.wake();
+        }
     }
 
     /// Held while jobs that were claimed together are started, so that an executor of many gets them together. None if
@@ -515,6 +522,19 @@ impl Crew {
             changed.await;
         }
     }
+}
+
+/// Those of these jobs whose executors were told to stop at their time limit and do not, with the limit.
+pub fn overdue(held: &HashMap<HeldJob, Hold>) -> Vec<(HeldJob, Duration)> {
+    let running = held
+        .iter()
+        .filter_map(|(job, hold)| Some((*job, hold.attempt.as_ref()?, hold.task.as_ref()?)));
+    let mut overdue: Vec<_> = running
+        .filter(|(_, _, task)| !task.is_finished())
+        .filter_map(|(job, attempt, _)| Some((job, attempt.passed_limit(OVERDUE_GRACE)?)))
+        .collect();
+    overdue.sort_by_key(|(job, _)| job.id);
+    overdue
 }
 
 /// Decrements the count of its lane when dropped, even if the task is aborted.

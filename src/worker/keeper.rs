@@ -128,23 +128,10 @@ impl Keeper {
     /// Report what keeps this worker from starting jobs, and which executors do not stop, if that has changed.
     async fn note_condition(&self, session: &Session, (worker, noted): &mut (i64, Condition)) -> Result<()> {
         let me = self.crew.identity();
-        let overdue = self.crew.overdue();
-        for (job, limit) in &overdue {
-            if !noted.overdue.contains(&job.id) {
-                tracing::warn!(
-                    event = "overdue",
-                    job = job.id,
-                    claim = job.claim,
-                    "not finished {} after it was started, and its executor does not stop: it blocks its thread",
-                    humantime::format_duration(*limit)
-                );
-            }
-        }
-        self.crew.observed.health.note_overdue(overdue.len());
         let condition = Condition {
             short_of: self.crew.observed.health.throttle.words(),
             lacks_slots: self.crew.share().is_some_and(Share::lacks_room),
-            overdue: overdue.iter().map(|(job, _)| job.id).collect(),
+            overdue: self.crew.overdue(),
         };
         if me.worker != *worker || condition != *noted {
             calls::note_condition(session, me, &condition).await?;

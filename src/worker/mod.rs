@@ -20,6 +20,7 @@ mod service;
 pub mod shutdown;
 pub mod slots;
 mod systemd;
+mod watch;
 
 use uuid::Uuid;
 

@@ -128,6 +128,7 @@ impl Worker {
         });
         crew.report_here();
         crew.observed.health.stuck_after(settings.stuck_after);
+        crew.watch();
         crew.observed.health.connected(false);
         if let Some(hosts) = &hosts {
             crew.observed.health.watch_hosts(hosts.clone());

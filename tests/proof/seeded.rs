@@ -111,7 +111,7 @@ bugs! {
         ("'failed', 'cancelled'", "'failed', 'cancelled', 'completed'"),
     ]);
     idempotency_key_is_taken_twice: Keys => Unexpected, Edits(&[
-        ("where k.expires_at <= now()", ""),
+        ("where bugle.is_free(k)", ""),
     ]);
     unique_key_is_not_unique: Keys => UniquenessBroken, Run(
         "drop index bugle.jobs_live_unique_key"

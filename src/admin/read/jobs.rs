@@ -184,6 +184,19 @@ pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> R
     rows.iter().map(job_summary).collect()
 }
 
+/// How many jobs have the state, queue and worker of a filter, counted up to `most`. Its other conditions do not count.
+///
+/// # Errors
+/// If the query fails.
+pub async fn count_jobs(client: &impl GenericClient, filter: &Filter, most: i64) -> Result<i64> {
+    let sql = "select count(*) \
+               from (select from bugle.jobs j \
+                 where ($1::text is null or j.state = $1) and ($2::text is null or j.queue = $2) \
+                 and ($3::bigint is null or j.worker = $3) limit $4::bigint) j";
+    let values: [&dyn Parameter; 4] = [&filter.state.map(State::as_str), &filter.queue, &filter.worker, &most];
+    Ok(client.ask_one(sql, &values).await?.try_get(0)?)
+}
+
 pub(super) fn job_summary(row: &Row) -> Result<JobSummary> {
     Ok(JobSummary {
         id: row.try_get("id")?,
@@ -224,11 +237,15 @@ pub struct Job {
     /// Its own retry policy, if set.
     pub retry_policy: Option<String>,
     /// Its attempt and the maximum: "1 of 16".
-    #[serde(skip)]
+    #[serde(rename = "attempts")]
     pub attempt_in_words: String,
     /// The retry policy in force: its own, its command's, or the default.
-    #[serde(skip)]
+    #[serde(rename = "policy")]
     pub policy_in_force: String,
+    /// The login that enqueued it.
+    pub enqueued_by: Option<String>,
+    /// The application it was enqueued from.
+    pub enqueued_from: Option<String>,
     /// Its own delay before the first retry, if set.
     pub retry_delay_seconds: Option<f64>,
     /// Its own time limit for each attempt, if set.
@@ -335,6 +352,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
          bugle.error_line(j.last_error) as error_line, j.created_at, j.run_at, j.started_at, j.finished_at, \
          {documents}, j.last_error, j.crashes, j.max_attempts, j.retry_policy, \
          r.attempt as attempt_in_words, r.policy as policy_in_force, \
+         j.enqueued_by, nullif(j.enqueued_from, '') as enqueued_from, \
          extract(epoch from j.retry_delay)::float8 as retry_delay_seconds, \
          extract(epoch from j.timeout)::float8 as timeout_seconds, j.deadline, j.answer_by, \
          j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
@@ -361,6 +379,8 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
         retry_policy: row.try_get("retry_policy")?,
         attempt_in_words: row.try_get("attempt_in_words")?,
         policy_in_force: row.try_get("policy_in_force")?,
+        enqueued_by: row.try_get("enqueued_by")?,
+        enqueued_from: row.try_get("enqueued_from")?,
         retry_delay_seconds: row.try_get("retry_delay_seconds")?,
         timeout_seconds: row.try_get("timeout_seconds")?,
         deadline: row.try_get("deadline")?,

@@ -34,7 +34,7 @@ pub use fleet::{NotServed, Queue, WorkerLine, not_served, queues, workers};
 pub use held_back::{
     BlockedKey, LimitLeft, Rescue, Turn, Waits, blocked_keys, doorbell, limits_left, next_turns, rescues,
 };
-pub use jobs::{Event, Filter, Job, JobSummary, documents, job, jobs, timeline};
+pub use jobs::{Event, Filter, Job, JobSummary, count_jobs, documents, job, jobs, timeline};
 pub use missing::jobs_with_keys;
 pub use rules::{
     CommandLine, Delay, Policy, PolicyKind, TEMPLATE, commands, may_set_templates, policies, policy_delays,

@@ -107,6 +107,84 @@ async fn the_file_has_the_last_word_on_headers_and_method() {
     );
 }
 
+/// What the server reports with the header and this body.
+async fn reported(status: &str, kind: &str, body: &str) -> Outcome {
+    answered(answer(status, &format!("bugle-outcome: {kind}\r\n"), body)).await
+}
+
+#[tokio::test]
+async fn a_server_can_report_every_outcome() {
+    let snoozed = reported("200 OK", "snooze", r#"{"delay": 90}"#).await;
+    let waiting = reported("202 Accepted", "wait", r#"{"token": "t-1", "at_most": 3600}"#).await;
+    let skipped = reported("200 OK", "skip", r#"{"reason": "nothing to do"}"#).await;
+    let cancelled = reported("200 OK", "cancelled", r#"{"reason": "no such order"}"#).await;
+    let details = r#"{"error": "rate limited", "code": "busy", "retry_after": 30}"#;
+    let busy = failed(reported("200 OK", "fail", details).await);
+    let final_one = failed(
+        reported(
+            "503 Service Unavailable",
+            "fail",
+            r#"{"error": "no", "retryable": false}"#,
+        )
+        .await,
+    );
+    let done = reported("200 OK", "done", r#"{"result": {"sent": true}}"#).await;
+    let bare = reported("204 No Content", "done", "").await;
+
+    assert!(
+        matches!(snoozed, Outcome::Snooze(delay) if delay == Duration::from_secs(90)),
+        "{snoozed:?}"
+    );
+    let Outcome::Wait { token, at_most } = waiting else {
+        panic!("{waiting:?}")
+    };
+    assert_eq!(
+        (token.as_deref(), at_most),
+        (Some("t-1"), Some(Duration::from_secs(3600)))
+    );
+    assert!(
+        matches!(&skipped, Outcome::Skip(reason) if reason == "nothing to do"),
+        "{skipped:?}"
+    );
+    assert!(
+        matches!(&cancelled, Outcome::Cancelled(reason) if reason == "no such order"),
+        "{cancelled:?}"
+    );
+    assert_eq!(
+        (busy.message.as_str(), busy.code.as_deref()),
+        ("rate limited", Some("busy"))
+    );
+    assert_eq!(
+        (busy.retryable, busy.retry_after),
+        (true, Some(Duration::from_secs(30)))
+    );
+    assert!(!final_one.retryable, "the header counts, not the status");
+    assert_eq!(completed(done).as_deref(), Some(r#"{"sent": true}"#));
+    assert_eq!(completed(bare), None);
+}
+
+#[tokio::test]
+async fn an_outcome_that_is_not_valid_fails_the_job_and_says_what_is_wrong() {
+    for (kind, body, why) in [
+        ("settled", "{}", "there is no such outcome"),
+        ("snoozed", "{}", "there is no such outcome"),
+        ("snooze", "", "delay is missing"),
+        ("snooze", r#"{"delay": "soon"}"#, "delay must be a number of seconds"),
+        ("fail", "{}", "error is missing"),
+        ("wait", "[1]", "its body is not a JSON object"),
+        ("done", r#"{"result": "#, "its body is not a JSON object"),
+        ("skip", r#"{"type": "done"}"#, "its body is not a JSON object"),
+    ] {
+        let failure = failed(reported("200 OK", kind, body).await);
+
+        assert!(failure.message.contains(why), "{kind} {body}: {}", failure.message);
+        assert_eq!(
+            (failure.code.as_deref(), failure.retryable),
+            (Some("bad_result"), false)
+        );
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_cannot_be_a_result_is_success_without_one() {
     let json = "content-type: application/json\r\n";

@@ -5,7 +5,7 @@ mod draw;
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use ratatui::crossterm::event::KeyCode;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::list::{self, Column, Line, Subject};
 use crate::admin::operate::{Explanation, FleetVerb, Verb};
@@ -30,8 +30,8 @@ pub struct Jobs {
     pub worker: Option<i64>,
 }
 
-/// The jobs that have a tab, in the order of their keys: 3 to 9, and 0.
-const TABS: [State; 8] = [
+/// The jobs that have a tab, in the order of their keys.
+const TABS: [State; 9] = [
     State::Running,
     State::Ready,
     State::Retrying,
@@ -40,7 +40,10 @@ const TABS: [State; 8] = [
     State::Paused,
     State::Failed,
     State::Completed,
+    State::Cancelled,
 ];
+/// The keys of the tabs of jobs.
+const KEYS: [char; 9] = ['3', '4', '5', '6', '7', '8', '9', '0', '-'];
 
 /// What the database returned.
 pub struct Seen {
@@ -55,7 +58,8 @@ pub struct Seen {
 pub enum Body {
     Queues,
     Workers(Vec<WorkerLine>),
-    Jobs(Vec<JobSummary>),
+    /// Jobs, and how many there are if these are not all: a count, and whether there are more.
+    Jobs(Vec<JobSummary>, Option<(i64, bool)>),
     Job(Option<Box<Page>>),
 }
 
@@ -102,6 +106,8 @@ pub struct Screen {
     sort: Option<(usize, bool)>,
     marked: BTreeSet<Subject>,
     message: String,
+    /// Why the last refresh failed.
+    trouble: Option<String>,
 }
 
 impl Screen {
@@ -118,6 +124,7 @@ impl Screen {
             sort: None,
             marked: BTreeSet::new(),
             message: String::new(),
+            trouble: None,
         }
     }
 
@@ -137,8 +144,27 @@ impl Screen {
         self.marked.retain(|subject| there.contains(subject));
     }
 
+    /// A refresh failed: what was seen stays.
+    pub fn fail(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// A refresh succeeded.
+    pub fn answered(&mut self) {
+        self.trouble = None;
+    }
+
     pub fn say(&mut self, text: String) {
         self.message = text;
+    }
+
+    /// A key with its modifiers: in raw mode, Ctrl-C is a key like any other.
+    pub fn press_with(&mut self, key: KeyEvent) -> Act {
+        match key.modifiers.contains(KeyModifiers::CONTROL) {
+            true if matches!(key.code, KeyCode::Char('c' | 'd')) => Act::Quit,
+            true => Act::Nothing,
+            false => self.press(key.code),
+        }
     }
 
     pub fn press(&mut self, key: KeyCode) -> Act {
@@ -164,8 +190,8 @@ impl Screen {
             KeyCode::BackTab | KeyCode::Left => return self.show(self.tab_beside(TABS.len() + 1)),
             KeyCode::Char('1') => return self.show(View::Queues),
             KeyCode::Char('2') => return self.show(View::Workers),
-            KeyCode::Char(digit @ ('0' | '3'..='9')) => {
-                let tab = digit.to_digit(10).map_or(0, |digit| (digit as usize + 7) % 10);
+            KeyCode::Char(key) if KEYS.contains(&key) => {
+                let tab = KEYS.iter().position(|known| *known == key).unwrap_or(0);
                 return self.show(of_state(TABS[tab]));
             }
             KeyCode::Char('s') if !self.is_page() => self.sort_by_next_column(),
@@ -387,7 +413,7 @@ impl Screen {
         match (&self.view, &self.seen.body) {
             (View::Queues, _) => self.seen.queues.iter().map(list::queue).collect(),
             (View::Workers, Body::Workers(workers)) => workers.iter().map(|worker| list::worker(now, worker)).collect(),
-            (View::Jobs(_), Body::Jobs(jobs)) => jobs.iter().map(|job| list::job(now, job)).collect(),
+            (View::Jobs(_), Body::Jobs(jobs, _)) => jobs.iter().map(|job| list::job(now, job)).collect(),
             _ => Vec::new(),
         }
     }

@@ -18,10 +18,23 @@ begin
   assert v_other > v_id, 'another payload is another job';
 
   update bugle.idempotency_keys k set expires_at = now() where k.job = v_id;
+  perform bugle.prune();
+  perform test.equal(bugle.enqueue('index', '{"a": 1}'), v_id, 'the time counts from when the job ended');
+  update bugle.commands set unique_for = '1 microsecond';
+  update bugle.jobs set finished_at = finished_at - interval '1 microsecond' where id = v_id;
   v_other := bugle.enqueue('index', '{"a": 1}');
   assert v_other > v_id, 'the time is over';
   perform test.equal((select k.expires_at from bugle.idempotency_keys k where k.job = v_other),
-    now() + interval '1 hour', 'it starts again');
+    now() + interval '1 microsecond', 'it starts again');
+  update bugle.idempotency_keys k set expires_at = now() where k.job = v_other;
+  perform bugle.prune();
+  perform test.equal((select count(*) from bugle.idempotency_keys k where k.job = v_other), 1::bigint,
+    'the key of a live job is kept');
+  perform bugle.cancel(v_other);
+  perform bugle.remove(v_other);
+  perform bugle.prune();
+  perform test.equal((select count(*) from bugle.idempotency_keys k where k.job = v_other), 0::bigint,
+    'the key of a job that was removed is not');
 end
 $$;
 

@@ -10,6 +10,12 @@ select test.refused('delete from bugle.retry_policies where name = ''default''',
 select test.refused('delete from bugle.retry_policies where name = ''of_command''', '23503');
 update bugle.retry_policies set delay = '2 minutes' where name = 'used';
 delete from bugle.retry_policies where name = 'idle';
+insert into bugle.retry_policies (name, delay) values ('of_schedule', '1 minute');
+insert into bugle.schedules (name, every, command, retry_policy) values ('nightly', '1 day', 'noop', 'of_schedule');
+select test.refused('delete from bugle.retry_policies where name = ''of_schedule''', 'JB031',
+  '%is used by the schedule ''nightly''');
+delete from bugle.schedules;
+delete from bugle.retry_policies where name = 'of_schedule';
 select bugle.cancel(j.id) from bugle.jobs_live j;
 delete from bugle.retry_policies where name = 'used';
 

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Text, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 
-use super::{Body, Jobs, Mode, Page, Screen, TABS, View, of_state};
+use super::{Body, Jobs, KEYS, Mode, Page, Screen, TABS, View, of_state};
 use crate::admin::read::rfc3339;
 use crate::cli::jobs::happened;
 use crate::cli::output::{age, harmless, one_line};
@@ -14,7 +14,7 @@ use crate::cli::top::list::{Column, Tone};
 use crate::state::State;
 
 const HELP: &str = "\
- 1 queues   2 workers   3 … 9, 0 jobs by state     Tab, ← → next list
+ 1 queues   2 workers   3 … 9, 0, - jobs by state  Tab, ← → next list
  ↑ ↓ j k PgUp PgDn g G   move                      Enter   open: jobs of a queue or worker, one job
  /         filter the list                         Esc     clear the filter, go back
  s  S      sort by the next column, reverse        Space   mark a job      *  mark all that are shown
@@ -24,7 +24,7 @@ const HELP: &str = "\
  jobs      c cancel  p pause    u resume   r restart   n run now   x remove
            the marked ones, or the selected one
 
- ?         this help                               q       quit";
+ ?         this help                               q, Ctrl-C  quit";
 
 impl Screen {
     pub fn draw(&mut self, frame: &mut Frame) {
@@ -99,7 +99,7 @@ impl Screen {
             self.seen.queues.iter().map(of).sum::<i64>()
         };
         let shown = self.back.first().unwrap_or(&self.view);
-        let name = |key: usize, name: &str, view: View| {
+        let name = |key: char, name: &str, view: View| {
             let style = match view == *shown {
                 true => Style::new().add_modifier(Modifier::REVERSED),
                 false => Style::new(),
@@ -107,14 +107,14 @@ impl Screen {
             [Span::styled(format!("{key} {name}"), style), Span::raw("  ")]
         };
         let mut spans = Vec::new();
-        spans.extend(name(1, "queues", View::Queues));
-        spans.extend(name(2, "workers", View::Workers));
+        spans.extend(name('1', "queues", View::Queues));
+        spans.extend(name('2', "workers", View::Workers));
         for (tab, state) in TABS.into_iter().enumerate() {
             let text = match count(state) {
                 0 => state.to_string(),
                 count => format!("{state} {count}"),
             };
-            spans.extend(name((tab + 3) % 10, &text, of_state(state)));
+            spans.extend(name(KEYS[tab], &text, of_state(state)));
         }
         frame.render_widget(Paragraph::new(Text::from(spans)), area);
     }
@@ -168,10 +168,15 @@ impl Screen {
             0 => String::new(),
             count => format!(" · {count} marked"),
         };
+        let all = match &self.seen.body {
+            Body::Jobs(_, Some((count, true))) => format!(" of more than {count}"),
+            Body::Jobs(_, Some((count, false))) => format!(" of {count}"),
+            _ => String::new(),
+        };
         match self.filter.is_empty() {
-            true => format!("{what} ({shown}){marked}"),
+            true => format!("{what} ({shown}{all}){marked}"),
             false => format!(
-                "{what} matching \"{}\" ({shown} of {}){marked}",
+                "{what} matching \"{}\" ({shown} of the {} listed{all}){marked}",
                 one_line(&self.filter),
                 self.all_lines().len()
             ),
@@ -195,6 +200,10 @@ impl Screen {
         let keys = match (&self.mode, &self.view) {
             (Mode::Confirm(question, _), _) => return format!("{} y/n", one_line(question)),
             (Mode::Filter, _) => return format!("/{}▏  Enter keep · Esc clear", one_line(&self.filter)),
+            _ if self.trouble.is_some() => {
+                let trouble = self.trouble.as_deref().unwrap_or_default();
+                return format!("not refreshed: {}", one_line(trouble));
+            }
             _ if !self.message.is_empty() => return one_line(&self.message),
             (_, View::Queues) => "Enter jobs · p pause · u resume",
             (_, View::Workers) => "Enter jobs · p pause · u resume · d drain",

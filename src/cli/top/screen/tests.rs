@@ -57,11 +57,14 @@ fn seen(body: Body) -> Seen {
 }
 
 fn failed() -> Body {
-    Body::Jobs(vec![
-        job(17, State::Failed, "send_mail"),
-        job(18, State::Failed, "resize"),
-        job(19, State::Failed, "send_mail"),
-    ])
+    Body::Jobs(
+        vec![
+            job(17, State::Failed, "send_mail"),
+            job(18, State::Failed, "resize"),
+            job(19, State::Failed, "send_mail"),
+        ],
+        None,
+    )
 }
 
 /// On the list of failed jobs.
@@ -228,10 +231,10 @@ fn the_selection_stays_on_its_job_when_the_list_changes() {
     press(&mut screen, &[Down, Char(' ')]);
     assert_eq!(screen.subject(), Some(Subject::Job(19)));
 
-    screen.see(seen(Body::Jobs(vec![
-        job(20, State::Failed, "new"),
-        job(19, State::Failed, "send_mail"),
-    ])));
+    screen.see(seen(Body::Jobs(
+        vec![job(20, State::Failed, "new"), job(19, State::Failed, "send_mail")],
+        None,
+    )));
 
     assert_eq!(screen.subject(), Some(Subject::Job(19)));
     assert_eq!(
@@ -251,4 +254,53 @@ fn help_names_every_key() {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     assert_eq!(screen.press(Char('q')), Act::Nothing, "any key closes it");
+}
+
+#[test]
+fn ctrl_c_quits_and_cancels_nothing() {
+    let mut screen = on_failed();
+    let with_control = |letter| KeyEvent::new(Char(letter), KeyModifiers::CONTROL);
+
+    assert_eq!(screen.press_with(with_control('c')), Act::Quit);
+    assert_eq!(screen.press_with(with_control('r')), Act::Nothing);
+    assert!(!drawn(&mut screen).contains("y/n"), "nothing is to be confirmed");
+    screen.press_with(KeyEvent::from(Char('c')));
+    assert!(
+        drawn(&mut screen).contains("cancel job 17? y/n"),
+        "without Ctrl it is the verb"
+    );
+}
+
+#[test]
+fn a_list_that_is_cut_says_how_many_there_are() {
+    let mut screen = on_failed();
+    let Body::Jobs(jobs, _) = failed() else { panic!() };
+
+    screen.see(seen(Body::Jobs(jobs.clone(), Some((1_501, false)))));
+    assert!(drawn(&mut screen).contains("(3 of 1501)"), "{}", drawn(&mut screen));
+    screen.see(seen(Body::Jobs(jobs, Some((100_000, true)))));
+    assert!(drawn(&mut screen).contains("(3 of more than 100000)"));
+}
+
+#[test]
+fn an_error_of_the_database_is_shown_and_what_was_seen_stays() {
+    let mut screen = on_failed();
+
+    screen.fail("connection closed".into());
+    let text = drawn(&mut screen);
+    assert!(
+        text.contains("not refreshed: connection closed") && text.contains("send_mail"),
+        "{text}"
+    );
+    screen.answered();
+    assert!(!drawn(&mut screen).contains("not refreshed"));
+}
+
+#[test]
+fn cancelled_jobs_have_a_tab() {
+    let mut screen = on_failed();
+
+    assert_eq!(screen.press(Char('-')), Act::Read);
+    assert_eq!(*screen.view(), of_state(State::Cancelled));
+    assert!(drawn_on(&mut screen, 160).contains("- cancelled"));
 }
