@@ -3,7 +3,10 @@ begin;
 insert into bugle.retry_policies values ('short-lived', 'fixed', 1, '1 second', 1, '1 second', 0, null, null);
 insert into bugle.schedules (name, cron, command, retry_policy) values ('bad', '0 * * * *', 'noop', 'short-lived');
 insert into bugle.schedules (name, cron, command) values ('good', '0 * * * *', 'noop'), ('lost', '0 * * * *', 'noop');
+-- as if it had been removed by the owner with triggers disabled, or restored without it
+alter table bugle.retry_policies disable trigger keep_policy_in_use;
 delete from bugle.retry_policies where name = 'short-lived';
+alter table bugle.retry_policies enable trigger keep_policy_in_use;
 update bugle.schedules set next_at = '2026-01-01 00:00Z';
 alter table bugle.schedules disable trigger check_schedule;
 update bugle.schedules set timezone = 'Atlantis/Capital' where name = 'lost';

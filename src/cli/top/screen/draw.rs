@@ -176,7 +176,7 @@ impl Screen {
         match self.filter.is_empty() {
             true => format!("{what} ({shown}{all}){marked}"),
             false => format!(
-                "{what} matching \"{}\" ({shown} of the {} listed{all}){marked}",
+                "{what} matching \"{}\" ({shown} of {}){marked}",
                 one_line(&self.filter),
                 self.all_lines().len()
             ),
