@@ -1,4 +1,4 @@
-//! An executor of many jobs: one call for up to 500 jobs of a command, and an outcome for each.
+//! A batch executor: one call for up to 500 jobs of a command, and an outcome for each.
 //!
 //! ```sh
 //! bugle dev                        # in another terminal: a database; prints DATABASE_URL

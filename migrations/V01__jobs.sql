@@ -76,7 +76,7 @@ comment on column bugle.jobs.command is 'What to do: the name an executor is reg
 comment on column bugle.jobs.payload is 'The data for the executor: any JSON, up to settings.max_payload_bytes.';
 comment on column bugle.jobs.queue is
   'The queue it waits in. Each worker serves some queues. A new name needs no setup.';
-comment on column bugle.jobs.priority is 'Smaller runs sooner; equal ones in the order in which they are due.';
+comment on column bugle.jobs.priority is 'Smaller values run first; equal ones in the order in which they are due.';
 comment on column bugle.jobs.run_at is
   'Not before this time. A job with a future time is scheduled; after a failure this is the time of the next attempt.';
 comment on column bugle.jobs.deadline is

@@ -87,7 +87,7 @@ create table bugle.dead_letter_counts (
 );
 
 comment on table bugle.dead_letter_counts is 'How many jobs failed for good, for metrics. Never reset.';
-comment on column bugle.dead_letter_counts.id is 'Orders nothing.';
+comment on column bugle.dead_letter_counts.id is 'Surrogate key; its order has no meaning.';
 comment on column bugle.dead_letter_counts.queue is 'bugle.jobs.queue.';
 comment on column bugle.dead_letter_counts.reason is 'bugle.jobs.reason.';
 comment on column bugle.dead_letter_counts.jobs is 'How many. The sum of all rows of a queue and reason is the count.';

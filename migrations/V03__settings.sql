@@ -37,7 +37,7 @@ comment on column bugle.retry_policies.factor is 'By how much an exponential del
 comment on column bugle.retry_policies.max_delay is 'Where an exponential delay stops growing.';
 comment on column bugle.retry_policies.jitter is
   'Each delay is spread by this share to both sides, after max_delay was applied. 0.1 is ten per cent.';
-comment on column bugle.retry_policies.per_day is 'Daily ones: how many retries a day.';
+comment on column bugle.retry_policies.per_day is 'For daily policies: retries per day.';
 comment on column bugle.retry_policies.days is
   'Daily ones: on how many days, counted from the first attempt. Null: two, the first and the next.';
 
@@ -95,7 +95,7 @@ create table bugle.commands (
 );
 
 comment on table bugle.commands is
-  'Defaults and limits of a command, so that not each job has to set them. A command needs no row here.';
+  'Defaults and limits of a command, so that jobs need not set them. A command needs no row here.';
 comment on column bugle.commands.name is 'bugle.jobs.command.';
 comment on column bugle.commands.queue is 'For jobs that leave it out, or give default.';
 comment on column bugle.commands.priority is 'For jobs that leave it out, or give 0.';
@@ -115,7 +115,7 @@ comment on column bugle.commands.on_failure is
 comment on column bugle.commands.steps is 'Makes jobs of this command chains that have no steps of their own.';
 comment on column bugle.commands.deadline is
   'Jobs that give no deadline must be started within this time after they are due. Null: as settings.default_deadline.';
-comment on column bugle.commands.headers is 'Headers of every job; those that the job gives itself come first.';
+comment on column bugle.commands.headers is 'Headers of every job; headers of the job take precedence.';
 comment on column bugle.commands.idempotency_ttl is
   'For jobs that give none. Null: as settings.default_idempotency_ttl.';
 comment on column bugle.commands.order_key is

@@ -37,7 +37,7 @@ comment on column bugle.registrations.nonce is
   'A secret between this row and its worker. An id can come again after a failover to a replica that lagged; a '
   'nonce does not.';
 comment on column bugle.registrations.name is 'The name it registered with.';
-comment on column bugle.registrations.host is 'The node it runs on.';
+comment on column bugle.registrations.host is 'The host it runs on.';
 comment on column bugle.registrations.process_id is 'Its process on that node.';
 comment on column bugle.registrations.version is 'The version of its library.';
 comment on column bugle.registrations.protocol is 'The version of the worker protocol it speaks.';

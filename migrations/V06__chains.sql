@@ -1,7 +1,7 @@
 -- Chains: jobs made of steps, and what became of each step.
 
--- What is left of chains that wait to be claimed: one row for each chain and each of its ends (a, b, c; b, c; c). A
--- worker searches here for what it could continue, by the last step, which is in every end. Nothing here is unique: the
+-- What is left of chains that wait to be claimed: one row for each chain and for what remains after each step (a, b, c;
+-- b, c; c). A worker searches here for what it could continue, by the last step, which is in every end. Nothing here is unique: the
 -- first job of a chain would make all other enqueuers of it wait for its transaction. A row too many does no harm, and
 -- is pruned.
 create table bugle.chains (
@@ -13,8 +13,8 @@ create table bugle.chains (
 );
 
 comment on table bugle.chains is
-  'What is left of chains that are live: each chain, and each of its ends. Workers search here for what they can '
-  'continue.';
+  'What is left of chains that are live: each chain, and what remains after each step. Workers search here for what '
+  'they can continue.';
 comment on column bugle.chains.id is 'Its number.';
 comment on column bugle.chains.command is 'The name of the chain: bugle.jobs.command.';
 comment on column bugle.chains.steps is 'The steps that are left.';

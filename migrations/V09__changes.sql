@@ -23,12 +23,12 @@ comment on column bugle.changes.id is 'Rises with time.';
 comment on column bugle.changes.changed_at is 'When.';
 comment on column bugle.changes.verb is
   'What was done: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state, pause_queue, …';
-comment on column bugle.changes.job is 'The job, if it was one.';
-comment on column bugle.changes.step is 'The position of the step, if it was one.';
-comment on column bugle.changes.queue is 'The queue, if it was one.';
-comment on column bugle.changes.command is 'The command, if it was one.';
-comment on column bugle.changes.worker is 'The worker, if it was one.';
-comment on column bugle.changes.schedule is 'The schedule, if it was one.';
+comment on column bugle.changes.job is 'The job that was changed, if any.';
+comment on column bugle.changes.step is 'The position of the step that was changed, if any.';
+comment on column bugle.changes.queue is 'The queue that was changed, if any.';
+comment on column bugle.changes.command is 'The command that was changed, if any.';
+comment on column bugle.changes.worker is 'The worker that was changed, if any.';
+comment on column bugle.changes.schedule is 'The schedule that was changed, if any.';
 comment on column bugle.changes.from_state is 'The job''s state before; of limits, those before.';
 comment on column bugle.changes.to_state is 'The job''s state after, or removed; of limits, those after.';
 comment on column bugle.changes.who is 'The login that did it: see bugle.acting_login().';

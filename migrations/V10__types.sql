@@ -55,7 +55,7 @@ comment on column bugle.claimed_job.id is 'bugle.jobs.id.';
 comment on column bugle.claimed_job.claim is 'The number that goes with every call about it.';
 comment on column bugle.claimed_job.command is 'What to do.';
 comment on column bugle.claimed_job.queue is 'The queue it waited in.';
-comment on column bugle.claimed_job.priority is 'Smaller runs sooner.';
+comment on column bugle.claimed_job.priority is 'Smaller values run first.';
 comment on column bugle.claimed_job.attempt is '1 for the first attempt.';
 comment on column bugle.claimed_job.max_attempts is
   'How often it is attempted: its own number, its command''s or its policy''s. 2147483647: without limit. Null: a '

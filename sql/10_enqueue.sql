@@ -143,11 +143,11 @@ begin
     when not bugle.is_key(p_job.unique_key) then bugle.refuse_length('unique_key', p_job.unique_key, 300,
       'Leave it out if there may be any number of such jobs. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.order_key) then bugle.refuse_length('order_key', p_job.order_key, 300,
-      'Leave it out if the job belongs to no key. A long key can be hashed: md5(…).')
+      'Leave it out if the job needs no such key. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.limit_key) then bugle.refuse_length('limit_key', p_job.limit_key, 300,
-      'Leave it out if the job belongs to no key. A long key can be hashed: md5(…).')
+      'Leave it out if the job needs no such key. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.fair_key) then bugle.refuse_length('fair_key', p_job.fair_key, 300,
-      'Leave it out if the job belongs to no key. A long key can be hashed: md5(…).')
+      'Leave it out if the job needs no such key. A long key can be hashed: md5(…).')
     when not bugle.is_key(p_job.idempotency_key) then bugle.refuse_length('idempotency_key', p_job.idempotency_key, 300,
       'Use the id of the message or request that caused the job. A long key can be hashed: md5(…).')
     when not bugle.is_duration(p_job.idempotency_ttl)

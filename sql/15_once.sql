@@ -130,7 +130,7 @@ begin
   elsif v_job.enqueued_by <> session_user and not (select s.shared_unique_keys from bugle.settings s) then
     perform bugle.refuse('JB007', format('job %s with the unique_key %s was enqueued by %s: %s cannot %s it', v_job.id,
         bugle.quoted(v_key), bugle.quoted(v_job.enqueued_by), bugle.quoted(session_user), v_mode),
-      'Only the same login may; with bugle.settings.shared_unique_keys, every login that enqueues.');
+      'Only that login may do this, unless bugle.settings.shared_unique_keys is true.');
   end if;
   if v_mode = 'replace' then
     update bugle.jobs_live j

@@ -181,7 +181,7 @@ begin
   if found then
     perform case
       when not v_bad.is_valid then bugle.refuse_workflow(v_bad.name,
-        format('"after" cannot be read: %s', bugle.quoted(v_bad.spelled::text)),
+        format('invalid entry in "after": %s', bugle.quoted(v_bad.spelled::text)),
         'A name, an id, or {"job": name or id, "on_failure": "fail" or "run"}.')
       when num_nulls(v_bad.needs, v_bad.needs_id) = 2 then bugle.refuse_workflow(v_bad.name,
         format('it comes after %s, which is not in the workflow', bugle.quoted(v_bad.spelled #>> '{}')),
@@ -191,7 +191,7 @@ begin
   end if;
 end
 $$;
-comment on function bugle.check_edges is 'Reject a workflow with an "after" that cannot be read.';
+comment on function bugle.check_edges is 'Reject a workflow with an invalid entry in "after".';
 
 -- Kahn's algorithm. Arrays are changed in place, so it takes time in proportion to jobs and edges; a recursive query
 -- would follow every path, and there can be exponentially many.
@@ -266,7 +266,7 @@ begin
     limit 1;
   end loop;
   v_cycle := v_cycle[array_position(v_cycle, v_number) :];
-  perform bugle.refuse_workflow(p_names[v_number], format('it waits for itself: %s', (
+  perform bugle.refuse_workflow(p_names[v_number], format('it depends on itself: %s', (
       select string_agg(p_names[c.number], ' after ' order by c.place)
       from unnest(v_cycle[:20] || v_number) with ordinality c (number, place))),
     'Remove one of these from an "after".');
@@ -302,7 +302,7 @@ begin
   limit 1;
   if found then
     perform bugle.refuse('JB030', format('there is no job %s', v_missing),
-      'It may have been removed, or dropped with its day of history.');
+      'It may have been removed, or deleted by retention.');
   end if;
   return query
   with ended as materialized (

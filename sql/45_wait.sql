@@ -61,7 +61,7 @@ begin
   end if;
   if v_job.id is null then
     perform bugle.refuse('JB030', format('there is no job %s', p_id),
-      'It may have been removed, or dropped with its day of history.');
+      'It may have been removed, or deleted by retention.');
   end if;
   if v_job.state = p_answer and v_job.reason = p_reason
     and v_job.answer_token is not distinct from bugle.token_hash(p_token)

@@ -321,7 +321,7 @@ $$;
 comment on function bugle.fire_due_slots is 'Handle the slots of one schedule that are due, by its rules for missed '
   'and overlapping ones. Returns how many jobs.';
 
--- The failure of one schedule must not stop the others: it is recorded, and the schedule goes on with its next slot.
+-- The failure of one schedule must not stop the others: it is recorded, and the schedule continues with its next slot.
 create or replace function bugle.fire_schedules(p_now timestamptz default now(), p_limit integer default 1000)
 returns integer
 language plpgsql

@@ -55,7 +55,7 @@ language plpgsql
 as $$
 begin
   perform bugle.refuse('JB030', format('there is no job %s', p_id),
-    'It may have been removed, or dropped with its day of history.');
+    'It may have been removed, or deleted by retention.');
 end
 $$;
 comment on function bugle.refuse_unknown_job is 'Raise the error for an id that no job has.';
@@ -94,7 +94,8 @@ begin
       format('"p_run_at" must be a finite time, not %s', coalesce(bugle.quoted(p_run_at::text), 'null')),
       'For example now() + interval ''10 minutes''.');
   elsif p_verb = 'set_priority' and p_priority is null then
-    perform bugle.refuse('JB001', '"p_priority" must be a number, not null', 'Smaller runs sooner; 0 is the default.');
+    perform bugle.refuse('JB001', '"p_priority" must be a number, not null',
+      'Smaller values run first; 0 is the default.');
   elsif p_verb = 'set_state' and coalesce(p_to, '') not in (
     'scheduled', 'ready', 'retrying', 'paused', 'completed', 'failed', 'cancelled')
   then

@@ -114,7 +114,7 @@ where bugle.is_running(j);
 comment on view bugle.running_jobs is 'What runs now, where, and for how long.';
 select bugle.copy_comments('bugle.running_jobs', 'bugle.jobs');
 comment on column bugle.running_jobs.worker_name is 'The name of that worker.';
-comment on column bugle.running_jobs.host is 'The node it runs on.';
+comment on column bugle.running_jobs.host is 'The host it runs on.';
 comment on column bugle.running_jobs.running_for is 'How long ago that is.';
 comment on column bugle.running_jobs.step is 'Of a chain: the step that runs.';
 

@@ -162,12 +162,12 @@ impl Error {
         self.code().is_some()
     }
 
-    /// Whether the worker is not, or no longer, who it says it is.
+    /// Whether the worker is not, or no longer, registered under this id.
     pub fn is_fenced(&self) -> bool {
         matches!(self.code(), Some(Code::UnknownWorker | Code::WrongSession))
     }
 
-    /// Whether the same call may succeed later: the connection was lost, the server restarts, a lock was not to be had.
+    /// Whether the same call may succeed later: the connection was lost, the server restarts, a lock was not available.
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else {
             return false;

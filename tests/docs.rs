@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 
 /// What holds for all pages together.
 fn rules(runtime: &Handle) -> Vec<Trial> {
-    let rules: [(&str, fn()); 15] = [
+    let rules: [(&str, fn()); 17] = [
         (
             "every_worker_file_in_the_documentation_is_read",
             run::every_worker_file_is_read,
@@ -101,6 +101,14 @@ fn rules(runtime: &Handle) -> Vec<Trial> {
             links::every_page_that_the_code_names_exists,
         ),
         ("every_link_by_name_is_defined", links::every_link_by_name_is_defined),
+        (
+            "every_code_of_a_failed_attempt_is_in_the_reference",
+            names::every_code_of_a_failed_attempt_is_in_the_reference,
+        ),
+        (
+            "every_event_of_the_log_is_on_the_page_about_monitoring",
+            names::every_event_of_the_log_is_on_the_page_about_monitoring,
+        ),
     ];
     let mut trials: Vec<Trial> = rules
         .into_iter()

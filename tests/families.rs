@@ -644,7 +644,7 @@ async fn the_command_line_knows_families() {
     let explained = said(&database, "viewer", &["jobs", "explain", "2"], "");
 
     assert_eq!(enqueued, (true, "x\t1\ny\t2\n".into(), String::new()));
-    assert!(refused.2.contains("it waits for itself: x after x"), "{refused:?}");
+    assert!(refused.2.contains("it depends on itself: x after x"), "{refused:?}");
     assert_eq!(shown.1, "x\t1\tready\task\t\t\ny\t2\twaiting\tnoop\tx\t\n");
     assert_eq!(after.1, "3\n");
     for line in [

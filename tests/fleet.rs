@@ -380,7 +380,7 @@ async fn what_does_not_go_together_is_rejected() {
     );
     let said = refused(Settings::new("dbname=a").slots(4)).await;
     assert!(
-        said.starts_with("slots is set, and there are no databases to share them"),
+        said.starts_with("slots is set, but no named databases that could share them"),
         "{said}"
     );
     let said = refused(two().database("c", "host=x nonsense", [])).await;

@@ -250,3 +250,42 @@ fn the_rules_for_dependencies_are_read() {
         assert!(!license.contains("GPL"), "{license}");
     }
 }
+
+/// CONTRIBUTING.md lists where the address of the published project belongs. It is in all of these places, or in none.
+#[test]
+fn where_the_project_is_published_is_said_everywhere_or_nowhere() {
+    let contributing = read("CONTRIBUTING.md");
+    let (_, publish) = contributing.split_once("## Publish\n").expect("a section");
+    let listed: Vec<&str> = publish
+        .lines()
+        .skip_while(|line| !line.starts_with("|---"))
+        .skip(1)
+        .map_while(|line| line.strip_prefix("| [")?.split(']').next())
+        .collect();
+    let manifest = read("Cargo.toml");
+    let repository = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("repository = \"")?.strip_suffix('"'));
+
+    assert!(listed.len() >= 6, "{listed:?}");
+    for file in listed {
+        let text = read(file);
+        match repository {
+            Some(address) => assert!(text.contains(address), "{file} does not name {address}"),
+            None => {
+                let keys = [
+                    "\nrepository",
+                    "image.source",
+                    "runbook_url: http",
+                    "[project.urls]",
+                    "\"repository\"",
+                ];
+                let found = keys.iter().find(|key| text.contains(**key));
+                assert_eq!(
+                    found, None,
+                    "{file} says where the project is published, and Cargo.toml does not"
+                );
+            }
+        }
+    }
+}

@@ -133,7 +133,7 @@ const fn function(
     }
 }
 
-const NOTE: Parameter = may("note", Kind::Text, "Why, for the record in bugle.changes.");
+const NOTE: Parameter = may("note", Kind::Text, "Reason, recorded in bugle.changes.");
 const JOB: Parameter = must("id", Kind::Id, "The job.");
 const QUEUE: Parameter = must("queue", Kind::Text, "The queue.");
 const WORKER: Parameter = must("worker", Kind::Id, "The worker.");
@@ -161,7 +161,7 @@ const RUN_AT: Parameter = must(
     Kind::Time,
     "When it is due, for example 2030-01-01 08:00+00 or now.",
 );
-const PRIORITY: Parameter = must("priority", Kind::Integer, "Smaller runs sooner; 0 is the default.");
+const PRIORITY: Parameter = must("priority", Kind::Integer, "Smaller values run first; 0 is the default.");
 const NEW_STATE: Parameter = must(
     "to",
     Kind::Text,
@@ -250,7 +250,7 @@ pub const OPERATIONS: &[Operation] = &[
         "set_state",
         "/jobs/{id}/set_state",
         &["jobs", "set-state"],
-        "Overrule the state of a job that is not running or completed.",
+        "Override the state of a job that is not running or completed.",
         &[JOB, NEW_STATE, FAMILY, NOTE],
         STATE,
     ),
@@ -258,7 +258,7 @@ pub const OPERATIONS: &[Operation] = &[
         "set_step",
         "/jobs/{id}/set_step",
         &["jobs", "set-step"],
-        "Overrule the state of a step of a job that is not running or completed.",
+        "Override the state of a step of a job that is not running or completed.",
         &[
             JOB,
             must("step", Kind::Step, "Its position (a number) or its name."),
@@ -389,7 +389,7 @@ pub const OPERATIONS: &[Operation] = &[
         "set_state_where",
         "/jobs/set_state",
         &["jobs", "set-state"],
-        "Overrule the state of all jobs that match and are not running or completed.",
+        "Override the state of all jobs that match and are not running or completed.",
         &[
             NEW_STATE, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
         ],

@@ -30,7 +30,7 @@ pub struct Filters {
     /// Only jobs whose last error contains TEXT; with %, TEXT is a LIKE pattern
     #[arg(long, value_name = "TEXT")]
     error_like: Option<String>,
-    /// Only those that this worker runs, or ran last
+    /// Only jobs that this worker runs, or ran last
     #[arg(long, value_name = "ID")]
     worker: Option<i64>,
 }

@@ -111,9 +111,9 @@ enum What {
         #[command(flatten)]
         jobs: operate::Jobs,
     },
-    /// Overrule the state of jobs that are not running or completed.
+    /// Override the state of jobs that are not running or completed.
     SetState {
-        /// The state to put them into
+        /// New state
         #[arg(long = "to", value_name = "STATE", value_parser = one_of::<State>(
             ["scheduled", "ready", "retrying", "paused", "completed", "failed", "cancelled"]))]
         to: State,

@@ -24,9 +24,9 @@ use crate::state::{State, StepState, or_gone};
 /// Which jobs: by their ids, or by a filter.
 #[derive(Debug, Args)]
 pub struct Jobs {
-    /// Their ids
+    /// Job ids
     ids: Vec<JobId>,
-    /// With ids: also the other jobs of their workflows, and all children, where they allow it
+    /// With ids: include the rest of their workflows and all children; jobs in other states are skipped
     #[arg(long, requires = "ids")]
     family: bool,
     #[command(flatten)]
@@ -34,13 +34,13 @@ pub struct Jobs {
     /// With a filter: at most N jobs, the oldest first [default: all that match]
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// Print how many jobs and which would be changed, and do nothing
+    /// Show which jobs would change, without changing them
     #[arg(long)]
     dry_run: bool,
     /// With a filter: do not ask before changing them
     #[arg(long)]
     yes: bool,
-    /// Why, for the record
+    /// Reason, recorded in bugle.changes
     #[arg(long)]
     note: Option<String>,
 }

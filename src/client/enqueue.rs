@@ -152,7 +152,7 @@ impl NewJob {
             max_attempts: None,
             retry_policy: None,
             retry_delay: None,
-            // a job that is enqueued by another goes on with its trace
+            // a job that is enqueued by another continues its trace
             headers: crate::observe::trace::current()
                 .map(|here| (crate::observe::trace::HEADER.to_string(), here.into()))
                 .into_iter()

@@ -106,7 +106,7 @@ impl Bugle {
     /// Enqueue jobs that start when others are done, all or none. Returns a handle for each, by its name.
     ///
     /// # Errors
-    /// As [`enqueue`](Bugle::enqueue); also if the workflow waits for itself.
+    /// As [`enqueue`](Bugle::enqueue); also if a job of the workflow depends on itself.
     pub async fn enqueue_workflow(&self, workflow: &Workflow) -> Result<BTreeMap<String, Handle>> {
         let jobs = workflow.enqueue(&*self.connection().await?).await?;
         Ok(jobs.into_iter().map(|(name, id)| (name, self.job(id))).collect())

@@ -146,14 +146,14 @@ impl Settings {
             worker.check()?;
         }
         if !self.databases.is_empty() && (!self.database_url.is_empty() || !self.queues.is_empty()) {
-            return Err(Error::new(
-                "there are databases by name, and also a database URL or queues that belong to none of them",
-            )
-            .with_hint("Give each database its URL and its queues."));
+            return Err(
+                Error::new("both named databases and a database URL or queues outside of them are set")
+                    .with_hint("Give each database its URL and its queues."),
+            );
         }
         match self.slots {
             Some(_) if self.databases.is_empty() => {
-                return Err(Error::new("slots is set, and there are no databases to share them")
+                return Err(Error::new("slots is set, but no named databases that could share them")
                     .with_hint("Each queue has its number of slots; slots is for a worker of several databases."));
             }
             Some(slots) if slots < self.databases.len() => {

@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) steps: Pool,
     /// Fires when the job should stop: its claim was lost, it was cancelled, its time is over, the worker shuts down.
     pub(crate) cancellation: CancellationToken,
-    /// Where working folders are made.
+    /// Where working directories are created.
     pub(crate) workspaces: PathBuf,
     pub(crate) attempt: Arc<Attempt>,
     /// Where in a chain this is, if it is one of its steps.
@@ -317,11 +317,11 @@ impl<S> Context<S> {
         &self.inner.cancellation
     }
 
-    /// A folder for this attempt, shared by all steps of a chain. It is created at the first call, and removed when the
-    /// attempt has ended.
+    /// A directory for this attempt, shared by all steps of a chain. It is created at the first call, and removed when
+    /// the attempt has ended.
     ///
     /// # Errors
-    /// If the folder cannot be made.
+    /// If the directory cannot be created.
     pub fn workspace(&self) -> std::io::Result<&Path> {
         if let Some(workspace) = self.inner.attempt.workspace.get() {
             workspace
@@ -342,7 +342,7 @@ impl<S> Context<S> {
         self.inner.rehearsal.as_deref()
     }
 
-    /// The path of that folder, which an executor outside of this process makes when it needs it.
+    /// The path of that directory, which an executor outside of this process creates when it needs it.
     pub(crate) fn future_workspace(&self) -> &Path {
         let workspace = &self.inner.attempt.workspace;
         workspace

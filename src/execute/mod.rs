@@ -1,4 +1,4 @@
-//! Executing one job: what executors are, what they are given, and what goes on around them.
+//! Executing one job: what executors are, what they are given, and what surrounds them.
 
 pub mod batch;
 pub mod chain;

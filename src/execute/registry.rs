@@ -198,7 +198,7 @@ impl<S: Send + Sync + 'static> Registry<S> {
         )
     }
 
-    /// Run `command` with this executor of many jobs.
+    /// Run `command` with this batch executor.
     pub fn register_many(self, command: &str, executor: impl BatchExecutor) -> Self {
         self.register_many_arc(command, Arc::new(executor))
     }

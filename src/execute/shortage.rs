@@ -53,7 +53,7 @@ impl Shortage {
                 "no free connection to the database; raise pool_size or max_connections, or run fewer jobs at once"
             }
             Shortage::Ports => "no free local port; widen net.ipv4.ip_local_port_range, or run fewer jobs at once",
-            Shortage::Disk => "no room for working folders; free some, or set another workdir",
+            Shortage::Disk => "no space for working directories; free some, or set another workdir",
             Shortage::History => "the database does not accept completions; see bugle doctor",
         }
     }

@@ -85,7 +85,7 @@ pub(crate) async fn said<'a, S, T>(
 
 impl<S: Send + Sync> Context<S> {
     /// Do something once in the life of this job. When the job runs again, after a failure, a crash or a restart that
-    /// goes on from the failed step, it is not done again: its stored output is returned. Its state, times and error
+    /// continues from the failed step, it is not done again: its stored output is returned. Its state, times and error
     /// can be read in `bugle.steps`.
     ///
     /// The name is what it is remembered by: give each step of a job its own. A step that fails is done again in the

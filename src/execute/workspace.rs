@@ -178,7 +178,8 @@ fn open_folder(folder: &Path) -> io::Result<File> {
 
 fn remove_logged(folder: &Path) {
     if let Err(error) = remove(folder) {
-        tracing::warn!(event = "workspace", folder = %folder.display(), %error, "a working folder is left behind");
+        let folder = folder.display();
+        tracing::warn!(event = "workspace", %folder, %error, "a working directory could not be removed");
     }
 }
 

@@ -62,7 +62,7 @@ const CHECKS: [(&str, &str, Check); 23] = [
     ("it ignores fields and messages it does not know", "", |peer| {
         Box::pin(ignores_news(peer))
     }),
-    ("it goes on after an error", "", |peer| Box::pin(survives_error(peer))),
+    ("it continues after an error", "", |peer| Box::pin(survives_error(peer))),
     ("it reads a payload of 1 MB", "", |peer| Box::pin(reads_large(peer))),
     (
         "it reads a value of 500 levels, and a number of 1000 digits",

@@ -93,7 +93,7 @@ pub const METRICS: [Metric; 38] = [
         "bugle_worker_last_heartbeat_timestamp_seconds",
         Kind::Gauge,
         &[],
-        "When the last heartbeat succeeded.",
+        "Time of the last successful heartbeat.",
     ),
     metric(
         "bugle_worker_slots",
@@ -194,7 +194,7 @@ pub const METRICS: [Metric; 38] = [
     of_keeper(
         "bugle_queue_oldest_ready_timestamp_seconds",
         &["queue"],
-        "Since when the oldest ready job could have started. Absent if no job is ready.",
+        "Time from which the oldest ready job could have started. Absent if no job is ready.",
     ),
     of_keeper("bugle_queue_paused", &["queue"], "1 if the queue is paused."),
     Metric {
@@ -208,7 +208,7 @@ pub const METRICS: [Metric; 38] = [
     of_keeper(
         "bugle_unserved_since_timestamp_seconds",
         &["queue", "command"],
-        "Since when the oldest ready job waits that no live worker serves. Absent if there is none.",
+        "Time at which the oldest unserved ready job became ready. Absent if there is none.",
     ),
     of_keeper("bugle_workers", &["state"], "Workers by state: alive, paused, lost."),
     of_keeper(
@@ -224,7 +224,7 @@ pub const METRICS: [Metric; 38] = [
     of_keeper(
         "bugle_oldest_snapshot_timestamp_seconds",
         &[],
-        "When the oldest transaction began that prevents VACUUM from removing rows. Absent if there is none.",
+        "Start time of the oldest transaction that prevents VACUUM from removing rows. Absent if there is none.",
     ),
     of_keeper(
         "bugle_notification_queue_ratio",
@@ -253,7 +253,7 @@ pub const METRICS: [Metric; 38] = [
         "process_start_time_seconds",
         Kind::Gauge,
         &[],
-        "When this process started.",
+        "Start time of this process.",
     ),
     metric("process_open_fds", Kind::Gauge, &[], "Open file descriptors."),
     metric(

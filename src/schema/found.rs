@@ -88,10 +88,9 @@ async fn refuse_others(client: &impl GenericClient) -> Result<()> {
         return Ok(());
     }
     Err(
-        Error::new("the schema \"bugle\" has no rows and does not say its revision").with_hint(
-            "A part of it is missing. Restore it as a whole; or, if nothing in it is needed: drop schema bugle \
-             cascade; and run: \
-             bugle migrate",
+        Error::new("the schema \"bugle\" is incomplete: it has no rows and no revision").with_hint(
+            "Restore it completely. If nothing in it is needed, run: drop schema bugle cascade; \
+             then: bugle migrate",
         ),
     )
 }

@@ -53,7 +53,7 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Migrated> {
     Ok(done)
 }
 
-/// Roles the migrating user could not make.
+/// Roles that the migrating user could not create.
 ///
 /// # Errors
 /// If the database cannot be asked.
@@ -74,7 +74,7 @@ fn runner() -> Runner {
     embedded::migrations::runner()
 }
 
-/// Why an attempt came to nothing.
+/// Why an attempt to migrate failed.
 struct Stopped {
     error: Error,
     is_worth_another_try: bool,

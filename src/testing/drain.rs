@@ -115,7 +115,7 @@ pub async fn advance(client: &impl GenericClient, by: Duration) -> Result<()> {
     for statement in ADVANCE {
         let moved = client.change(statement, &[&by]).await;
         moved.map_err(|error| match error.sqlstate() {
-            Some("42501") => Error::new(format!("this login may not move time: {error}"))
+            Some("42501") => Error::new(format!("this login may not change the times of jobs: {error}"))
                 .with_hint("Connect as the login that migrated the database."),
             _ => error,
         })?;

@@ -38,7 +38,7 @@ pub fn run<S>(registry: &Registry<S>, job: impl Into<NewJob>) -> Run {
     Run::new(Arc::new(Registry::new().merge(registry.clone())), job.into())
 }
 
-/// Run these jobs at once. Jobs of an executor of many ([`Registry::on_many`]) are given to it together.
+/// Run these jobs at once. Jobs of a batch executor ([`Registry::on_many`]) are given to it together.
 ///
 /// # Panics
 /// As [`run`].

@@ -337,7 +337,7 @@ impl From<Error> for Refusal {
             }
             (_, Some("25006")) => (StatusCode::FORBIDDEN, "read_only"),
             (_, Some("57014")) => (StatusCode::GATEWAY_TIMEOUT, "statement_timeout"),
-            // not what was asked, but how: a date or an interval that is none; a schedule that exists
+            // not what was asked, but how: a date or an interval that is invalid; a schedule that exists
             (_, Some(state)) if state.starts_with("22") => (StatusCode::BAD_REQUEST, "bad_request"),
             (_, Some(state)) if state.starts_with("23") => (StatusCode::CONFLICT, "conflict"),
             _ if error.is_transient() => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
@@ -505,7 +505,7 @@ fn no_such_job(id: i64) -> Refusal {
         Code::UnknownJob.sqlstate(),
         format!("there is no job {id}"),
     )
-    .hint("It may have been removed, or dropped with its day of history.")
+    .hint("It may have been removed, or deleted by retention.")
 }
 
 /// The query of a URL.

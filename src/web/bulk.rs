@@ -187,7 +187,7 @@ impl Chosen {
             "set_priority" => Some(Value {
                 value,
                 label: "Priority",
-                about: "Smaller runs sooner; 0 is the default.",
+                about: "Smaller values run first; 0 is the default.",
                 choices: &[],
             }),
             "set_state" => Some(Value {

@@ -161,7 +161,7 @@ fn layers(points: &[Point]) -> Vec<Vec<usize>> {
     layers
 }
 
-/// Put each point of a layer where its neighbours are on average, back and forth: fewer edges cross.
+/// Put each point of a layer where its neighbors are on average, back and forth: fewer edges cross.
 fn order(points: &mut [Point], layers: &mut [Vec<usize>]) {
     let mut rank: Vec<f64> = vec![0.0; points.len()];
     let note = |rank: &mut Vec<f64>, layer: &[usize]| {
@@ -196,7 +196,7 @@ fn order(points: &mut [Point], layers: &mut [Vec<usize>]) {
     }
 }
 
-/// Heights: each point as near to its neighbours as the others of its layer allow.
+/// Heights: each point as near to its neighbors as the others of its layer allow.
 fn place(points: &mut [Point], layers: &[Vec<usize>]) {
     for layer in layers {
         spread(points, layer, &vec![0.0; layer.len()]);

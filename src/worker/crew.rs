@@ -237,7 +237,7 @@ impl Crew {
         }
     }
 
-    /// Held while jobs that were claimed together are started, so that an executor of many gets them together. None if
+    /// Held while jobs that were claimed together are started, so that a batch executor gets them together. None if
     /// there is no such executor.
     pub fn burst(&self) -> Option<Arc<Burst>> {
         self.registry.has_batches().then(Arc::default)

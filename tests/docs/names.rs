@@ -330,3 +330,61 @@ fn names_in(text: &str) -> Vec<Name> {
         })
         .collect()
 }
+
+/// What the files of the library match, outside of tests and comments: the text between `before` and the next quote.
+fn literals(before: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            // the demo's shop has codes of its own
+            if path.extension().is_none_or(|ending| ending != "rs") || path.ends_with("shop.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in code.filter_map(|line| line.split_once(before)) {
+                found.extend(line.1.split('"').next().map(str::to_owned));
+            }
+        }
+    }
+    found
+}
+
+/// The names in backquotes in the first column of the tables of a page.
+fn first_column(file: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let cells = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    names.map(str::to_owned).collect()
+}
+
+pub fn every_code_of_a_failed_attempt_is_in_the_reference() {
+    let codes = literals(".code(\"");
+    let missing: Vec<String> = codes
+        .difference(&first_column("docs/reference/errors.md"))
+        .cloned()
+        .collect();
+
+    assert!(codes.contains("host_lost"), "{codes:?}");
+    assert!(missing.is_empty(), "not in docs/reference/errors.md: {missing:?}");
+}
+
+pub fn every_event_of_the_log_is_on_the_page_about_monitoring() {
+    let events = literals("event = \"");
+    let missing: Vec<String> = events
+        .difference(&first_column("docs/monitoring.md"))
+        .cloned()
+        .collect();
+
+    assert!(events.contains("shortage"), "{events:?}");
+    assert!(missing.is_empty(), "not in docs/monitoring.md: {missing:?}");
+}

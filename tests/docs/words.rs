@@ -22,7 +22,7 @@ const ANYWHERE: [(&str, &str); 14] = [
 ];
 
 /// Not to be found in what is published. A test may use them: it names its values as it likes.
-const PUBLISHED: [(&str, &str); 13] = [
+const PUBLISHED: [(&str, &str); 15] = [
     ("put out", "output, outputs"),
     ("puts out", "returns"),
     ("is told", "is notified, receives"),
@@ -35,7 +35,43 @@ const PUBLISHED: [(&str, &str); 13] = [
     ("hops", "steps"),
     ("trail", "history"),
     ("forgotten", "deleted, expired, left out"),
-    ("behaviour", "behavior, as all words in American spelling"),
+    ("that is none", "is invalid, is not a …, does not exist"),
+    ("goes on", "continues"),
+    ("which more", "additional"),
+];
+
+/// How words in British spelling begin: the spelling is American.
+const BRITISH: [&str; 30] = [
+    "analyse",
+    "analysing",
+    "authoris",
+    "behaviour",
+    "canonicalis",
+    "catalogue",
+    "categoris",
+    "centralis",
+    "colour",
+    "customis",
+    "favour",
+    "finalis",
+    "generalis",
+    "honour",
+    "initialis",
+    "labour",
+    "localis",
+    "materialis",
+    "maximis",
+    "minimis",
+    "neighbour",
+    "normalis",
+    "optimise",
+    "optimising",
+    "organis",
+    "parallelis",
+    "prioritis",
+    "recognis",
+    "serialis",
+    "synchronis",
 ];
 
 /// The phrases on the list, with their lines.
@@ -45,6 +81,19 @@ pub fn found(file: &str, text: &str) -> Vec<String> {
     if !is_test {
         // the name of a test, or of a variable, is one word here
         found.extend(search(file, text, &PUBLISHED, |c| c.is_alphanumeric() || c == '_'));
+        found.extend(british(file, text));
+    }
+    found
+}
+
+fn british(file: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.to_lowercase();
+        let words = line.split(|c: char| !c.is_alphanumeric());
+        for word in words.filter(|word| BRITISH.iter().any(|stem| word.starts_with(stem))) {
+            found.push(format!("{file}:{}: {word:?} is British spelling", number + 1));
+        }
     }
     found
 }

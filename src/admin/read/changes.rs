@@ -21,17 +21,17 @@ pub struct Change {
     pub changed_at: SystemTime,
     /// What was done.
     pub verb: String,
-    /// The job, if it was one.
+    /// The job that was changed, if any.
     pub job: Option<JobId>,
-    /// The position of the step, if it was one.
+    /// The position of the step that was changed, if any.
     pub step: Option<i32>,
-    /// The queue, if it was one.
+    /// The queue that was changed, if any.
     pub queue: Option<String>,
-    /// The command, if it was one.
+    /// The command that was changed, if any.
     pub command: Option<String>,
-    /// The worker, if it was one.
+    /// The worker that was changed, if any.
     pub worker: Option<i64>,
-    /// The schedule, if it was one.
+    /// The schedule that was changed, if any.
     pub schedule: Option<String>,
     /// What it was before.
     pub from_state: Option<String>,

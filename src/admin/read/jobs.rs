@@ -45,7 +45,7 @@ pub struct Filter {
     pub error_like: Option<String>,
     /// Only with a smaller id.
     pub before: Option<JobId>,
-    /// Only those that this worker runs, or ran last.
+    /// Only jobs that this worker runs, or ran last.
     pub worker: Option<i64>,
 }
 

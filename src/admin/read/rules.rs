@@ -241,7 +241,7 @@ pub async fn set_template(
 /// The columns of a template, and what they are.
 pub const TEMPLATE: [(&str, &str); 17] = [
     ("queue", "The queue of its jobs."),
-    ("priority", "Smaller runs sooner."),
+    ("priority", "Smaller values run first."),
     (
         "delay",
         "How long after the INSERT they are due, for example 5 minutes.",

@@ -13,7 +13,7 @@ pub struct Size {
     pub name: String,
     /// For a part of history: `ended` or `failed`, and its day.
     pub day: Option<(String, String)>,
-    /// Rows, as the statistics of the server estimate them; none if it was never analysed.
+    /// Rows, as the statistics of the server estimate them; none if it was never analyzed.
     pub rows: Option<i64>,
     /// Bytes on disk.
     pub bytes: i64,

@@ -1,6 +1,7 @@
 //! `bugle dev`: a private database and a worker for development, until Ctrl-C.
 
 #[cfg(feature = "web")]
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,9 @@ use super::NOTHING_ELSE;
 
 use crate::cli::log::{self, LogFlags};
 use crate::cli::{output, worker};
-use crate::config::{Action, Config, Cwd, Flags, ProgramConfig, Secret, Settings, environment};
+use crate::config::{
+    Action, CommandConfig, Config, Cwd, Flags, HostConfig, ProgramConfig, Secret, Settings, environment,
+};
 use crate::db::connect::{self, Target};
 use crate::execute::registry::Registry;
 use crate::private_postgres::{Options, PrivatePostgres};
@@ -34,7 +37,7 @@ pub struct Arguments {
     obtain: bool,
 
     /// Keep the data in this directory and reuse it next time, at the same port; by default it is deleted at exit
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIRECTORY")]
     keep: Option<PathBuf>,
 
     /// Configuration file of the worker [default: bugle.toml, if it exists]
@@ -286,9 +289,8 @@ async fn until_changed(settings: Settings, shutdown: &Shutdown, watched: &mut Wa
                 let file = watched.file.display();
                 match read(&watched.file) {
                     Ok(config) => {
-                        let commands: Vec<&str> = config.commands.keys().map(String::as_str).collect();
-                        let commands = output::one_line(&commands.join(", "));
-                        let told = format!("{file} has changed: the worker restarts and serves {commands}\n");
+                        let served = served(&config.commands, &config.hosts);
+                        let told = format!("{file} has changed: the worker restarts and serves {served}\n");
                         output::print(&told)?;
                         changed = Some(Box::new(config));
                         stop.request();
@@ -371,8 +373,9 @@ fn payload_for(action: &Action) -> String {
 
 /// An INSERT of a job that this worker serves.
 fn to_try(settings: &Settings) -> String {
+    let served = served(&settings.commands, &settings.hosts);
     let Some((command, config)) = settings.commands.first_key_value() else {
-        return String::new();
+        return format!("\nThe worker serves {served}: bugle workers lists them.\n");
     };
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let payload = quoted(&payload_for(&config.action));
@@ -391,10 +394,15 @@ fn to_try(settings: &Settings) -> String {
         }
         _ => format!("(command, payload) values ({}, {payload})", quoted(command)),
     };
-    let commands: Vec<&str> = settings.commands.keys().map(String::as_str).collect();
     format!(
-        "\nThe worker serves: {}. Try:\n\n  insert into bugle.jobs {insert};\n  \
-         select id, command, state, result from bugle.jobs order by id desc limit 5;\n",
-        output::one_line(&commands.join(", "))
+        "\nThe worker serves: {served}. Try:\n\n  insert into bugle.jobs {insert};\n  \
+         select id, command, state, result from bugle.jobs order by id desc limit 5;\n"
     )
+}
+
+/// What a file lets a worker run. The commands of a host are known when it has started.
+fn served(commands: &BTreeMap<String, CommandConfig>, hosts: &BTreeMap<String, HostConfig>) -> String {
+    let mut served: Vec<String> = commands.keys().cloned().collect();
+    served.extend(hosts.keys().map(|host| format!("the commands of the host {host}")));
+    output::one_line(&served.join(", "))
 }

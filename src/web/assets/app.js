@@ -46,7 +46,7 @@ const form = (at, name) => {
     default: return `${part.weekday}, ${day}, ${part.year}, ${minute} ${offset(at)}`;
   }
 };
-const localise = () => {
+const localize = () => {
   const now = new Date();
   const here = isUtc ? "UTC" : offset(now);
   for (const place of $$("[data-zone]")) place.textContent = here;
@@ -63,7 +63,7 @@ zone.hidden = false;
 zone.addEventListener("click", () => {
   isUtc = !isUtc;
   try { localStorage.setItem("bugle-zone", isUtc ? "utc" : "local"); } catch { /* only for this page then */ }
-  localise();
+  localize();
 });
 
 // charts: what the bucket below the pointer says
@@ -146,7 +146,7 @@ const selection = () => {
 const current = $(".nav [aria-current]");
 if (current) $(".nav").scrollLeft = current.offsetLeft - ($(".nav").clientWidth - current.offsetWidth) / 2;
 
-const dress = () => { localise(); copyable(); selection(); };
+const dress = () => { localize(); copyable(); selection(); };
 dress();
 
 // one popover at a time; Escape closes it

@@ -89,7 +89,7 @@ struct StepRow {
 
 fn unknown(id: &str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, format!("There is no job {id}."))
-        .hint("It may have been removed, or dropped with its day of history.")
+        .hint("It may have been removed, or deleted by retention.")
 }
 
 pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: Asked) -> Response {

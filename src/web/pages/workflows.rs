@@ -135,7 +135,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
             .unwrap_or(0);
         let unknown = || {
             Problem::new(StatusCode::NOT_FOUND, format!("There is no workflow {id}."))
-                .hint("A workflow has the id of its first job. It may have been dropped with its day of history.")
+                .hint("A workflow has the id of its first job. It may have been deleted by retention.")
         };
         let given: i64 = id.parse().map_err(|_| unknown())?;
         let mut client = site.pool.get_or_explain().await?;

@@ -19,7 +19,7 @@ begin
       ('{"jobs": {"x": {"command": "noop", "after": "y"}}}', 'JB040',
         'job ''x'' of the workflow: "after" must be an array, not ''y'''),
       ('{"jobs": {"x": {"command": "noop", "after": [true]}}}', 'JB040',
-        'job ''x'' of the workflow: "after" cannot be read: ''true'''),
+        'job ''x'' of the workflow: invalid entry in "after": ''true'''),
       ('{"jobs": {"x": {"command": "noop", "after": [1.5]}}}', 'JB040', '%cannot be read%'),
       ('{"jobs": {"x": {"command": "noop", "after": [{"name": "y"}]}}}', 'JB040', '%cannot be read%'),
       ('{"jobs": {"y": {"command": "noop"}, "x": {"command": "noop", "after": [{"job": "y", "on_failure": '
@@ -29,10 +29,10 @@ begin
       ('{"jobs": {"y": {"command": "noop"}, "x": {"command": "noop", "after": ["y", {"job": "y"}]}}}', 'JB040',
         'job ''x''%after ''y'' more than once'),
       ('{"jobs": {"x": {"command": "noop", "after": ["x"]}}}', 'JB040',
-        'job ''x'' of the workflow: it waits for itself: x after x'),
+        'job ''x'' of the workflow: it depends on itself: x after x'),
       ('{"jobs": {"a": {"command": "noop", "after": ["c"]}, "b": {"command": "noop", "after": ["a"]}, "c": {"command": '
         '"noop", "after": ["b"]}, "d": {"command": "noop", "after": ["c"]}}}',
-        'JB040', 'job ''a'' of the workflow: it waits for itself: a after c after b after a'),
+        'JB040', 'job ''a'' of the workflow: it depends on itself: a after c after b after a'),
       ('{"jobs": {"x": {"command": "noop", "after": [987654321]}}}', 'JB030', 'there is no job 987654321'),
       ('{"jobs": {"y": {"command": "noop"}, "x": {"command": "noop", "max_attempts": 0}}}', 'JB001',
         'job ''x'' of the workflow: column "max_attempts"%'),
