@@ -139,7 +139,8 @@ comment on column bugle.jobs.updated_at is 'When its state last changed, or prog
 comment on column bugle.jobs.first_started_at is 'When its first attempt began.';
 comment on column bugle.jobs.started_at is 'When its latest attempt began.';
 comment on column bugle.jobs.finished_at is 'When it reached its final state.';
-comment on column bugle.jobs.day is 'The day of history (UTC) that a finished job is kept with, and dropped with.';
+comment on column bugle.jobs.day is
+  'The UTC day whose history partition holds a finished job. Retention deletes whole days.';
 comment on sequence bugle.job_ids is 'The ids of bugle.jobs.';
 
 -- Checks are only where they can fail: every INSERT and UPDATE plans them again. Five of them on bugle.jobs were more

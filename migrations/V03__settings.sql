@@ -31,15 +31,15 @@ comment on table bugle.retry_policies is
 comment on column bugle.retry_policies.name is 'The name that jobs and commands refer to.';
 comment on column bugle.retry_policies.kind is
   'fixed, exponential, fixed_then_exponential (after three fixed ones), endless (exponential) or daily.';
-comment on column bugle.retry_policies.retries is 'How often after the first attempt. Null for endless and daily ones.';
-comment on column bugle.retry_policies.delay is 'The first delay; for fixed and daily ones, each delay.';
+comment on column bugle.retry_policies.retries is 'Number of retries. Null for endless and daily policies.';
+comment on column bugle.retry_policies.delay is 'The first delay; for fixed and daily policies, every delay.';
 comment on column bugle.retry_policies.factor is 'By how much an exponential delay grows each time.';
 comment on column bugle.retry_policies.max_delay is 'Where an exponential delay stops growing.';
 comment on column bugle.retry_policies.jitter is
-  'Each delay is spread by this share to both sides, after max_delay was applied. 0.1 is ten per cent.';
+  'Fraction by which each delay varies randomly in both directions, after max_delay was applied: 0.1 is ten percent.';
 comment on column bugle.retry_policies.per_day is 'For daily policies: retries per day.';
 comment on column bugle.retry_policies.days is
-  'Daily ones: on how many days, counted from the first attempt. Null: two, the first and the next.';
+  'For daily policies: on how many days, counted from the first attempt. Null: two.';
 
 create table bugle.commands (
   name text primary key,
@@ -263,7 +263,7 @@ comment on column bugle.settings.unserved_limit is
 comment on column bugle.settings.shared_unique_keys is
   'True: an enqueue by unique_key may replace or move a job that another login enqueued.';
 comment on column bugle.settings.default_timeout is
-  'How long one attempt may take, if neither the job, its command nor its executor sets a time. Null: any time.';
+  'How long one attempt may take, if neither the job, its command nor its executor sets a time. Null: no limit.';
 comment on column bugle.settings.known_commands_only is
   'True: a new job is rejected if it names a command, step or follow-up that has no row in bugle.commands.';
 comment on column bugle.settings.redacted_paths is

@@ -38,7 +38,7 @@ comment on column bugle.registrations.nonce is
   'nonce does not.';
 comment on column bugle.registrations.name is 'The name it registered with.';
 comment on column bugle.registrations.host is 'The host it runs on.';
-comment on column bugle.registrations.process_id is 'Its process on that node.';
+comment on column bugle.registrations.process_id is 'Its process on that host.';
 comment on column bugle.registrations.version is 'The version of its library.';
 comment on column bugle.registrations.protocol is 'The version of the worker protocol it speaks.';
 comment on column bugle.registrations.queues is 'The queues it serves.';

@@ -15,7 +15,7 @@ create table bugle.chains (
 comment on table bugle.chains is
   'What is left of chains that are live: each chain, and what remains after each step. Workers search here for what '
   'they can continue.';
-comment on column bugle.chains.id is 'Its number.';
+comment on column bugle.chains.id is 'Surrogate key; its order has no meaning.';
 comment on column bugle.chains.command is 'The name of the chain: bugle.jobs.command.';
 comment on column bugle.chains.steps is 'The steps that are left.';
 comment on column bugle.chains.last_step is

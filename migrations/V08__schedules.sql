@@ -45,7 +45,7 @@ comment on column bugle.schedules.timezone is 'The time zone of cron.';
 comment on column bugle.schedules.command is 'What its jobs do.';
 comment on column bugle.schedules.payload is 'The data of its jobs.';
 comment on column bugle.schedules.queue is 'The queue its jobs wait in.';
-comment on column bugle.schedules.priority is 'Of its jobs: smaller runs sooner.';
+comment on column bugle.schedules.priority is 'The priority of its jobs; smaller values run first.';
 comment on column bugle.schedules.timeout is 'How long one attempt of a job may take.';
 comment on column bugle.schedules.max_attempts is 'How often a job is attempted: retries plus one.';
 comment on column bugle.schedules.retry_policy is 'How a job is retried: bugle.retry_policies.name.';

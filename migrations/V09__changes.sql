@@ -20,7 +20,7 @@ create table bugle.changes (
 
 comment on table bugle.changes is 'What operators did to jobs, queues, commands, workers and schedules.';
 comment on column bugle.changes.id is 'Rises with time.';
-comment on column bugle.changes.changed_at is 'When.';
+comment on column bugle.changes.changed_at is 'When it was done.';
 comment on column bugle.changes.verb is
   'What was done: cancel, pause, resume, restart, remove, reschedule, set_priority, set_state, pause_queue, …';
 comment on column bugle.changes.job is 'The job that was changed, if any.';
@@ -33,7 +33,7 @@ comment on column bugle.changes.from_state is 'The job''s state before; of limit
 comment on column bugle.changes.to_state is 'The job''s state after, or removed; of limits, those after.';
 comment on column bugle.changes.who is 'The login that did it: see bugle.acting_login().';
 comment on column bugle.changes.application is 'The application_name of its session.';
-comment on column bugle.changes.note is 'Why, as given by the operator.';
+comment on column bugle.changes.note is 'The reason that the operator gave.';
 comment on sequence bugle.changes_id_seq is 'Gives bugle.changes.id.';
 
 create index changes_job on bugle.changes (job) where job is not null;

@@ -21,7 +21,7 @@ begin
         'history kept, attempt from 0, from its first step or the one that failed. Completed work is never run again.'),
       ('remove', null, null, 'Delete a job that is not running, wherever it is.'),
       ('reschedule', 'p_run_at timestamptz', null, 'Change the time at which a job is due.'),
-      ('set_priority', 'p_priority integer', null, 'Change a job''s priority: smaller runs sooner.'),
+      ('set_priority', 'p_priority integer', null, 'Change a job''s priority: smaller values run first.'),
       ('set_state', 'p_to text', null, 'Overrule: put a job that is not running or completed into a state. '
         'Recorded as such.')) v (name, argument, option, comment)
   loop

@@ -132,7 +132,7 @@ select
 from bugle.jobs j
   left join bugle.registrations r on r.id = j.worker
 where j.state = 'failed';
-comment on view bugle.dead_letters is 'Jobs that failed for good: why, in which step, when, and on which node.';
+comment on view bugle.dead_letters is 'Jobs that failed for good: why, in which step, when, and on which host.';
 select bugle.copy_comments('bugle.dead_letters', 'bugle.jobs');
 comment on column bugle.dead_letters.worker_name is 'The name of that worker.';
 comment on column bugle.dead_letters.host is 'The node it ran on.';
@@ -168,7 +168,7 @@ from (
   left join bugle.registrations w on w.id = s.worker;
 comment on view bugle.steps is
   'The steps of jobs: those of chains, also if they were not begun yet, and those that executors made. State, '
-  'tries, first and last time, error, output, and on which node.';
+  'tries, first and last time, error, output, and on which host.';
 select bugle.copy_comments('bugle.steps', 'bugle.step_records');
 comment on column bugle.steps.state is
   'pending, running, retrying (in the same worker), waiting, interrupted, done, skipped or failed.';

@@ -283,7 +283,8 @@ as $$
   where d.retired_at is null
   group by d.kind
 $$;
-comment on function bugle.history_ahead is 'For how many days to come history has partitions, for each kind of history.';
+comment on function bugle.history_ahead is
+  'For how many days to come history has partitions, for each kind of history.';
 
 -- For the metrics of the keeper: one worker exports them, so that they can be summed up.
 create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)

@@ -177,7 +177,7 @@ impl NewJob {
         self
     }
 
-    /// The priority; smaller runs sooner. The default is 0.
+    /// The priority; smaller values run first. The default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self

@@ -42,7 +42,7 @@ pub async fn migrate(target: impl Into<Target>) -> Result<Migrated> {
     }
     let before = insist(&mut client, bring_up_to_date).await.map_err(explain)?;
     let done = match before {
-        // somebody else was faster
+        // another session was faster
         Status::UpToDate => return Ok(Migrated::Unchanged),
         Status::Missing => Migrated::Created,
         Status::Behind | Status::Ahead => Migrated::Upgraded,

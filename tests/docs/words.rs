@@ -41,7 +41,7 @@ const PUBLISHED: [(&str, &str); 15] = [
 ];
 
 /// How words in British spelling begin: the spelling is American.
-const BRITISH: [&str; 30] = [
+const BRITISH: [&str; 29] = [
     "analyse",
     "analysing",
     "authoris",
@@ -67,7 +67,6 @@ const BRITISH: [&str; 30] = [
     "optimise",
     "optimising",
     "organis",
-    "parallelis",
     "prioritis",
     "recognis",
     "serialis",

@@ -268,7 +268,7 @@ if (query && terms) {
   });
 }
 
-// an operation in steps goes on by itself, until it is stopped
+// an operation in steps continues by itself, until it is stopped
 const onward = $("[data-continue]");
 if (onward) {
   const next = setTimeout(() => onward.requestSubmit(), 400);
