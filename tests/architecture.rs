@@ -573,6 +573,24 @@ fn nothing_is_left_to_do_in_a_comment() {
 /// What package managers put beside the source of an example.
 const INSTALLED: [&str; 5] = ["node_modules", ".venv", "target", "dist", "__pycache__"];
 
+/// They need other queues and most of an hour, so they are only read here.
+#[test]
+fn the_programs_of_the_comparison_can_be_read_by_their_interpreters() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/rivals");
+    let parse = "import ast, sys; [ast.parse(open(name).read(), name) for name in sys.argv[1:]]";
+    let python = ["measure.py", "rivals.py", "table.py", "notify_rtt.py", "py/lib.py"];
+    let mut commands = vec![("python3", [&["-c", parse], &python[..]].concat())];
+    for script in ["run", "setup", "server", "floor.sh"] {
+        commands.push(("bash", vec!["-n", script]));
+    }
+    for (program, arguments) in commands {
+        let output = Command::new(program).args(&arguments).current_dir(&folder).output();
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+    }
+}
+
 /// All files under `folder` with this ending, which can be empty: their names from the root of the repository, and
 /// their texts.
 fn files(folder: &str, ending: &str) -> Vec<(String, String)> {

@@ -2,7 +2,7 @@
 """Draw the plots of docs/performance.md from JSON lines. Needs nothing but Python 3.
 
     bugle bench all --json > bench.jsonl
-    docs/plots/plot.py bench.jsonl [results.jsonl of the peers harness] [--into docs/plots]
+    docs/plots/plot.py bench.jsonl [results.jsonl of bench/rivals] [--into docs/plots]
 
 Writes drain.svg (by peer), enqueue.svg (by clients, with and without a bell), pinned.svg (throughput while an old snapshot
 is held open) and pickup.svg (histogram), each if its lines are there.
