@@ -168,6 +168,19 @@ async fn due_compares_jobs_that_become_due_at_once_with_ready_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sql_and_program_compare_commands_without_code_with_a_floor() {
+    let lines = bench(&["sql", "--jobs", "50"]).await;
+    assert_eq!(named(&lines, "sql command")["n"], 50);
+    assert!(named(&lines, "sql command")["ratio_to_floor"].is_number());
+    named(&lines, "floor: Rust executor");
+
+    let lines = bench(&["program", "--jobs", "10"]).await;
+    assert_eq!(named(&lines, "program command")["n"], 10);
+    assert!(named(&lines, "program command")["ratio_to_floor"].is_number());
+    named(&lines, "floor: bare loop");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pickup_counts_from_the_call_and_from_the_commit() {
     let lines = bench(&["pickup", "--jobs", "20", "--workers", "2"]).await;
 

@@ -126,6 +126,37 @@ async fn programs_statements_and_requests_are_steps() {
     drop(worker);
 }
 
+#[tokio::test]
+async fn a_prepared_sql_command_runs_on_after_its_table_has_changed() {
+    let database = Database::new().await;
+    let (owner, folder) = (database.owner().await, Folder::new());
+    execute(
+        &owner,
+        "create table public.stock as select 7 as tea; grant select on public.stock to public",
+    )
+    .await;
+    let file = "pool_size = 1\n[commands.read]\nsql = \"select * from public.stock\"\n";
+    let worker = WorkerProcess::start(&database, &folder, "one", file, &[]);
+    let first = enqueue(&owner, "read").await;
+    wait_for_state(&owner, first, "completed").await;
+
+    execute(&owner, "alter table public.stock add column milk integer default 1").await;
+    let second = NewJob::new("read", ()).max_attempts(1).enqueue(&owner).await.unwrap();
+
+    let ended = "select not exists (select from bugle.jobs_live)";
+    wait_until(&owner, ended).await;
+    let results: String = common::query_value(
+        &owner,
+        "select string_agg(concat_ws(' ', j.state, j.result, j.last_error), ', ' order by j.id) from bugle.jobs j",
+    )
+    .await;
+    assert_eq!(
+        results, r#"completed 7, completed {"tea": 7, "milk": 1}"#,
+        "job {second}"
+    );
+    drop(worker);
+}
+
 /// Answer one request, and return its head and body.
 fn one_request(listener: &TcpListener) -> (String, String) {
     let (stream, _) = listener.accept().unwrap();

@@ -117,7 +117,7 @@ async fn drain_all(bench: &mut Bench, options: &Options, runners: &[Runner], slo
             bench.progress(&format!("host: round {round} of {rounds}: drain, {}", runner.name));
             let database = bench.server.database().await?;
             let slots = if runner.is_program() { programs } else { slots };
-            let seconds = drain(&database, runner, size(runner), slots).await?;
+            let seconds = drain(&database, runner.file(), size(runner), slots).await?;
             rates.push(size(runner) as f64 / seconds);
             bench.server.remove(database).await?;
         }
@@ -144,9 +144,9 @@ async fn drain_all(bench: &mut Bench, options: &Options, runners: &[Runner], slo
 }
 
 /// Fill a new database and drain it. Returns the seconds it took.
-async fn drain(database: &Database, runner: &Runner, jobs: u64, slots: u32) -> Result<f64> {
+pub(super) async fn drain(database: &Database, file: Option<&Path>, jobs: u64, slots: u32) -> Result<f64> {
     let client = database.connect().await?;
-    let mut running = Workers::start_idle_with(database, runner.file(), slots).await?;
+    let mut running = Workers::start_idle_with(database, file, slots).await?;
     client
         .execute("select bugle.pause_queue('default', 'enqueueing')", &[])
         .await?;
@@ -226,10 +226,10 @@ async fn pick_up_all(bench: &mut Bench, options: &Options, runners: &[Runner]) -
 }
 
 /// The programs of the hosts, and the files of their workers.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new() -> Result<Folder> {
+    pub(super) fn new() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("bugle-bench-{:016x}", fastrand::u64(..)));
         let mut builder = std::fs::DirBuilder::new();
         builder
@@ -300,7 +300,7 @@ fn write_program(folder: &Path, interpreter: &str, name: &str, text: &str) -> Re
     Ok(json!([interpreter, path]).to_string())
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let path = folder.join(name);
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)

@@ -4,6 +4,7 @@
 //! Alternatives are measured in turns within the same run, because the speed of a machine varies over time.
 
 pub mod backlog;
+pub mod builtin;
 mod clients;
 mod clock;
 pub mod drain;

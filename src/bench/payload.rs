@@ -1,6 +1,7 @@
 //! `bugle bench payload`: throughput by payload size.
 
 use anyhow::{Result, ensure};
+use tokio_postgres::Client;
 
 use super::drain::account_for;
 use super::server::settle;
@@ -10,7 +11,8 @@ use super::{Bench, Line};
 /// Throughput by payload size
 ///
 /// Like "bugle bench drain" for each size, with one worker process and history kept. Payloads are incompressible JSON
-/// text. Large payloads use fewer jobs, but at least as many as there are slots.
+/// text. Large payloads use fewer jobs, but at least as many as there are slots. Also printed: what a job writes to the
+/// log (WAL) when it is enqueued, and from then until its completion is stored, in bytes.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
     /// Payload sizes in bytes [default: 100,1000,10000,100000]
@@ -40,6 +42,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let client = database.connect().await?;
         // 32 characters each, different in every job
         let parts = (size.saturating_sub(20) / 32).max(1) as i64;
+        let empty = position(&client).await?;
         client
             .execute(
                 "insert into bugle.jobs (command, payload)
@@ -49,10 +52,13 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
                 &[&(jobs as i64), &parts],
             )
             .await?;
+        let enqueued = position(&client).await?;
         settle(&client).await?;
 
+        let before = position(&client).await?;
         let mut workers = Workers::start(&database, 1, slots)?;
         let end = workers.drained(&client, jobs).await?;
+        let completed = position(&client).await?;
         let tally = workers.stop().await?;
 
         ensure!(tally.total() == jobs, "{} executions of {jobs} jobs", tally.total());
@@ -62,9 +68,17 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         bench.add(
             Line::new("payload", format!("{size} bytes"), jobs)
                 .rate(seconds)
-                .note("mb_per_s", megabytes / seconds),
+                .note("mb_per_s", megabytes / seconds)
+                .note("wal_enqueue", ((enqueued - empty) / jobs as f64).round())
+                .note("wal_run", ((completed - before) / jobs as f64).round()),
         );
         bench.server.remove(database).await?;
     }
     Ok(())
+}
+
+/// Where the server's log ends, in bytes.
+async fn position(client: &Client) -> Result<f64> {
+    let end = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::double precision";
+    Ok(client.query_one(end, &[]).await?.get(0))
 }

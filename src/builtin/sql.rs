@@ -78,13 +78,34 @@ async fn settle(statement: Arc<str>, context: Context, stop: CancellationToken) 
 }
 
 async fn run(sql: &str, context: &Context, connection: &mut Connection) -> Result<(), Failure> {
+    match attempt(sql, context, connection).await {
+        // nothing of it was executed: prepare it again, once
+        Err(failure) if is_outdated(&failure) => {
+            connection.forget_prepared();
+            attempt(sql, context, connection).await
+        }
+        ended => ended,
+    }
+}
+
+/// Whether the statement that this connection prepared before cannot be used any more: a table has changed since, or
+/// another statement has deallocated it.
+fn is_outdated(failure: &Failure) -> bool {
+    matches!(failure.code.as_deref(), Some("0A000" | "26000"))
+}
+
+/// The statement is prepared once for each connection.
+async fn attempt(sql: &str, context: &Context, connection: &mut Connection) -> Result<(), Failure> {
+    // $1 is always jsonb, so that the same text has the same meaning in every statement
+    let statement = connection
+        .prepare_typed_cached(sql, &[Type::JSONB])
+        .await
+        .map_err(failure)?;
+    let readers = readers(&statement)?;
     let builder = connection
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted);
     let transaction = builder.start().await.map_err(failure)?;
-    // $1 is always jsonb, so that the same text has the same meaning in every statement
-    let statement = transaction.prepare_typed(sql, &[Type::JSONB]).await.map_err(failure)?;
-    let readers = readers(&statement)?;
     let row = first_row(&transaction, &statement, &context.job().payload).await?;
     let result = row.map(|row| result(&row, &readers)).transpose()?.flatten();
     context.complete_in(&transaction, result).await.map_err(refused)?;

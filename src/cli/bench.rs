@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 #[cfg(feature = "web")]
 use crate::bench::web;
 use crate::bench::{
-    Bench, backlog, drain, due, enqueue, floor, host, idle, limits, operate, payload, peer, pickup, pinned, steady,
-    worker,
+    Bench, backlog, builtin, drain, due, enqueue, floor, host, idle, limits, operate, payload, peer, pickup, pinned,
+    steady, worker,
 };
 
 /// Benchmark Bugle on this machine and compare it with plain Postgres tables
@@ -53,6 +53,8 @@ enum What {
     Payload(payload::Options),
     Operate(operate::Options),
     Due(due::Options),
+    Sql(builtin::SqlOptions),
+    Program(builtin::ProgramOptions),
     Floor(floor::Options),
     #[cfg(feature = "web")]
     Web(web::Options),
@@ -110,6 +112,8 @@ async fn measure(bench: &mut Bench, what: What) -> Result<()> {
         What::Payload(options) => payload::run(bench, options).await.map(|()| "payload"),
         What::Operate(options) => operate::run(bench, options).await.map(|()| "operate"),
         What::Due(options) => due::run(bench, options).await.map(|()| "due"),
+        What::Sql(options) => builtin::sql(bench, options).await.map(|()| "sql"),
+        What::Program(options) => builtin::program(bench, options).await.map(|()| "program"),
         What::Floor(options) => floor::run(bench, options).await.map(|()| "floor"),
         #[cfg(feature = "web")]
         What::Web(options) => web::run(bench, options).await.map(|()| "web"),
@@ -144,5 +148,7 @@ fn everything() -> Vec<What> {
         What::Payload(Default::default()),
         What::Operate(Default::default()),
         What::Due(Default::default()),
+        What::Sql(Default::default()),
+        What::Program(Default::default()),
     ]
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
+use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, Statement};
 
 use super::refusal::refusal;
@@ -42,6 +43,20 @@ impl Connection {
     /// Prepare a statement once in the life of this connection.
     pub(crate) async fn prepare_cached(&self, sql: &str) -> Result<Statement> {
         Ok(self.0.prepare_cached(sql).await?)
+    }
+
+    /// The same, with the types of parameters.
+    pub(crate) async fn prepare_typed_cached(
+        &self,
+        sql: &str,
+        types: &[Type],
+    ) -> std::result::Result<Statement, tokio_postgres::Error> {
+        self.0.prepare_typed_cached(sql, types).await
+    }
+
+    /// Forget the statements that were prepared on this connection.
+    pub(crate) fn forget_prepared(&self) {
+        self.0.statement_cache.clear();
     }
 
     /// Close it instead of returning it to its pool.

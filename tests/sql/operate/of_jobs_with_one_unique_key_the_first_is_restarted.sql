@@ -14,7 +14,8 @@ begin
   v_third := bugle.enqueue('noop', p_unique_key => 'another');
   perform bugle.cancel(v_third);
 
-  select string_agg(concat_ws(' ', o.id - v_first, o.done, o.state, replace(o.reason, v_first::text, 'the first')), '; ')
+  select string_agg(concat_ws(' ', o.id - v_first, o.done, o.state,
+    replace(o.reason, v_first::text, 'the first')), '; ')
   into v_answers
   from bugle.restart(array[v_third, v_second, v_first, v_second]) o;
 
