@@ -43,7 +43,7 @@ const form = (at, name) => {
     case "day": return day;
     case "clock": return `${minute}:${part.second}.${part.fractionalSecond}`;
     case "moment": return `${day}, ${minute}:${part.second}`;
-    default: return `${part.weekday}, ${day}, ${part.year}, ${minute} ${offset(at)}`;
+    default: return `${part.weekday}, ${day}, ${part.year}, ${minute}${part.second === "00" ? "" : `:${part.second}`} ${offset(at)}`;
   }
 };
 const localize = () => {
@@ -327,7 +327,7 @@ if ($("main [data-live]")) {
     source.addEventListener("tick", (event) => {
       const { age } = JSON.parse(event.data);
       last = Date.now();
-      live.textContent = age > 5 ? `live, counted ${age} s ago` : "live";
+      live.textContent = age > 5 ? `live, ${age} s old` : "live";
       live.className = "live";
       refresh();
     });

@@ -30,7 +30,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let lead = format!("Failed attempts of the last {hours}, grouped by what their errors have in common.{cut}");
         let mut table = Table::new(frame, "Errors", lead, "select * from bugle.group_errors('1 hour');");
         table.columns = vec![
-            ("Error", ""),
+            ("Error", "grow"),
             ("Command", ""),
             ("Code", "hide-s"),
             ("Attempts", "num"),
@@ -88,7 +88,7 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
             ("Command", ""),
             ("Queue", "hide-s"),
             ("Reason", ""),
-            ("Error", ""),
+            ("Error", "grow"),
             ("Attempts", "num hide-s"),
             ("Failed", "num"),
             ("", "acts"),

@@ -296,9 +296,9 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
 }
 
 /// How many moments the timeline shows at once.
-const MOMENTS: usize = 60;
+const MOMENTS: usize = 40;
 /// How many bytes of long messages it shows.
-const MESSAGES: usize = 16_000;
+const MESSAGES: usize = 6_000;
 
 fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
     let mut started = None;
@@ -355,7 +355,7 @@ fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
             .is_some_and(|message| message.len() < 120 && !message.contains('\n'));
         let lines = message.as_ref().map_or(0, |message| message.lines().count());
         let message = message.map(|message| {
-            let cut = cut(&message, left.max(200));
+            let cut = cut(&message, left.max(120));
             left = left.saturating_sub(cut.len());
             cut
         });
@@ -390,7 +390,7 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// How many bytes of HTML the payload and the other documents take.
-const PAYLOAD: usize = 24_000;
+const PAYLOAD: usize = 20_000;
 const OTHERS: usize = 6_000;
 
 fn documents(frame: &Frame, job: &Job) -> Vec<Document> {
@@ -490,7 +490,7 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)>
 }
 
 /// How many children the waterfall has.
-const MOST_BARS: usize = 60;
+const MOST_BARS: usize = 40;
 /// How many steps the table has.
 const MOST_STEPS: usize = 100;
 

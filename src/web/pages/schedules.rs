@@ -13,7 +13,7 @@ use crate::read;
 use crate::web::actions::Action;
 use crate::web::cron;
 use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
-use crate::web::text::{Html, badge, escape, seconds, when};
+use crate::web::text::{Html, badge, escape, seconds, when, words};
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "schedules", async |frame, _| {
@@ -140,8 +140,8 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                 ("When", describe_fully(schedule)),
                 ("Command", text(&schedule.command)),
                 ("Queue", text(&schedule.queue)),
-                ("Missed slots", text(schedule.misfire.as_str())),
-                ("Overlap", text(schedule.overlap.as_str())),
+                ("Missed slots", text(words(schedule.misfire.as_str()))),
+                ("Overlap", text(words(schedule.overlap.as_str()))),
                 ("Next", schedule.next_at.map_or_else(|| text("–"), |at| when(now, at))),
                 ("Last", schedule.last_at.map_or_else(|| text("–"), |at| when(now, at))),
                 (
