@@ -3,8 +3,8 @@
 //!
 //! `bin/chaos` plays it: a short round, or with `--long` one of twenty minutes. `--seed N` plays the same choices
 //! again, `--host-kills N` kills more hosts. `--patroni` plays failovers of a Patroni cluster instead. What everybody
-//! saw is compared with the tables in the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos` plays it,
-//! figures are held against their bars too.
+//! saw is compared with the tables in the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos`
+//! plays it, figures are held against their bars too.
 
 mod judge;
 #[path = "common/poll.rs"]

@@ -622,13 +622,13 @@ async fn a_host_that_does_everything_wrong_harms_only_its_own_jobs() {
     let fuzz = scene.folder.write("fuzz.py", include_str!("hosts/fuzz.py"));
     let bad = format!("[hosts.bad]\nprogram = [\"python3\", {fuzz:?}]\nprocesses = 4\n");
     let fill = "select bugle.enqueue(c, p_payload => to_jsonb(n), p_max_attempts => case c when 'bad' then 1 end) \
-        from generate_series(1, 32) n cross join unnest(array['bad', 'echo']) c order by n";
+        from generate_series(1, 40) n cross join unnest(array['bad', 'echo']) c order by n";
     execute(&scene.owner, fill).await;
     let config = format!("{}{bad}", scene.host("echo", ""));
 
     let worker = scene.worker(&config, &["--queue", "default=8"]);
 
-    let all = "select count(*) = 64 from bugle.jobs where state in ('completed', 'failed')";
+    let all = "select count(*) = 80 from bugle.jobs where state in ('completed', 'failed')";
     wait_until(&scene.owner, all).await;
     let harmed = "select count(*) from bugle.jobs where command = 'echo' \
         and (state <> 'completed' or result <> payload or attempt <> 1)";
@@ -653,14 +653,65 @@ async fn a_host_that_does_everything_wrong_harms_only_its_own_jobs() {
         (13, "host_lost"),
         (14, "bad_result"),
         (15, "host_lost"),
+        (16, "completed"),
+        (17, "completed"),
+        (18, "completed"),
+        (19, "completed"),
     ] {
         // a job that was beside one that killed their process is lost with it
-        let told = [16 + kind, if kind == 0 { 32 } else { kind }].map(|number| codes[number.to_string()].clone());
+        let told = [20 + kind, if kind == 0 { 40 } else { kind }].map(|number| codes[number.to_string()].clone());
         let is_lost = |code: &Value| code == "host_lost";
         assert!(
             told.iter().all(|code| code == expected || is_lost(code)),
             "{kind}: {told:?} {codes}"
         );
     }
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_wrong_before_its_hello_is_started_again_and_harms_no_other() {
+    let Some(scene) = Scene::new().await else { return };
+    let late = scene.folder.write("late.py", include_str!("hosts/late.py"));
+    let folder = scene.folder.path().display().to_string();
+    let late =
+        format!("[hosts.late]\nprogram = [\"python3\", {late:?}]\nprocesses = 6\nenv = {{ FOLDER = {folder:?} }}\n");
+    let worker = scene.worker(&format!("{}{late}", scene.host("echo", "")), &["--queue", "default=8"]);
+    let before = scene.result_of("echo", json!(1)).await;
+
+    let ready = "select coalesce((select (h ->> 'ready')::integer = 6 \
+        from bugle.workers, jsonb_array_elements(hosts) h where h ->> 'name' = 'late'), false)";
+    wait_until(&scene.owner, ready).await;
+
+    assert!(scene.result_of("late", json!(0)).await.is_number());
+    assert_eq!((before, scene.result_of("echo", json!(2)).await), (json!(1), json!(2)));
+    let ends = worker.events();
+    let ends = ends.iter().filter(|line| line["event"] == "host_end");
+    assert_eq!(
+        ends.filter(|line| line["host"] == "late").count(),
+        5,
+        "all but the one with two connections"
+    );
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_grows_is_replaced_even_behind_a_wrapper() {
+    let Some(scene) = Scene::new().await else { return };
+    let late = scene.folder.write("late.py", include_str!("hosts/late.py"));
+    let folder = scene.folder.path().display().to_string();
+    let shell = format!("python3 {}; exit $?", late.display());
+    let config = format!(
+        "[hosts.late]\nprogram = [\"sh\", \"-c\", {shell:?}]\nmax_memory = \"200MB\"\n\
+         env = {{ FOLDER = {folder:?} }}\n"
+    );
+    let worker = scene.worker(&config, &[]);
+    let small = scene.result_of("late", json!(1_000_000)).await;
+    assert_eq!(scene.result_of("late", json!(0)).await, small, "it is small");
+
+    assert_eq!(scene.result_of("late", json!(300_000_000)).await, small);
+
+    eventually("it is replaced", || !is_alive(&small.to_string())).await;
+    assert_ne!(scene.result_of("late", json!(0)).await, small);
     stop(worker).await;
 }

@@ -19,6 +19,9 @@ pub const PROTOCOL: u64 = 1;
 /// The longest line that is accepted.
 pub const LONGEST_LINE: usize = 8 * 1024 * 1024;
 
+/// How much of a log message is kept.
+const LONGEST_LOG: usize = 8 * 1024;
+
 /// The most jobs that a process may be given at once.
 const MOST_CONCURRENCY: u64 = 10_000;
 
@@ -271,7 +274,9 @@ impl<'a> Line<'a> {
                     return Err(bad_message(why));
                 }
             },
-            message: message.ok_or_else(|| bad_message("message is missing".into()))?,
+            message: message
+                .map(cut)
+                .ok_or_else(|| bad_message("message is missing".into()))?,
         })
     }
 
@@ -366,6 +371,15 @@ fn announcement(command: &Value) -> Result<(String, Option<u32>), String> {
         return Err("the name of a command must have 1 to 200 bytes, and must not be blank".into());
     }
     Ok((name, most))
+}
+
+/// As much of a log message as of a line of output.
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST_LOG {
+        text.truncate(text.floor_char_boundary(LONGEST_LOG));
+        text.push('…');
+    }
+    text
 }
 
 fn short(text: String) -> String {

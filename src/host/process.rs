@@ -1,7 +1,7 @@
 //! The life of one process of a host: start, hello, jobs, end; and its replacement.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -385,7 +385,9 @@ impl Connection {
                     break None;
                 }
                 _ = weigh.tick(), if self.max_memory.is_some() => {
-                    if resident(pid) > self.max_memory {
+                    // it reads as many small files as there are processes on the machine
+                    let weighed = tokio::task::spawn_blocking(move || pid.map(resident)).await;
+                    if weighed.ok().flatten() > self.max_memory {
                         self.jobs.retire();
                     }
                 }
@@ -504,10 +506,43 @@ fn said(status: &ExitStatus) -> String {
     }
 }
 
-/// How much memory it has, in bytes.
-fn resident(pid: Option<u32>) -> Option<u64> {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid?.to_string()).join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
+/// How much memory the process has and all that belong to its group, in bytes: the first is often only a wrapper, such
+/// as `uv run` or `npx`.
+fn resident(group: u32) -> u64 {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pages = processes.filter_map(|process| {
+        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+        pages_in_group(&stat, group)
+    });
+    pages.sum::<u64>() * rustix::param::page_size() as u64
+}
+
+/// The resident pages of a process by its `/proc/PID/stat`, if it belongs to this group.
+fn pages_in_group(stat: &str, group: u32) -> Option<u64> {
+    // behind the name, which may contain anything: state, parent, group …
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let its_group: u32 = fields.nth(2)?.parse().ok()?;
+    let pages = fields.nth(18)?.parse().ok()?;
+    (its_group == group).then_some(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_that_of_the_whole_group() {
+        let stat =
+            "4711 (a) b) (c) S 1 17 17 0 -1 4194560 500 0 0 0 1 2 0 0 20 0 1 0 99 1000000 1234 18446744073709551615";
+
+        assert_eq!(pages_in_group(stat, 17), Some(1234));
+        assert_eq!(pages_in_group(stat, 18), None);
+    }
+
+    #[test]
+    fn a_process_without_children_has_the_memory_that_the_system_says() {
+        let me = rustix::process::getpgrp().as_raw_nonzero().get() as u32;
+
+        assert!(resident(me) > 1024 * 1024);
+    }
 }

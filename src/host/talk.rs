@@ -19,9 +19,13 @@ use crate::execute::executor::{Failure, Outcome};
 use crate::execute::family::DependencyResult;
 use crate::state::{self, Reason};
 
-/// How many messages of one connection may be unfinished: calls that the database has not answered, answers that were
-/// not read. Beyond that, the worker does not read on.
-const MOST_UNFINISHED: usize = 1_000;
+/// How much of one connection may be unfinished, in kilobytes: calls that the database has not answered, messages that
+/// wait for them, answers that were not read. Beyond that, the worker does not read on.
+const MOST_UNFINISHED: usize = 16 * 1024;
+/// What a message weighs at least: there are about a thousand of them at most.
+const LEAST_WEIGHT: usize = 16;
+/// How many calls of one connection may enqueue at once. They share the pool of the executors.
+const MOST_ENQUEUEING: usize = 2;
 
 /// One job that a host or a program runs, and what it has said about it.
 pub struct Talk {
@@ -116,6 +120,7 @@ pub struct Ear<J> {
     pub jobs: J,
     out: Outbox,
     unfinished: Arc<Semaphore>,
+    enqueueing: Arc<Semaphore>,
 }
 
 impl<J: Jobs> Ear<J> {
@@ -124,6 +129,7 @@ impl<J: Jobs> Ear<J> {
             jobs,
             out,
             unfinished: Arc::new(Semaphore::new(MOST_UNFINISHED)),
+            enqueueing: Arc::new(Semaphore::new(MOST_ENQUEUEING)),
         })
     }
 
@@ -136,11 +142,11 @@ impl<J: Jobs> Ear<J> {
         match self.heard(&line, false) {
             Ok(Done::Yes) => {}
             Ok(Done::Answer) => {
-                let permit = self.permit().await;
+                let permit = self.permit(text).await;
                 self.answer(&line, Ok(None), Some(permit));
             }
             Ok(Done::Later(talk)) => {
-                let permit = self.permit().await;
+                let permit = self.permit(text).await;
                 // the call may have ended meanwhile
                 let is_busy = {
                     let mut inner = talk.inner.lock().unwrap();
@@ -155,22 +161,24 @@ impl<J: Jobs> Ear<J> {
                 }
             }
             Ok(Done::Ask(talk, call)) => {
-                let permit = self.permit().await;
+                let permit = self.permit(text).await;
                 self.ask(&line, talk, call, permit);
             }
             Err(rejected) if line.kind() == "hello" => return Err(rejected),
             Err(rejected) => {
-                let permit = self.permit().await;
+                let permit = self.permit(text).await;
                 self.answer(&line, Err(rejected), Some(permit));
             }
         }
         Ok(())
     }
 
-    async fn permit(&self) -> OwnedSemaphorePermit {
+    /// By the size of the message: a thousand of the longest would be gigabytes.
+    async fn permit(&self, text: &[u8]) -> OwnedSemaphorePermit {
+        let weight = text.len().div_ceil(1024).clamp(LEAST_WEIGHT, MOST_UNFINISHED);
         self.unfinished
             .clone()
-            .acquire_owned()
+            .acquire_many_owned(weight as u32)
             .await
             .expect("it is never closed")
     }
@@ -248,6 +256,7 @@ impl<J: Jobs> Ear<J> {
         let (ear, name) = (self.clone(), line.call().ok().flatten().unwrap_or_default());
         tokio::spawn(async move {
             let Some(talk) = talk else {
+                let _turn = ear.enqueueing.acquire().await.expect("it is never closed");
                 let answer = enqueue(ear.jobs.pool(), call).await;
                 return ear.reply(&name, answer, Some(permit));
             };

@@ -163,7 +163,7 @@ impl Enqueuer {
         let command = self.rng.choice(["hosted", "hosted", "hosted_many"]).expect("one");
         let sql = format!(
             "insert into bugle.jobs (command, payload, retry_policy, timeout) \
-             select '{command}', p, 'quick', case when n % 3 = 0 then interval '2 seconds' else interval '30 seconds' end \
+             select '{command}', p, 'quick', case when n % 3 = 0 then 2 else 30 end * interval '1 second' \
              from unnest($1::jsonb[]) with ordinality as t (p, n) returning id, payload ->> 'token'"
         );
         self.ask(tokens);

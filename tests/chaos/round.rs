@@ -169,7 +169,8 @@ fn counts(report: &Report) -> String {
         _ => format!("MISSED: p99 {p99} ms"),
     };
     format!(
-        "counts: {} kills, {} of them in a calm; {} freezes; {} server kills; {} kills and {} freezes of hosts; {} jobs\n\
+        "counts: {} kills, {} of them in a calm; {} freezes; {} server kills; {} kills and {} freezes of hosts; \
+         {} jobs\n\
          bar of {RECOVERY} ms for recovery in a calm: {bar}; {} of {} times the machine was busy with something else",
         count(Fault::Kill),
         report.calm_kills,

@@ -11,6 +11,13 @@ def send(message):
     connection.sendall(text)
 
 
+def json_type(text):
+    try:
+        return type(json.loads(text))
+    except ValueError:
+        return None
+
+
 send({"type": "hello", "protocol": 1, "commands": ["bad"]})
 for line in reader:
     job = json.loads(line)
@@ -21,7 +28,7 @@ for line in reader:
     id, number = job["id"], job["payload"]
     end = {"type": "done", "id": id, "claim": job["claim"]}
     random.seed(number)
-    kind = number % 16
+    kind = number % 20
     if kind == 0:
         send(random.randbytes(200) + b"\n")
     elif kind == 1:
@@ -77,5 +84,25 @@ for line in reader:
         os._exit(0)
     elif kind == 14:
         send(end | {"id": id, "result": {"a": [1, 2, {"b": "x" * 2_000_000}]}})
+    elif kind == 16:
+        send({"type": "log", "message": "x" * 1_000_000})
+        send(end)
+    elif kind == 17:  # more calls than the worker makes at once
+        for call in range(300):
+            send({"type": "enqueue", "call": str(call), "jobs": [{"command": ""}] * 10})
+        send(end)
+    elif kind == 18:  # messages that have to wait for a call, and are large
+        send({"type": "step.get", "id": id, "call": "a", "name": "x"})
+        for call in range(20):
+            send({"type": "step.put", "id": id, "call": str(call), "name": "x" * 1_000_000, "output": 1})
+        send(end)
+    elif kind == 19:  # any line with a few bytes changed
+        for _ in range(100):
+            text = bytearray(json.dumps({**end, "result": {"a": [1, "b"]}}).encode())
+            for _ in range(random.randrange(1, 4)):
+                text[random.randrange(len(text))] = random.randrange(32, 127)
+            if json_type(text) in (dict,) and b'"type": "done"' not in text:
+                send(bytes(text) + b"\n")
+        send(end)
     else:
         send(b"\n\r\n" * 1000 + b"[]\n")

@@ -1,10 +1,12 @@
 """Payloads become arguments, new jobs become JSON, and functions can be tested without a worker."""
 
+import asyncio
 import dataclasses
 import unittest
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from enum import Enum
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, AsyncIterator, Dict, List, Optional, Union
 from uuid import UUID
 
 from bugle_jobs import (
@@ -265,6 +267,123 @@ class TestingTest(unittest.TestCase):
         job = sandbox.enqueue("flaky", max_attempts=2)
         sandbox.drain(until_empty=True)
         self.assertEqual((job.state, job.attempt, job.code), ("failed", 2, "ValueError"))
+
+    def test_what_is_enqueued_can_be_asserted(self) -> None:
+        host = build()
+
+        @host.on("place")
+        def place(item: str) -> None:
+            enqueue(None, "count", {"page": 1, "item": item}, queue="slow")
+
+        ran = testing.run(host, "place", {"item": "tea"})
+        job = testing.assert_enqueued(ran, "count", {"item": "tea"}, queue="slow")
+        self.assertEqual(job.to_dict()["payload"]["page"], 1)
+        with self.assertRaisesRegex(AssertionError, r"(?s)'jam'.* is not enqueued; enqueued are:.*NewJob\('count'"):
+            testing.assert_enqueued(ran, "count", {"item": "jam"})
+
+        sandbox = testing.Sandbox(host)
+        sandbox.enqueue("place", {"item": "jam"})
+        sandbox.drain()
+        testing.assert_enqueued(sandbox, "count", {"item": "jam"})
+        self.assertEqual([job.state for job in sandbox.jobs], ["completed", "completed"])
+
+    def test_batches_run_together_as_far_as_they_are_due(self) -> None:
+        sandbox = testing.Sandbox(build())
+        jobs = [sandbox.enqueue("index", number) for number in range(12)]
+        later = sandbox.enqueue("index", 2, delay=60)
+        sizes: List[int] = []
+        index = sandbox.host.functions["index"]
+
+        def counted(batch: List[Job]) -> Any:
+            sizes.append(len(batch))
+            return index.function(batch)
+
+        sandbox.host.functions["index"] = index._replace(run=counted)
+        sandbox.drain()
+        self.assertEqual((sizes, later.state), ([10, 2], "scheduled"))
+        self.assertEqual([job.state for job in jobs[:2]], ["completed", "retrying"])
+        self.assertEqual(jobs[10].result, 10)
+
+    def test_one_loop_and_the_lifespan_of_the_host_are_around_all_async_functions(self) -> None:
+        seen: List[Any] = []
+
+        @asynccontextmanager
+        async def lifespan() -> AsyncIterator[None]:
+            seen.append("begin")
+            yield
+            seen.append("end")
+
+        host = Host(lifespan=lifespan)
+
+        @host.on("look")
+        async def look() -> None:
+            seen.append(asyncio.get_running_loop())
+
+        testing.run(host, "look")
+        self.assertEqual((seen[0], seen[-1], len(seen)), ("begin", "end", 3))
+        for asynchronous in (False, True):
+            seen.clear()
+            sandbox = testing.Sandbox(host)
+            sandbox.enqueue("look"), sandbox.enqueue("look")
+            ran = asyncio.run(sandbox.adrain()) if asynchronous else sandbox.drain()
+            self.assertEqual([job.state for job in ran], ["completed", "completed"])
+            self.assertEqual((seen[0], seen[-1], len(seen)), ("begin", "end", 4))
+            self.assertIs(seen[1], seen[2])
+
+    def test_adrain_runs_plain_and_async_functions(self) -> None:
+        async def story() -> None:
+            with testing.Sandbox(build()) as sandbox:
+                enqueue(None, "report")
+                await sandbox.adrain(until_empty=True)
+                self.assertEqual(sandbox.job(1).result, 30)
+
+        asyncio.run(story())
+
+    def test_a_job_can_be_told_to_stop(self) -> None:
+        host = build()
+
+        @host.on("patient")
+        def patient(job: Job) -> None:
+            job.sleep(3600)
+
+        @host.on("waits")
+        async def waits(job: AsyncJob) -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                job.log(f"stopped: {job.cancelled}")
+
+        for command in ("patient", "waits"):
+            ran = testing.run(host, command, cancelled="timeout")
+            self.assertEqual((ran.outcome, ran.reason), ("cancelled", "timeout"))
+        self.assertEqual(ran.logs, ["stopped: timeout"])
+
+    def test_a_drain_that_does_not_come_to_an_end_says_so(self) -> None:
+        host = Host()
+
+        @host.on("again")
+        def again() -> None:
+            raise Snooze(60)
+
+        sandbox = testing.Sandbox(host)
+        sandbox.enqueue("again")
+        with self.assertRaisesRegex(RuntimeError, r"job 1 \(again\) would be run"):
+            sandbox.drain(until_empty=True, most=50)
+        self.assertEqual(len(sandbox.job(1).runs), 50)
+
+    def test_options_do_in_a_sandbox_what_they_say_or_are_refused(self) -> None:
+        sandbox = testing.Sandbox(build())
+        one = sandbox.enqueue("count", {"page": 1}, idempotency_key="a", on_success="later", on_failure="ask")
+        sandbox.drain()
+        self.assertIs(sandbox.enqueue("count", {"page": 2}, idempotency_key="a"), one)
+        follower = testing.assert_enqueued(sandbox, "later", {"job": one.id, "state": "completed"})
+        self.assertEqual(follower.to_dict()["payload"]["result"], {"words": 10})
+        sandbox.enqueue("count", {}, on_failure="ask")
+        sandbox.drain()
+        failure = testing.assert_enqueued(sandbox, "ask", {"state": "failed"})
+        self.assertEqual(failure.to_dict()["payload"]["error"], "payload.page is missing")
+        with self.assertRaisesRegex(ValueError, "a sandbox does not know 'after'"):
+            sandbox.enqueue("count", after=[1])
 
 
 if __name__ == "__main__":

@@ -56,6 +56,9 @@ export interface Given {
   steps?: Record<string, unknown>;
   children?: Ended[];
   dependencies?: Ended[];
+  max_attempts?: number;
+  /** The job is told to stop, for this reason, as soon as its function waits. */
+  cancelled?: "timeout" | "cancelled" | "lost" | "shutdown";
 }
 
 interface Internal extends Given {
@@ -133,23 +136,51 @@ function registeredIn(host: Host<any>, command: string): Registered {
   return found;
 }
 
-async function runAll(host: Host<any>, command: string, payloads: readonly unknown[], given: Internal): Promise<Ran[]> {
+/** Jobs of one command, with what each of them finds. */
+interface Task {
+  payload: unknown;
+  given: Internal;
+}
+
+function runAll(host: Host<any>, command: string, payloads: readonly unknown[], given: Internal): Promise<Ran[]> {
+  return runTasks(
+    host,
+    command,
+    payloads.map((payload) => ({ payload, given })),
+  );
+}
+
+async function runTasks(host: Host<any>, command: string, tasks: readonly Task[]): Promise<Ran[]> {
   const registered = registeredIn(host, command);
   const folder = await mkdtemp(join(tmpdir(), "bugle-"));
   try {
-    const recorders = payloads.map(() => new Recorder(given));
-    const jobs = payloads.map((payload, index) => {
-      const { steps: _, children: __, dependencies: ___, add: ____, ...fields } = given;
+    const recorders = tasks.map(({ given }) => new Recorder(given));
+    const jobs = tasks.map(({ payload, given }, index) => {
+      const { steps: _, children: __, dependencies: ___, add: ____, cancelled: _____, ...fields } = given;
       const id = String(index + 1);
       const message = { id, claim: "1", command, attempt: 1, ...fields, payload: copy(payload ?? null) };
       return new Job({ ...message, workdir: join(folder, id) }, recorders[index] as Recorder);
     });
-    if (registered.most !== undefined) {
-      await runBatch(registered, jobs);
-    } else {
-      runOne(registered, jobs[0] as Job);
+    // what the function enqueues by itself, and not through the job, is seen too; of a batch, by the first job
+    const enqueued = recorders[0]?.ran.enqueued ?? [];
+    const before = capture((job) => {
+      const one = copy(spelled(job)) as NewJob;
+      enqueued.push(one);
+      return (tasks[0]?.given.add ?? before)?.(one) ?? String(enqueued.length);
+    });
+    try {
+      if (registered.most !== undefined) {
+        void runBatch(registered, jobs);
+      } else {
+        runOne(registered, jobs[0] as Job);
+      }
+      tasks.forEach(({ given }, index) => {
+        if (given.cancelled !== undefined) jobs[index]?.stop(given.cancelled);
+      });
+      await Promise.all(recorders.map((recorder) => recorder.ended));
+    } finally {
+      capture(before);
     }
-    await Promise.all(recorders.map((recorder) => recorder.ended));
     return recorders.map((recorder) => recorder.ran);
   } finally {
     await rm(folder, { recursive: true, force: true });
@@ -174,6 +205,37 @@ export async function runMany<C extends Record<keyof C, unknown>, K extends keyo
   given: Given = {},
 ): Promise<Ran[]> {
   return runAll(host, command, payloads, given);
+}
+
+function fits(wanted: any, found: any): boolean {
+  if (Array.isArray(wanted) || typeof wanted !== "object" || wanted === null) {
+    return JSON.stringify(wanted) === JSON.stringify(found);
+  }
+  if (typeof found !== "object" || found === null || Array.isArray(found)) return false;
+  return Object.entries(wanted).every(([name, value]) => name in found && fits(value, found[name]));
+}
+
+/**
+ * The first job of this command with these options, whose payload contains this one. If there is none, the error says
+ * what there is. `where` is a sandbox, what `run` returned, or an array of jobs.
+ */
+export function assertEnqueued(
+  where: Sandbox | Ran | readonly NewJob[],
+  command: string,
+  payload: unknown = {},
+  options: Options = {},
+): NewJob {
+  let jobs: readonly NewJob[];
+  if (where instanceof Sandbox) {
+    jobs = where.jobs.map((job) => ({ ...job.options, command: job.command, payload: job.payload }));
+  } else {
+    jobs = "outcome" in where ? [...where.enqueued, ...where.spawned] : where;
+  }
+  const wanted = copy(spelled({ ...options, command, payload }));
+  const found = jobs.find((job) => fits(wanted, copy(spelled(job))));
+  if (found !== undefined) return found;
+  const told = jobs.map((job) => `\n  ${toJson(job)}`).join("") || " nothing";
+  throw new Error(`${toJson(wanted)} is not enqueued; enqueued are:${told}`);
 }
 
 /** A job in a sandbox. It has the columns of `bugle.jobs` that matter to a test. */
@@ -203,8 +265,9 @@ const LIVE = new Set([...DUE, "waiting"]);
  * A queue in memory: what is enqueued while it is entered goes here, and `drain` runs it.
  *
  * Its clock stands still; `advance` moves it. It knows states, retries (5 seconds later, or as the job says), snoozing,
- * answers, chains, children and unique keys. It does not know limits, order, deadlines or policies: for those, test
- * with a database and `bugle worker --until-empty`.
+ * answers, chains, children, unique and idempotency keys, and what follows a job (`on_success`, `on_failure`). It does
+ * not know limits, order, deadlines or policies: for those, test with a database and `bugle worker --until-empty`. A job
+ * `after` others is an error.
  */
 export class Sandbox {
   readonly jobs: SandboxJob[] = [];
@@ -249,15 +312,25 @@ export class Sandbox {
 
   /**
    * Run what is due, and what that enqueues, until nothing is due. With `untilEmpty` the clock is moved to the next job
-   * that is due later, until none is left. Returns the jobs that ran.
+   * that is due later, until none is left. Returns the jobs that ran. More than `most` runs (10,000) are an error:
+   * something enqueues or snoozes without end.
    */
-  async drain(options: { untilEmpty?: boolean } = {}): Promise<SandboxJob[]> {
+  async drain(options: { untilEmpty?: boolean; most?: number } = {}): Promise<SandboxJob[]> {
     const ran = new Set<SandboxJob>();
+    let left = options.most ?? 10_000;
     for (;;) {
-      const job = this.#next(options.untilEmpty ?? false);
-      if (job === undefined) return [...ran];
-      ran.add(job);
-      await this.#run(job);
+      const jobs = this.#next(options.untilEmpty ?? false);
+      const first = jobs[0];
+      if (first === undefined) return [...ran];
+      left -= jobs.length;
+      if (left < 0) {
+        throw new Error(
+          `drain does not come to an end: job ${first.id} (${first.command}) would be run for the ` +
+            `${first.attempt + 1}. time; more runs than this need { most: … }`,
+        );
+      }
+      await this.#run(jobs);
+      for (const job of jobs) ran.add(job);
     }
   }
 
@@ -270,6 +343,10 @@ export class Sandbox {
 
   #add(job: NewJob, parent?: string): string {
     const { command, payload, ...options } = copy(spelled(job)) as NewJob;
+    if (options.after) throw new RangeError('a sandbox does not know "after": test with a database');
+    const repeated = options.idempotency_key;
+    const known = this.jobs.find((one) => repeated && one.command === command && one.options.idempotency_key === repeated);
+    if (known) return known.id;
     const key = options.unique_key;
     const same = this.jobs.find(
       (one) => key && one.command === command && one.options.unique_key === key && LIVE.has(one.state),
@@ -289,16 +366,32 @@ export class Sandbox {
     return new Date(this.now.getTime() + delay * 1000);
   }
 
-  #next(isUntilEmpty: boolean): SandboxJob | undefined {
+  /** The job that is to run; of a command that takes batches, all that are due. */
+  #next(isUntilEmpty: boolean): SandboxJob[] {
     const rank = (job: SandboxJob) => [Math.max(+job.run_at, +this.now), job.options.priority ?? 0, Number(job.id)];
     const due = this.jobs.filter((job) => DUE.has(job.state) && (isUntilEmpty || job.run_at <= this.now));
     due.sort((a, b) => rank(a).reduce((order, value, index) => order || value - (rank(b)[index] as number), 0));
-    const job = due[0];
-    if (job && job.run_at > this.now) this.now = job.run_at;
-    return job;
+    const first = due[0];
+    if (first === undefined) return [];
+    if (first.run_at > this.now) this.now = first.run_at;
+    const most = this.#host.functions.get(first.command)?.most;
+    if (most === undefined || first.options.steps) return [first];
+    const isSame = (one: SandboxJob) => one.command === first.command && !one.options.steps && one.run_at <= this.now;
+    return due.filter(isSame).slice(0, most);
   }
 
-  async #run(job: SandboxJob): Promise<void> {
+  async #run(jobs: SandboxJob[]): Promise<void> {
+    const prepared = jobs.map((job) => this.#prepare(job));
+    const all = await runTasks(this.#host, prepared[0]?.command as string, prepared);
+    jobs.forEach((job, index) => {
+      const ran = all[index] as Ran;
+      job.runs.push(ran);
+      job.steps = ran.steps;
+      this.#end(job, ran, job.options.steps);
+    });
+  }
+
+  #prepare(job: SandboxJob): Task & { command: string } {
     const chain = job.options.steps;
     const given: Internal = { id: job.id, answer: job.answer, steps: job.steps, add: (one) => this.#add(one) };
     let { command, payload } = job;
@@ -309,14 +402,12 @@ export class Sandbox {
       given.step = { chain: job.command, position: job.step + 1, steps: chain.length, attempt: 1 };
     }
     given.attempt = ++job.attempt;
+    given.max_attempts = job.options.max_attempts ?? this.#maxAttempts;
     if (job.options.headers) given.headers = job.options.headers;
     given.children = this.jobs
       .filter((one) => one.parent === job.id)
       .map(({ id, state, result, error }) => ({ id, state, result, error: error ?? null }));
-    const ran = (await runAll(this.#host, command, [payload], given))[0] as Ran;
-    job.runs.push(ran);
-    job.steps = ran.steps;
-    this.#end(job, ran, chain);
+    return { command, payload, given };
   }
 
   #end(job: SandboxJob, ran: Ran, chain: readonly string[] | null | undefined): void {
@@ -366,6 +457,13 @@ export class Sandbox {
 
   #ended(job: SandboxJob, state: SandboxJob["state"]): void {
     job.state = state;
+    const { on_success, on_failure, queue = "default" } = job.options;
+    const follower = state === "completed" ? on_success : state === "failed" ? on_failure : undefined;
+    if (follower) {
+      const told = { job: Number(job.id), state, reason: null, command: job.command, queue };
+      const payload = { ...told, result: job.result ?? null, error: job.error ?? null };
+      this.#add({ command: follower, payload, queue });
+    }
     if (job.parent === undefined) return;
     if (this.jobs.some((one) => one.parent === job.parent && LIVE.has(one.state))) return;
     Object.assign(this.job(job.parent), { state: "ready", run_at: this.now });

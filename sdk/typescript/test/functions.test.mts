@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { test } from "node:test";
 
 import { enqueue, enqueueMany, Fail, Host, Snooze, Wait, type NewJob } from "bugle-jobs";
-import { run, runMany, Sandbox } from "bugle-jobs/testing";
+import { assertEnqueued, run, runMany, Sandbox } from "bugle-jobs/testing";
 
 interface Commands {
   flaky: unknown;
@@ -131,6 +131,63 @@ test("a job that keeps failing fails for good", async () => {
   const job = sandbox.enqueue("flaky", {}, { max_attempts: 2 });
   await sandbox.drain({ untilEmpty: true });
   assert.deepEqual([job.state, job.attempt, job.code], ["failed", 2, "Error"]);
+});
+
+test("what is enqueued can be asserted", async () => {
+  const host = new Host().on("place", async (job) => {
+    await enqueue({} as never, "count", { page: 1, item: job.payload.item }, { queue: "slow" });
+  });
+  const ran = await run(host, "place", { item: "tea" });
+  const found = assertEnqueued(ran, "count", { item: "tea" }, { queue: "slow" });
+  assert.deepEqual(found.payload, { page: 1, item: "tea" });
+  assert.throws(() => assertEnqueued(ran, "count", { item: "jam" }), /"jam".* is not enqueued; enqueued are:\n.*"tea"/);
+
+  const sandbox = new Sandbox(host.on("count", () => 1));
+  sandbox.enqueue("place", { item: "jam" });
+  await sandbox.drain();
+  assertEnqueued(sandbox, "count", { item: "jam" });
+  assert.deepEqual(sandbox.jobs.map((job) => job.state), ["completed", "completed"]);
+});
+
+test("batches run together as far as they are due", async () => {
+  const sizes: number[] = [];
+  const host = new Host().onMany("index", { most: 10 }, (jobs) => {
+    sizes.push(jobs.length);
+    return jobs.map((job) => (job.payload === 1 ? new Fail("odd") : job.payload));
+  });
+  const sandbox = new Sandbox(host);
+  for (let number = 0; number < 12; number++) sandbox.enqueue("index", number);
+  const later = sandbox.enqueue("index", 2, { delay: 60 });
+  await sandbox.drain();
+  assert.deepEqual([sizes, later.state], [[10, 2], "scheduled"]);
+  assert.deepEqual([sandbox.job("2").state, sandbox.job("11").result], ["retrying", 10]);
+});
+
+test("a job can be told to stop", async () => {
+  const host = new Host().on("waits", (job) => {
+    return new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));
+  });
+  const ran = await run(host, "waits", {}, { cancelled: "timeout" });
+  assert.deepEqual([ran.outcome, ran.reason], ["cancelled", "timeout"]);
+});
+
+test("a drain that does not come to an end says so", async () => {
+  const sandbox = new Sandbox(new Host().on("again", () => new Snooze(60)));
+  sandbox.enqueue("again");
+  await assert.rejects(sandbox.drain({ untilEmpty: true, most: 50 }), /job 1 \(again\) would be run/);
+  assert.equal(sandbox.job("1").runs.length, 50);
+});
+
+test("options do in a sandbox what they say, or are refused", async () => {
+  const sandbox = new Sandbox(build());
+  const one = sandbox.enqueue("count", { page: 1 }, { idempotency_key: "a", on_success: "later" });
+  const two = sandbox.enqueue("flaky", {}, { max_attempts: 1, on_failure: "ask" });
+  await sandbox.drain();
+  assert.equal(sandbox.enqueue("count", { page: 2 }, { idempotency_key: "a" }), one);
+  const follower: any = assertEnqueued(sandbox, "later", { job: Number(one.id), state: "completed" });
+  assert.deepEqual(follower.payload.result, { words: 10 });
+  assertEnqueued(sandbox, "ask", { job: Number(two.id), state: "failed" });
+  assert.throws(() => sandbox.enqueue("count", {}, { after: ["1"] }), /does not know "after"/);
 });
 
 test("import and require find the same classes", () => {

@@ -17,7 +17,21 @@ import json
 import tempfile
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Coroutine,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 from . import _json
 from ._enqueue import capture
@@ -30,7 +44,7 @@ from ._run import answer, run_async, run_batch_async, run_work
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Ran", "Sandbox", "SandboxJob", "arun", "arun_many", "run", "run_many"]
+__all__ = ["Ran", "Sandbox", "SandboxJob", "arun", "arun_many", "assert_enqueued", "run", "run_many"]
 
 
 @dataclasses.dataclass
@@ -122,6 +136,9 @@ class _Run:
     """Jobs of one command, with a recorder for each."""
 
     def __init__(self, host: Host, command: str, payloads: Sequence[object], given: Dict[str, Any]) -> None:
+        self.host = host
+        self.add: Optional[Callable[[NewJob], int]] = None
+        self.cancelled: Optional[str] = given.pop("cancelled", None)
         self.function = _function(host, command)
         kind = AsyncJob if self.function.is_async else Job
         families = {name: given.pop(name, None) or () for name in ("children", "dependencies")}
@@ -141,13 +158,38 @@ class _Run:
         return self._finish()
 
     async def _finish(self) -> List[Ran]:
-        if self.function.is_async and self.function.most is not None:
-            await run_batch_async(self.function, self.jobs)
-        elif self.function.is_async:
-            await run_async(self.function, self.jobs[0])
-        else:
-            run_work((self.function, self.jobs if self.function.most is not None else self.jobs[0]))
+        # what the function enqueues by itself, and not through the job, is seen too; of a batch, by the first job
+        enqueued = self.recorders[0].ran.enqueued if self.recorders else []
+
+        def seen(job: NewJob) -> int:
+            enqueued.append(job)
+            add = self.add or before
+            return len(enqueued) if add is None else add(job)
+
+        before = capture(seen)
+        try:
+            if self.function.is_async:
+                await self._run_async()
+            else:
+                for job in self.jobs:
+                    if self.cancelled is not None:
+                        job._stop(self.cancelled)
+                run_work((self.function, self.jobs if self.function.most is not None else self.jobs[0]))
+        finally:
+            capture(before)
         return [recorder.ran for recorder in self.recorders]
+
+    async def _run_async(self) -> None:
+        if self.function.most is not None:
+            task = asyncio.ensure_future(run_batch_async(self.function, self.jobs))
+        else:
+            task = asyncio.ensure_future(run_async(self.function, self.jobs[0]))
+        if self.cancelled is not None:
+            await asyncio.sleep(0)  # up to its first wait
+            for job in self.jobs:
+                job._stop(self.cancelled)
+            task.cancel()
+        await task
 
 
 def run(
@@ -158,14 +200,16 @@ def run(
     steps: Optional[Mapping[str, Any]] = None,
     children: Optional[Sequence[Ended]] = None,
     dependencies: Optional[Sequence[Ended]] = None,
+    cancelled: Optional[str] = None,
     **job: Any,
 ) -> Ran:
     """Run the function of a command on a payload, in this thread.
 
     ``steps`` are those that are done already; ``job`` are fields of the job, such as ``attempt=3``, ``answer=…``,
-    ``headers=…`` or ``context=…``.
+    ``headers=…`` or ``context=…``. With ``cancelled="timeout"`` (or ``"cancelled"``, ``"lost"``, ``"shutdown"``) the
+    job is told to stop: an async function at its first wait, a plain one when it next asks.
     """
-    given = {"steps": steps, "children": children, "dependencies": dependencies, **job}
+    given = {"steps": steps, "children": children, "dependencies": dependencies, "cancelled": cancelled, **job}
     return _run_now(_Run(host, command, [payload], given))[0]
 
 
@@ -182,10 +226,11 @@ async def arun(
     steps: Optional[Mapping[str, Any]] = None,
     children: Optional[Sequence[Ended]] = None,
     dependencies: Optional[Sequence[Ended]] = None,
+    cancelled: Optional[str] = None,
     **job: Any,
 ) -> Ran:
-    """The same as ``run``, for a test that is asynchronous."""
-    given = {"steps": steps, "children": children, "dependencies": dependencies, **job}
+    """The same as ``run``, for a test that is asynchronous. The host's ``lifespan`` is the test's own."""
+    given = {"steps": steps, "children": children, "dependencies": dependencies, "cancelled": cancelled, **job}
     with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
         return (await _Run(host, command, [payload], given).finish(folder))[0]
 
@@ -196,10 +241,17 @@ async def arun_many(host: Host, command: str, payloads: Sequence[object], **job:
         return await _Run(host, command, payloads, job).finish(folder)
 
 
+def _run_in(loop: asyncio.AbstractEventLoop, jobs: _Run) -> List[Ran]:
+    if not jobs.function.is_async:
+        return _run_now(jobs)
+    with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
+        return loop.run_until_complete(jobs.finish(folder))
+
+
 def _run_now(jobs: _Run) -> List[Ran]:
     with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
         if jobs.function.is_async:
-            return asyncio.run(jobs.finish(folder))
+            return asyncio.run(_within(jobs.host, jobs.finish(folder)))
         # a plain function runs as in a thread: not inside a loop
         coroutine = jobs.finish(folder)
         try:
@@ -208,6 +260,41 @@ def _run_now(jobs: _Run) -> List[Ran]:
             ran: List[Ran] = end.value
             return ran
         raise RuntimeError("a plain function does not wait")
+
+
+async def _within(host: Host, work: Coroutine[Any, Any, List[Ran]]) -> List[Ran]:
+    if host._lifespan is None:
+        return await work
+    async with host._lifespan():
+        return await work
+
+
+def _fits(wanted: Any, found: Any) -> bool:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(name in found and _fits(value, found[name]) for name, value in wanted.items())
+    return bool(wanted == found)
+
+
+def assert_enqueued(
+    where: Union[Sandbox, Ran, Iterable[Union[NewJob, SandboxJob]]],
+    command: str,
+    payload: object = {},  # noqa: B006
+    **options: Unpack[Options],
+) -> NewJob:
+    """The first job of this command with these options, whose payload contains this one. An AssertionError if there is
+    none says what there is. ``where`` is a sandbox, what ``run`` returned, or a list of jobs.
+    """
+    if isinstance(where, Sandbox):
+        where = where.jobs
+    elif isinstance(where, Ran):
+        where = [*where.enqueued, *where.spawned]
+    jobs = [one.job if isinstance(one, SandboxJob) else _new(json.loads(one.to_json())) for one in where]
+    wanted = json.loads(NewJob(command, payload, **options).to_json())
+    for job in jobs:
+        if _fits(wanted, json.loads(job.to_json())):
+            return job
+    told = "".join(f"\n  {job!r}" for job in jobs) or " nothing"
+    raise AssertionError(f"{NewJob(command, payload, **options)!r} is not enqueued; enqueued are:{told}")
 
 
 @dataclasses.dataclass
@@ -242,14 +329,16 @@ class SandboxJob:
 
 _LIVE = ("ready", "scheduled", "retrying", "waiting")
 _DUE = ("ready", "scheduled", "retrying")
+_NOT_HERE = ("after",)
 
 
 class Sandbox:
     """A queue in memory: what is enqueued while it is entered goes here, and ``drain`` runs it.
 
     Its clock stands still; ``advance`` moves it. It knows states, retries (5 seconds later, or as the job says),
-    snoozing, answers, chains, children and unique keys. It does not know limits, order, deadlines or policies: for
-    those, test with a database and ``bugle worker --until-empty``.
+    snoozing, answers, chains, children, unique and idempotency keys, and what follows a job (``on_success``,
+    ``on_failure``). It does not know limits, order, deadlines or policies: for those, test with a database and
+    ``bugle worker --until-empty``. A job ``after`` others is a ValueError.
     """
 
     def __init__(self, host: Host, *, max_attempts: int = 16, now: Optional[datetime] = None) -> None:
@@ -288,19 +377,72 @@ class Sandbox:
         """Move the clock."""
         self.now += by if isinstance(by, timedelta) else timedelta(seconds=by)
 
-    def drain(self, *, until_empty: bool = False) -> List[SandboxJob]:
+    def drain(self, *, until_empty: bool = False, most: int = 10_000) -> List[SandboxJob]:
         """Run what is due, and what that enqueues, until nothing is due. Returns the jobs that ran.
 
-        With ``until_empty`` the clock is moved to the next job that is due later, until none is left.
+        With ``until_empty`` the clock is moved to the next job that is due later, until none is left. Plain functions
+        run in this thread, async ones all in one event loop, inside the ``lifespan`` of the host. More than ``most``
+        runs are a RuntimeError: something enqueues or snoozes without end.
         """
-        ran: List[SandboxJob] = []
+        is_async = self.host._lifespan is not None or any(one.is_async for one in self.host.functions.values())
+        if not is_async:
+            return self._drain(until_empty, most, _run_now)
+        loop = asyncio.new_event_loop()
+        try:
+            lifespan = self.host._lifespan() if self.host._lifespan is not None else None
+            if lifespan is not None:
+                loop.run_until_complete(lifespan.__aenter__())
+            try:
+                return self._drain(until_empty, most, lambda jobs: _run_in(loop, jobs))
+            finally:
+                if lifespan is not None:
+                    loop.run_until_complete(lifespan.__aexit__(None, None, None))
+                loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    async def adrain(self, *, until_empty: bool = False, most: int = 10_000) -> List[SandboxJob]:
+        """The same as ``drain``, for a test that is asynchronous: in its event loop. Plain functions run in threads."""
+        if self.host._lifespan is None:
+            return await self._adrain(until_empty, most)
+        async with self.host._lifespan():
+            return await self._adrain(until_empty, most)
+
+    def _drain(self, until_empty: bool, most: int, run: Callable[[_Run], List[Ran]]) -> List[SandboxJob]:
+        ran: Dict[int, SandboxJob] = {}
         while True:
-            job = self._next(until_empty)
-            if job is None:
-                return ran
-            self._run(job)
-            if job not in ran:
-                ran.append(job)
+            jobs = self._next(until_empty)
+            if not jobs:
+                return list(ran.values())
+            most = self._spend(most, jobs)
+            prepared = self._prepare(jobs)
+            self._finish(jobs, run(prepared))
+            ran.update((job.id, job) for job in jobs)
+
+    async def _adrain(self, until_empty: bool, most: int) -> List[SandboxJob]:
+        ran: Dict[int, SandboxJob] = {}
+        while True:
+            jobs = self._next(until_empty)
+            if not jobs:
+                return list(ran.values())
+            most = self._spend(most, jobs)
+            prepared = self._prepare(jobs)
+            if prepared.function.is_async:
+                with tempfile.TemporaryDirectory(prefix="bugle-") as folder:
+                    done = await prepared.finish(folder)
+            else:
+                done = await asyncio.get_running_loop().run_in_executor(None, _run_now, prepared)
+            self._finish(jobs, done)
+            ran.update((job.id, job) for job in jobs)
+
+    def _spend(self, most: int, jobs: List[SandboxJob]) -> int:
+        if most < len(jobs):
+            last = jobs[0]
+            raise RuntimeError(
+                f"drain does not come to an end: job {last.id} ({last.command}) would be run for the "
+                f"{last.attempt + 1}. time; more runs than this need most=…"
+            )
+        return most - len(jobs)
 
     def resolve(self, id: int, answer: Any) -> None:
         """Answer a job that waits, so that it runs again and finds the answer."""
@@ -311,6 +453,13 @@ class Sandbox:
 
     def _add(self, new: NewJob, parent: Optional[int] = None) -> int:
         new = _new(json.loads(new.to_json()))  # as the database would hold it
+        for name in _NOT_HERE:
+            if name in new.options:
+                raise ValueError(f"a sandbox does not know {name!r}: test with a database")
+        repeated = new.options.get("idempotency_key")
+        for other in self.jobs if repeated is not None else ():
+            if (other.command, other.job.options.get("idempotency_key")) == (new.command, repeated):
+                return other.id
         key = new.options.get("unique_key")
         for other in self.jobs:
             is_same = other.command == new.command and key is not None and other.job.options.get("unique_key") == key
@@ -325,15 +474,29 @@ class Sandbox:
         self.jobs.append(SandboxJob(len(self.jobs) + 1, new, state, run_at, parent=parent))
         return len(self.jobs)
 
-    def _next(self, until_empty: bool) -> Optional[SandboxJob]:
+    def _next(self, until_empty: bool) -> List[SandboxJob]:
+        """The job that is to run; of a command that takes batches, all that are due."""
         due = [job for job in self.jobs if job.state in _DUE and (until_empty or job.run_at <= self.now)]
         if not due:
-            return None
-        job = min(due, key=lambda job: (max(job.run_at, self.now), job.job.options.get("priority", 0), job.id))
-        self.now = max(self.now, job.run_at)
-        return job
+            return []
+        due.sort(key=lambda job: (max(job.run_at, self.now), job.job.options.get("priority", 0), job.id))
+        first = due[0]
+        self.now = max(self.now, first.run_at)
+        function = self.host.functions.get(first.command)
+        if function is None or function.most is None or first.job.options.get("steps"):
+            return [first]
+        same = [one for one in due if one.command == first.command and not one.job.options.get("steps")]
+        return [one for one in same if one.run_at <= self.now][: function.most]
 
-    def _run(self, job: SandboxJob) -> None:
+    def _prepare(self, jobs: List[SandboxJob]) -> _Run:
+        first = self._prepare_one(jobs[0])
+        for other in jobs[1:]:
+            one = self._prepare_one(other)
+            first.jobs += one.jobs
+            first.recorders += one.recorders
+        return first
+
+    def _prepare_one(self, job: SandboxJob) -> _Run:
         chain = job.job.options.get("steps")
         command, given = job.command, {"id": str(job.id), "answer": job.answer}
         payload = job.payload
@@ -345,14 +508,19 @@ class Sandbox:
         children = [
             Ended(one.id, None, one.state, None, one.result, one.error) for one in self.jobs if one.parent == job.id
         ]
+        given["max_attempts"] = job.job.options.get("max_attempts", self.max_attempts)
         given.update(attempt=job.attempt, children=children, steps=job.steps, headers=job.job.options.get("headers"))
         run = _Run(self.host, command, [payload], given)
         for recorder in run.recorders:
             recorder.enqueue = self._add
-        ran = _run_now(run)[0]
-        job.runs.append(ran)
-        job.steps = ran.steps
-        self._end(job, ran, chain)
+        run.add = self._add
+        return run
+
+    def _finish(self, jobs: List[SandboxJob], done: List[Ran]) -> None:
+        for job, ran in zip(jobs, done):
+            job.runs.append(ran)
+            job.steps = ran.steps
+            self._end(job, ran, job.job.options.get("steps"))
 
     def _end(self, job: SandboxJob, ran: Ran, chain: Optional[Sequence[str]]) -> None:
         job.answer = None
@@ -393,6 +561,11 @@ class Sandbox:
 
     def _ended(self, job: SandboxJob, state: str) -> None:
         job.state = state
+        follower = job.job.options.get({"completed": "on_success", "failed": "on_failure"}.get(state, ""))
+        if follower is not None:
+            queue = job.job.options.get("queue", "default")
+            told = {"job": job.id, "state": state, "reason": None, "command": job.command, "queue": queue}
+            self._add(NewJob(str(follower), {**told, "result": job.result, "error": job.error}, queue=queue))
         siblings = [one for one in self.jobs if one.parent == job.parent]
         if job.parent is not None and not any(one.state in _LIVE for one in siblings):
             parent = self.job(job.parent)
