@@ -43,9 +43,8 @@ begin
 end
 $$;
 comment on function bugle.enqueue_job is
-  'Enqueue one job given as JSON, optionally after existing jobs: '
-  '{"command": …, "after": [17, {"job": 18, "on_failure": "run"}]}. Returns its id. If its key is taken, '
-  'that of the job with the key; with "after", an error (23505).';
+  'Enqueue one job given as JSON, optionally after existing jobs: {"command": …, "after": [17]}. Returns its id, or '
+  'that of the job with its key; with "after", a taken key is an error (23505).';
 
 create or replace function bugle.enqueue_after(
   p_after bigint[],

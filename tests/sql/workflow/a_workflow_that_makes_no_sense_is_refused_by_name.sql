@@ -20,10 +20,10 @@ begin
         'job ''x'' of the workflow: "after" must be an array, not ''y'''),
       ('{"jobs": {"x": {"command": "noop", "after": [true]}}}', 'JB040',
         'job ''x'' of the workflow: invalid entry in "after": ''true'''),
-      ('{"jobs": {"x": {"command": "noop", "after": [1.5]}}}', 'JB040', '%cannot be read%'),
-      ('{"jobs": {"x": {"command": "noop", "after": [{"name": "y"}]}}}', 'JB040', '%cannot be read%'),
+      ('{"jobs": {"x": {"command": "noop", "after": [1.5]}}}', 'JB040', '%invalid entry in "after"%'),
+      ('{"jobs": {"x": {"command": "noop", "after": [{"name": "y"}]}}}', 'JB040', '%invalid entry in "after"%'),
       ('{"jobs": {"y": {"command": "noop"}, "x": {"command": "noop", "after": [{"job": "y", "on_failure": '
-        '"ignore"}]}}}', 'JB040', 'job ''x''%cannot be read%'),
+        '"ignore"}]}}}', 'JB040', 'job ''x''%invalid entry in "after"%'),
       ('{"jobs": {"x": {"command": "noop", "after": ["y"]}}}', 'JB040',
         'job ''x'' of the workflow: it comes after ''y'', which is not in the workflow'),
       ('{"jobs": {"y": {"command": "noop"}, "x": {"command": "noop", "after": ["y", {"job": "y"}]}}}', 'JB040',
