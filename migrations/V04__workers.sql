@@ -150,3 +150,45 @@ comment on column bugle.minutes.run_seconds is 'The sum of their run times.';
 comment on column bugle.minutes.wait_seconds is 'The sum of their waits, from when they were due.';
 comment on column bugle.minutes.run is 'How many ran for how long, by the spans of bugle.bounds().';
 comment on column bugle.minutes.wait is 'How many waited for how long, by the spans of bugle.bounds().';
+
+create table bugle.doorbell_minutes (
+  minute timestamptz not null,
+  queue text not null,
+  rings bigint not null,
+  found_by_poll bigint not null,
+  primary key (minute, queue)
+) with (fillfactor = 70);
+
+create index doorbell_minutes_found on bugle.doorbell_minutes (minute) where found_by_poll > 0;
+
+comment on table bugle.doorbell_minutes is 'How often idle workers were woken, by minute and queue.';
+comment on column bugle.doorbell_minutes.minute is 'The beginning of the minute in which it was reported.';
+comment on column bugle.doorbell_minutes.queue is 'The queue.';
+comment on column bugle.doorbell_minutes.rings is 'Notifications that a worker of the queue received.';
+comment on column bugle.doorbell_minutes.found_by_poll is
+  'Jobs for which no notification came: the safety poll of an idle worker that should have been notified found them.';
+
+create table bugle.late_updates (
+  id bigint generated always as identity primary key,
+  refused_at timestamptz not null default now(),
+  worker bigint not null,
+  job bigint not null,
+  claim bigint not null,
+  verdict text not null,
+  late_by interval
+);
+
+create index late_updates_refused on bugle.late_updates (refused_at);
+
+comment on table bugle.late_updates is
+  'Outcomes that were rejected, because the worker no longer held the job: it was frozen and the job was rescued, or '
+  'an operator had ended it. Kept for settings.stats_days.';
+comment on column bugle.late_updates.id is 'In the order in which they came.';
+comment on column bugle.late_updates.refused_at is 'When it was rejected.';
+comment on column bugle.late_updates.worker is 'bugle.workers.id.';
+comment on column bugle.late_updates.job is 'bugle.jobs.id.';
+comment on column bugle.late_updates.claim is 'The claim under which the worker had held the job.';
+comment on column bugle.late_updates.verdict is 'fenced, or gone if there is no such job.';
+comment on column bugle.late_updates.late_by is
+  'How long after the worker had lost the job. Null if that is not known any more.';
+comment on sequence bugle.late_updates_id_seq is 'The numbers of late updates.';

@@ -151,6 +151,17 @@ comment on column bugle.minute_report.wait_seconds is 'The sum of their waits.';
 comment on column bugle.minute_report.run is 'How many ran for how long, by the spans of bugle.bounds(), and one more.';
 comment on column bugle.minute_report.wait is 'How many waited for how long, likewise.';
 
+create type bugle.bell_report as (
+  queue text,
+  rings bigint,
+  found_by_poll bigint
+);
+
+comment on type bugle.bell_report is 'What a worker reports of the doorbell of one queue.';
+comment on column bugle.bell_report.queue is 'The queue.';
+comment on column bugle.bell_report.rings is 'Notifications since the last report.';
+comment on column bugle.bell_report.found_by_poll is 'Jobs that only the safety poll found.';
+
 create type bugle.operated as (
   id bigint,
   done boolean,

@@ -36,8 +36,10 @@ $$;
 comment on function bugle.lock_held is 'Lock a job that a worker holds under this claim; null if it does not.';
 
 create or replace function bugle.verdict_on(p_worker bigint, p_job bugle.held_job) returns text
-language plpgsql stable
+language plpgsql
 as $$
+declare
+  v_verdict text;
 begin
   if exists (
     select
@@ -52,16 +54,23 @@ begin
   then
     return 'repeated';
   end if;
-  return case when exists (select from bugle.jobs j where j.id = p_job.id) then 'fenced' else 'gone' end;
+  v_verdict := case when exists (select from bugle.jobs j where j.id = p_job.id) then 'fenced' else 'gone' end;
+  insert into bugle.late_updates (worker, job, claim, verdict, late_by)
+  select p_worker, p_job.id, p_job.claim, v_verdict, clock_timestamp() - coalesce((
+      select a.ended_at from bugle.attempts a where a.job = p_job.id and a.claim = p_job.claim), (
+      select j.finished_at from bugle.jobs j where j.id = p_job.id and j.claim = p_job.claim))
+  where p_job.id is not null
+    and p_job.claim is not null;
+  return v_verdict;
 end
 $$;
 comment on function bugle.verdict_on is
   'For a job that is not held: repeated, if the worker itself ended the same claim before; gone, if there is no such '
-  'job; else fenced.';
+  'job; else fenced. The last two are late updates, and recorded.';
 
 create or replace function bugle.verdicts_for_rest(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
 returns setof bugle.verdict
-language plpgsql stable
+language plpgsql
 as $$
 begin
   return query
@@ -340,7 +349,7 @@ comment on function bugle.complete_held is
 -- What a condition of the command (50_retry.sql) made of the job is not "repeated".
 create or replace function bugle.verdicts_of_completion(p_worker bigint, p_jobs bugle.held_job[], p_done bigint[])
 returns setof bugle.verdict
-language plpgsql stable
+language plpgsql
 as $$
 begin
   return query

@@ -84,7 +84,8 @@ $$;
 comment on function bugle.add_minute is 'Add counts to a minute.';
 
 -- Counted in the minute of the report, by the database's clock. A lost report is missing only here.
-create or replace function bugle.report_minutes(p_worker bigint, p_nonce uuid, p_reports bugle.minute_report[])
+create or replace function bugle.report_minutes(
+  p_worker bigint, p_nonce uuid, p_reports bugle.minute_report[], p_bells bugle.bell_report[] default null)
 returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
@@ -105,6 +106,15 @@ begin
   perform bugle.add_minute((date_trunc('minute', clock_timestamp()), r.queue, r.command, p_worker, r.completed,
     r.failed, r.others, r.run_seconds, r.wait_seconds, r.run, r.wait)::bugle.minutes)
   from unnest(p_reports) r;
+  -- in one order: two workers add to the same rows
+  insert into bugle.doorbell_minutes as d (minute, queue, rings, found_by_poll)
+  select date_trunc('minute', clock_timestamp()), b.queue, sum(b.rings), sum(b.found_by_poll)
+  from unnest(p_bells) b
+  group by b.queue
+  order by b.queue
+  on conflict (minute, queue) do update
+  set rings = d.rings + excluded.rings,
+    found_by_poll = d.found_by_poll + excluded.found_by_poll;
   update bugle.registrations r
   set completed = r.completed + s.completed,
     failed = r.failed + s.failed
@@ -115,7 +125,8 @@ begin
 end
 $$;
 comment on function bugle.report_minutes is
-  'Add what a worker did since its last report, by queue and command. Returns the database''s time.';
+  'Add what a worker did since its last report, by queue and command, and how often it was notified. Returns the '
+  'database''s time.';
 
 -- Late reports are counted in the minute in which they arrive, so a past minute does not change.
 create or replace function bugle.fold_minutes(p_limit integer default 5000) returns integer
@@ -150,6 +161,16 @@ begin
     select o.ctid
     from bugle.minutes o
     where o.minute < now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s))
+    limit p_limit));
+  get diagnostics v_old = row_count;
+  v_folded := v_folded + v_old;
+  delete from bugle.doorbell_minutes d
+  where d.minute < now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s));
+  delete from bugle.late_updates u
+  where u.id = any (array(
+    select o.id
+    from bugle.late_updates o
+    where o.refused_at < now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s))
     limit p_limit));
   get diagnostics v_old = row_count;
   return v_folded + v_old;

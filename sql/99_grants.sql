@@ -77,7 +77,8 @@ begin
         bugle.schedule_runs, bugle.idempotency_keys,
         bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings,
         bugle.workers, bugle.running_jobs, bugle.unserved,
-        bugle.queue_stats, bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups
+        bugle.queue_stats, bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups,
+        bugle.doorbell_minutes, bugle.late_updates
         to %1$I;
       grant execute on function
         bugle.timeline, bugle.explain, bugle.workflow, bugle.backoff, bugle.attempts_allowed, bugle.retries_of,

@@ -333,10 +333,14 @@ async fn the_api_is_complete_and_as_it_is_described() {
         assert_fits(&description, schema, &replied.json(), name);
         called.insert(name);
     }
+    let more = "insert into bugle.schedules (name, every, command) values ('hourly', '1 hour', 'noop')";
+    execute(&owner, more).await;
+    execute(&owner, "select bugle.run_schedule_now('hourly')").await;
     for (path, methods) in description["paths"].as_object().unwrap() {
         let Some(read) = methods.get("get") else { continue };
         for id in [failing, hanging, done, chain] {
             let place = path.replace("{id}", &id.to_string());
+            let place = place.replace("{queue}", "default").replace("{name}", "hourly");
             let replied = with_token(address, "GET", &place, "").await;
             assert_eq!(replied.status, 200, "{place}: {}", replied.body);
             let schema = &read["responses"]["200"]["content"]["application/json"]["schema"];

@@ -110,6 +110,29 @@ async fn an_enqueue_rings_only_when_somebody_sleeps() {
     assert_eq!(heard.until_the_end(&owner).await, ["default"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn rings_are_counted_and_so_are_jobs_that_only_the_safety_poll_found() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let worker = database.worker(&[("default", 4)], noop());
+    wait_until(&owner, SENTINEL).await;
+
+    enqueue(&owner, "noop").await;
+    let counts = |rings: &str, found: i64| {
+        format!(
+            "select coalesce(sum(d.rings) {rings} and sum(d.found_by_poll) = {found}, false) \
+             from bugle.doorbell_minutes d where d.queue = 'default'"
+        )
+    };
+    wait_until(&owner, &counts(">= 1", 0)).await;
+    wait_until(&owner, SENTINEL).await;
+    execute(&owner, "set bugle.silent = 'on'").await;
+    enqueue(&owner, "noop").await;
+
+    wait_until(&owner, &counts(">= 1", 1)).await;
+    worker.stop().await;
+}
+
 /// How many claims that takes is measured by `bugle bench pickup`.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_idle_workers_do_not_all_start_for_one_job() {

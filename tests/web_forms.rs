@@ -341,3 +341,301 @@ async fn a_button_of_a_row_asks_for_a_note_and_shows_its_statement() {
     let viewer = Web::start(&database, "viewer", &[]);
     assert_eq!(viewer.get("/act/restart?id=1").await.status, 403);
 }
+
+#[tokio::test]
+async fn sites_on_one_host_have_cookies_of_their_own() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(&owner, "insert into bugle.jobs (command) values ('x')").await;
+    let below = Web::start(&database, "operator", &["--base-path", "/bugle"]);
+    let cookie = |replied: &Replied| {
+        let mut lines = replied.head.lines();
+        let line = lines.find(|line| line.starts_with("set-cookie: bugle_notice_"));
+        line.unwrap_or_else(|| panic!("no notice: {}", replied.head)).to_owned()
+    };
+
+    let here = cookie(&post(&web, "/act/pause", &[("id", "1"), ("back", "/jobs")]).await);
+    let csrf = below.visitor().get("/bugle/enqueue").await.body;
+    let csrf = common::web::hidden(&csrf, "csrf").expect("a token");
+    let resumed = below
+        .post("/bugle/act/resume", "Host: localhost\r\n", &format!("csrf={csrf}&id=1"))
+        .await;
+    let there = cookie(&resumed);
+
+    assert!(here.contains("; path=/") && !here.contains("secure"), "{here}");
+    assert!(there.contains("; path=/bugle"), "{there}");
+    let name = |cookie: &str| cookie.split(['=', ' ']).nth(1).map(str::to_owned);
+    assert_ne!(
+        name(&here),
+        name(&there),
+        "a browser sends cookies to every port of a host"
+    );
+    let pair = |cookie: &str| {
+        cookie["set-cookie: ".len()..]
+            .split(';')
+            .next()
+            .map(str::to_owned)
+            .unwrap()
+    };
+    let with = |cookie: String| format!("Cookie: {cookie}\r\n");
+    let shown = common::http::ask(web.address, "GET", "/jobs", &with(pair(&here)), "")
+        .await
+        .body;
+    assert!(shown.contains("class=\"notice\""), "{shown}");
+    let shown = common::http::ask(web.address, "GET", "/jobs", &with(pair(&there)), "")
+        .await
+        .body;
+    assert!(!shown.contains("class=\"notice\""), "{shown}");
+    let page = below.get("/bugle/jobs?q=state%3Aready").await.body;
+    assert!(
+        page.contains("\"/bugle/jobs?q=state%3Aready"),
+        "it leads back here: {page}"
+    );
+    assert!(!page.contains("/bugle/bugle"), "{page}");
+    let far = web.post("/act/pause", "Host: jobs.example.org\r\n", "").await;
+    assert_eq!(far.status, 403, "not by this name");
+}
+
+#[tokio::test]
+async fn a_page_that_refreshes_itself_says_how_old_its_counts_are() {
+    let database = Database::new().await;
+    let (web, _) = open(&database).await;
+
+    let refresh = "Bugle-Refresh: 1\r\n";
+    let pages = [
+        common::http::ask(web.address, "GET", "/", refresh, "").await,
+        common::http::ask(web.address, "GET", "/", refresh, "").await,
+    ];
+    for page in &pages {
+        assert_eq!(
+            page.status, 200,
+            "those who watch the same page share it: {}",
+            page.body
+        );
+        let age = page.head.lines().find_map(|line| line.strip_prefix("bugle-age: "));
+        assert!(age.is_some_and(|age| age.parse::<u64>().is_ok()), "{}", page.head);
+    }
+    assert!(pages[0].body.contains("<h1>Overview</h1>") && pages[0].head.contains("content-security-policy"));
+}
+
+#[tokio::test]
+async fn the_overview_tells_of_rings_late_updates_and_rescues_and_has_buttons_that_fix() {
+    let database = Database::new().await;
+    let (_, owner) = open(&database).await;
+    let story = "insert into bugle.doorbell_minutes values (now() - interval '2 minutes', 'default', 60, 3); \
+        insert into bugle.late_updates (worker, job, claim, verdict, late_by) \
+          values (7, 1, 1, 'fenced', '90 seconds'); \
+        insert into bugle.attempts (job, claim, attempt, outcome) values (1, 1, 1, 'rescued'); \
+        insert into bugle.jobs (command) select 'mail' from generate_series(1, 3); \
+        select bugle.set_state_where('failed', p_command => 'mail')";
+    execute(&owner, story).await;
+    let web = Web::start(&database, "owner", &[]);
+
+    let page = web.get("/").await.body;
+    for part in [
+        "12 rings/min",
+        "3 jobs found only by it in 24 h",
+        "1 rejected in 24 h",
+        "1 job in 24 h",
+        "select * from bugle.queue_stats;",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    execute(&owner, "insert into bugle.queues (name) values ('default')").await;
+    // dead letters: what they are is known, and restarting them is rehearsed
+    let form = fields(&page, "/jobs/bulk");
+    assert!(
+        form.contains(&("q".to_owned(), "state:failed command:mail reason:operator".to_owned())),
+        "{form:?}"
+    );
+    let preview = post(&web, "/jobs/bulk", &changed(&form, &[])).await;
+    assert!(preview.body.contains("<b>3 jobs</b>"), "{}", preview.body);
+    let workers = web.get("/workers").await.body;
+    assert!(
+        workers.contains("Late updates") && workers.contains(">90 s<"),
+        "{workers}"
+    );
+    let queue = web.get("/queues/default").await.body;
+    assert!(queue.contains("Rings per minute</dt><dd>12</dd>"), "{queue}");
+}
+
+#[tokio::test]
+async fn a_session_that_locks_a_job_is_ended_by_a_button() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(&owner, "insert into bugle.jobs (command) values ('x')").await;
+    let blocker = database.owner().await;
+    execute(&blocker, "begin; select * from bugle.jobs_live for update").await;
+    let pid: i32 = query_value(&blocker, "select pg_backend_pid()").await;
+
+    let page = web.get("/jobs/1").await.body;
+    assert!(!page.contains("/database/end-session"), "this login may not: {page}");
+    let sql = format!("<code data-copy>select pg_terminate_backend({pid});</code>");
+    assert!(page.contains(&sql), "{page}");
+    let owners = Web::start(&database, "owner", &[]);
+    let form = fields(&owners.get("/jobs/1").await.body, "/database/end-session");
+    let done = post(&owners, "/database/end-session", &changed(&form, &[])).await;
+
+    assert_eq!(done.status, 303, "{}", done.body);
+    let gone = format!("select not exists (select from pg_stat_activity where pid = {pid})");
+    common::wait_until(&owner, &gone).await;
+}
+
+#[tokio::test]
+async fn changes_are_filtered_and_many_jobs_are_one_entry() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command) select 'x' from generate_series(1, 700); \
+        select bugle.pause_where(p_command => 'x', p_note => 'a flood'); \
+        insert into bugle.queues (name) values ('mail'); \
+        select bugle.pause_queue('mail', 'the provider is down'); \
+        select bugle.set_priority(1, 5)";
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+
+    let all = web.get("/changes").await.body;
+    assert!(all.contains("and 699 others, at once"), "{all}");
+    assert_eq!(all.matches("a flood").count(), 1, "{all}");
+    for (query, shown, hidden) in [
+        ("?queue=mail", "the provider", "a flood"),
+        ("?note=PROVIDER", "the provider", "a flood"),
+        ("?verb=pause", "a flood", "the provider"),
+        ("?since=1+hour&who=nobody", "No change matches.", "a flood"),
+    ] {
+        let page = web.get(&format!("/changes{query}")).await.body;
+        let body = page.split("</form>").skip(1).collect::<String>();
+        assert!(body.contains(shown) && !body.contains(hidden), "{query}: {page}");
+    }
+    let sql = web.get("/changes?queue=mail&note=down").await.body;
+    assert!(
+        sql.contains("where queue = &#39;mail&#39; and strpos(lower(note)"),
+        "{sql}"
+    );
+}
+
+#[tokio::test]
+async fn the_next_times_of_a_schedule_are_shown_before_it_is_stored() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let page = web.get("/schedules").await.body;
+    assert!(page.contains("href=\"/act/add_schedule?back=%2Fschedules\""), "{page}");
+
+    let form = fields(
+        &web.get("/act/add_schedule?back=%2Fschedules").await.body,
+        "/act/add_schedule",
+    );
+    let new = [
+        ("name", "nightly"),
+        ("command", "x"),
+        ("cron", "30 2 * * *"),
+        ("timezone", "Asia/Tokyo"),
+    ];
+    let shown = post(&web, "/act/add_schedule/preview", &changed(&form, &new)).await;
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    assert_eq!(shown.body.matches(" 02:30:00 Asia/Tokyo").count(), 5, "{}", shown.body);
+    let count = "select count(*) from bugle.schedules";
+    assert_eq!(query_value::<i64>(&owner, count).await, 0, "nothing is stored");
+    let form = fields(&shown.body, "/act/add_schedule");
+    let done = post(&web, "/act/add_schedule", &changed(&form, &[])).await;
+
+    assert!(done.head.contains("location: /schedules\r\n"), "{}", done.head);
+    assert_eq!(query_value::<i64>(&owner, count).await, 1);
+    let wrong = post(
+        &web,
+        "/act/add_schedule/preview",
+        &[("name", "n"), ("command", "x"), ("cron", "soon")],
+    )
+    .await;
+    assert!(
+        wrong.status == 400 && wrong.body.contains("role=\"alert\""),
+        "{}",
+        wrong.body
+    );
+}
+
+#[tokio::test]
+async fn dead_letters_are_grouped_filtered_and_selected() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command, steps) values ('chain', '{one,two}'); \
+        insert into bugle.jobs (command) select 'mail' from generate_series(1, 3); \
+        select bugle.set_state_where('failed', p_older_than => '0 s', p_state => 'ready'); \
+        update bugle.jobs_failed set attempt = 1";
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+
+    let page = web.get("/dead-letters").await.body;
+    assert!(
+        page.contains("href=\"/dead-letters?reason=operator\""),
+        "grouped by reason: {page}"
+    );
+    assert!(page.contains(">one<"), "the step that failed: {page}");
+    let mail = web.get("/dead-letters?command=mail").await.body;
+    assert!(
+        mail.matches("name=\"id\"").count() == 3 && !mail.contains(">chain<"),
+        "{mail}"
+    );
+    let query = fields(&mail, "/jobs/bulk");
+    assert!(
+        query.contains(&("q".to_owned(), "state:failed command:mail".to_owned())),
+        "{query:?}"
+    );
+    let preview = post(&web, "/jobs/bulk", &[("verb", "restart"), ("id", "2"), ("id", "3")]).await;
+
+    assert!(
+        preview.body.contains("<b>2 jobs</b> would be changed"),
+        "{}",
+        preview.body
+    );
+}
+
+#[tokio::test]
+async fn a_worker_has_a_page_with_what_it_runs() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let register = "select worker from bugle.register('digger', 'here', 1, '0', bugle.protocol(), \
+        array['default'], array[3], array['noop'])";
+    let worker: i64 = query_value(&owner, register).await;
+    let story = format!(
+        "insert into bugle.jobs (command) values ('noop'); \
+         update bugle.jobs_live set state = 'running', worker = {worker}, claim = 1, attempt = 1, started_at = now(), \
+           first_started_at = now()"
+    );
+    execute(&owner, &story).await;
+
+    let page = web.get(&format!("/workers/{worker}")).await.body;
+    for part in ["digger", "default</a>", "3 slots", "href=\"/jobs/1\"", "/commands/noop"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(web.get("/workers/999").await.status, 404);
+    let command = web.get("/commands/noop").await.body;
+    assert!(
+        command.contains(&format!("href=\"/workers/{worker}\"")),
+        "who serves it: {command}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_links_to_its_trace_and_its_logs() {
+    let database = Database::new().await;
+    let (_, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command, order_key, headers) values ('x', 'door', \
+        '{\"traceparent\": \"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\"}'); \
+        insert into bugle.jobs (command) values ('x')";
+    execute(&owner, story).await;
+    let trace = "https://traces.example.org/{trace_id}";
+    let logs = "https://logs.example.org/?q={job}";
+    let web = Web::start(&database, "operator", &["--trace-url", trace, "--log-url", logs]);
+
+    let page = web.get("/jobs/1").await.body;
+    assert!(
+        page.contains("https://traces.example.org/0af7651916cd43dd8448eb211c80319c\""),
+        "{page}"
+    );
+    assert!(page.contains("https://logs.example.org/?q=1\""), "{page}");
+    assert!(page.contains(">door</a>") && page.contains("Enqueued by"), "{page}");
+    let page = web.get("/jobs/2").await.body;
+    assert!(!page.contains("traces.example.org") && page.contains("?q=2"), "{page}");
+}

@@ -136,6 +136,22 @@ pub async fn apply(
         .collect())
 }
 
+/// End a session of the server. False if there is none.
+///
+/// # Errors
+/// If the login may not.
+pub async fn end_session(client: &impl GenericClient, pid: i32) -> Result<bool> {
+    Ok(client.ask_one("select pg_terminate_backend($1)", &[&pid]).await?.get(0))
+}
+
+/// Do one thing of the maintenance of history. Returns what was done; nothing if nothing is left to do.
+///
+/// # Errors
+/// If the login may not.
+pub async fn upkeep(client: &impl GenericClient) -> Result<Option<String>> {
+    Ok(client.ask_one("select bugle.upkeep()::text", &[]).await?.get(0))
+}
+
 /// A job, all jobs of the workflow it belongs to, and their children, and theirs.
 ///
 /// # Errors

@@ -75,6 +75,14 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH", default_value = "")]
     base_path: String,
 
+    /// URL of a trace in another program, with {trace_id}, {job} or {worker}: https://traces.example.org/trace/{trace_id}
+    #[arg(long, value_name = "URL", value_parser = template)]
+    trace_url: Option<String>,
+
+    /// URL of the logs of a job in another program, with {job}, {worker} or {trace_id}
+    #[arg(long, value_name = "URL", value_parser = template)]
+    log_url: Option<String>,
+
     /// Further host name that the pages are reached by, through a proxy or a tunnel; may be given several times
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
@@ -90,6 +98,18 @@ pub struct Arguments {
 
     #[command(flatten)]
     log: LogFlags,
+}
+
+/// A URL of the web in which names in braces stand for ids.
+fn template(url: &str) -> Result<String, String> {
+    let is_web = url.starts_with("https://") || url.starts_with("http://");
+    let rest = ["{trace_id}", "{job}", "{worker}"]
+        .iter()
+        .fold(url.to_owned(), |url, name| url.replace(name, ""));
+    match is_web && rest.len() < url.len() && !rest.contains(['{', '}', ' ', '"', '<']) {
+        true => Ok(url.to_owned()),
+        false => Err("not a URL with {trace_id}, {job} or {worker}, such as https://logs.example.org/?q={job}".into()),
+    }
 }
 
 impl Arguments {
@@ -122,6 +142,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         read_only: arguments.read_only,
         hosts: arguments.allow_host,
         token: arguments.token,
+        trace_url: arguments.trace_url,
+        log_url: arguments.log_url,
         mode,
     };
     let listener = server::bind(address).await?;

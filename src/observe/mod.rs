@@ -41,15 +41,18 @@ pub struct Observed {
 impl Observed {
     /// Report the counts since the last report to the database (`bugle.minutes`). A failed report is repeated later.
     pub async fn report(&self, session: &Session, me: Identity) {
-        let reports = self.tallies.take_reports();
-        if reports.is_empty() {
+        let (reports, bells) = (self.tallies.take_reports(), self.tallies.take_bells());
+        if reports.is_empty() && bells.is_empty() {
             return;
         }
-        match calls::report_minutes(session, me, &reports).await {
+        match calls::report_minutes(session, me, &reports, &bells).await {
             Ok(now) => self.tallies.set_clock(now),
             Err(error) => {
                 tracing::debug!(event = "report", %error);
                 self.tallies.put_back(reports);
+                bells
+                    .iter()
+                    .for_each(|bell| self.tallies.bell(&bell.queue, bell.rings, bell.found_by_poll));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::db::calls::MinuteReport;
+use crate::db::calls::{BellReport, MinuteReport};
 
 /// The upper bounds of the histogram buckets in seconds; the last bucket is open. The same as `bugle.bounds()`.
 pub const BOUNDS: [f64; 20] = [
@@ -162,6 +162,8 @@ pub struct Tallies {
     steps: Mutex<BTreeMap<String, StepTally>>,
     /// How far the database's clock is ahead of the local clock, in microseconds.
     ahead: AtomicI64,
+    /// By queue: notifications, and jobs that only the safety poll found.
+    bells: Mutex<BTreeMap<String, (i64, i64)>>,
     /// Durations of `bugle.claim` calls.
     pub claims: Mutex<Histogram>,
     /// Durations of completion calls.
@@ -251,6 +253,30 @@ impl Tallies {
         all.values()
             .flat_map(BTreeMap::values)
             .filter_map(|counted| counted.tally.lock().unwrap().untold.take())
+            .collect()
+    }
+
+    /// Count notifications of a queue, and jobs for which none came.
+    pub fn bell(&self, queue: &str, rings: i64, found_by_poll: i64) {
+        let mut bells = self.bells.lock().unwrap();
+        if !bells.contains_key(queue) {
+            bells.insert(queue.to_owned(), (0, 0));
+        }
+        if let Some((all, found)) = bells.get_mut(queue) {
+            *all += rings;
+            *found += found_by_poll;
+        }
+    }
+
+    /// Take the counts of the doorbell since the last time.
+    pub fn take_bells(&self) -> Vec<BellReport> {
+        let bells = std::mem::take(&mut *self.bells.lock().unwrap());
+        (bells.into_iter())
+            .map(|(queue, (rings, found_by_poll))| BellReport {
+                queue,
+                rings,
+                found_by_poll,
+            })
             .collect()
     }
 

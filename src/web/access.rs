@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use askama::Template;
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::header::{AUTHORIZATION, HOST, RETRY_AFTER, SET_COOKIE};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use sha2::{Digest, Sha256};
@@ -340,8 +341,8 @@ impl Door {
                     format!("{base}/")
                 };
                 let mut response = redirect(&to, "");
-                add_cookie(&mut response, &headers, SESSION, &token, "");
-                add_cookie(&mut response, &headers, FORM, "", "; Max-Age=0");
+                add_cookie(&mut response, SESSION, &token, "");
+                add_cookie(&mut response, FORM, "", "; Max-Age=0");
                 response
             }
             Err(problem) => {
@@ -435,7 +436,7 @@ impl Door {
         }
         let base = base_of(&self.options, &headers);
         let mut response = redirect(&format!("{base}/login"), "");
-        add_cookie(&mut response, &headers, SESSION, "", "; Max-Age=0");
+        add_cookie(&mut response, SESSION, "", "; Max-Age=0");
         response
     }
 
@@ -463,7 +464,7 @@ impl Door {
         };
         let status = page.problem.as_ref().map_or(StatusCode::OK, |problem| problem.status);
         let mut response = (status, html(&page)).into_response();
-        add_cookie(&mut response, headers, FORM, &form, "; Max-Age=3600");
+        add_cookie(&mut response, FORM, &form, "; Max-Age=3600");
         if status == StatusCode::TOO_MANY_REQUESTS {
             response
                 .headers_mut()
@@ -622,12 +623,62 @@ fn is_secure(headers: &HeaderMap) -> bool {
     !is_loopback
 }
 
-fn add_cookie(response: &mut Response, headers: &HeaderMap, name: &str, value: &str, more: &str) {
-    let secure = if is_secure(headers) { "; Secure" } else { "" };
-    let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{more}");
+fn add_cookie(response: &mut Response, name: &str, value: &str, more: &str) {
+    let text = format!("{name}={value}; HttpOnly; SameSite=Strict{more}");
     if let Ok(value) = HeaderValue::from_str(&text) {
         response.headers_mut().append(SET_COOKIE, value);
     }
+}
+
+/// The cookies of one site. A browser sends cookies to every port of a host, so each site has names of its own.
+pub struct OwnCookies {
+    options: Options,
+    suffix: String,
+}
+
+impl OwnCookies {
+    /// For the site of this database on this port.
+    pub fn new(options: Options, target: &Target, port: u16) -> OwnCookies {
+        let name = options.name.as_deref().unwrap_or_default();
+        let instance = format!("{port} {} {} {name}", options.base_path, target.database());
+        let hash = hashed(&instance);
+        OwnCookies {
+            suffix: hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
+            options,
+        }
+    }
+}
+
+/// Inside, cookies have short names. Browsers know them under the names of this site, and for its path only.
+pub async fn own_cookies(State(own): State<Arc<OwnCookies>>, mut request: Request, next: Next) -> Response {
+    let suffix = format!("_{}", own.suffix);
+    let given: Vec<String> = (request.headers().get_all(COOKIE).iter())
+        .filter_map(|cookies| cookies.to_str().ok())
+        .flat_map(|cookies| cookies.split("; "))
+        .filter_map(|cookie| {
+            let (name, value) = cookie.split_once('=')?;
+            Some(format!("{}={value}", name.strip_suffix(suffix.as_str())?))
+        })
+        .collect();
+    let path = base_of(&own.options, request.headers());
+    let path = if path.is_empty() { "/" } else { &path };
+    let secure = if is_secure(request.headers()) { "; Secure" } else { "" };
+    request.headers_mut().remove(COOKIE);
+    if let Ok(given) = HeaderValue::from_str(&given.join("; ")) {
+        request.headers_mut().insert(COOKIE, given);
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let cookies: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().cloned().collect();
+    headers.remove(SET_COOKIE);
+    for cookie in cookies.iter().filter_map(|cookie| cookie.to_str().ok()) {
+        if let Some((name, value)) = cookie.split_once('=')
+            && let Ok(cookie) = HeaderValue::from_str(&format!("{name}{suffix}={value}; Path={path}{secure}"))
+        {
+            headers.append(SET_COOKIE, cookie);
+        }
+    }
+    response
 }
 
 async fn call(router: &Router, request: Request<Body>) -> Response {

@@ -1,7 +1,7 @@
 //! Operations as forms: what a button needs to know, and the SQL it stands for.
 
 use crate::admin::operations::{Kind, Operation, Parameter, Values, array};
-use crate::read::Search;
+use crate::read::{Rights, Search};
 use crate::state::State;
 
 /// The states a job can be put into.
@@ -35,6 +35,8 @@ enum Source {
     Operation(&'static Operation),
     /// A verb for everything that matches a query, rehearsed first.
     Bulk(&'static str),
+    /// This statement.
+    Statement(String),
 }
 
 /// A value that a person may fill in.
@@ -47,6 +49,8 @@ pub struct Field {
     /// What it was before, if emptying the field is to remove it.
     pub was: Option<String>,
     pub required: bool,
+    /// The heading above it, if it is the first below that.
+    pub heading: &'static str,
     /// `text`, `number`, `area`, `check` or `select`.
     pub kind: &'static str,
     /// What can be selected. An empty one leaves it out.
@@ -54,6 +58,28 @@ pub struct Field {
 }
 
 impl Field {
+    /// What a list is narrowed to; an empty one leaves it as it is.
+    pub fn filter(name: &'static str, value: String, mut choices: Vec<String>) -> Field {
+        if !choices.is_empty() {
+            choices.insert(0, String::new());
+        }
+        Field {
+            name,
+            label: if name == "since" {
+                "Within".to_owned()
+            } else {
+                label(name)
+            },
+            about: "",
+            value,
+            was: None,
+            required: false,
+            heading: "",
+            kind: if choices.is_empty() { "text" } else { "select" },
+            choices,
+        }
+    }
+
     fn new(operation: &Operation, parameter: &Parameter) -> Field {
         let choices = choices(operation.name, parameter);
         Field {
@@ -63,6 +89,7 @@ impl Field {
             value: String::new(),
             was: None,
             required: parameter.required,
+            heading: "",
             kind: match parameter.kind {
                 _ if !choices.is_empty() => "select",
                 Kind::Integer | Kind::Id => "number",
@@ -88,6 +115,31 @@ fn choices(operation: &str, parameter: &Parameter) -> Vec<String> {
     };
     let none = (!all.is_empty() && !parameter.required).then_some("");
     none.into_iter().chain(all).map(str::to_owned).collect()
+}
+
+/// The fields of a schedule under their headings.
+fn grouped(fields: Vec<Field>) -> Vec<Field> {
+    const GROUPS: [(&str, &[&str]); 4] = [
+        ("", &["name", "command"]),
+        ("When", &["cron", "every", "timezone", "starts_at", "ends_at"]),
+        ("If it is late", &["misfire", "catch_up_limit", "overlap"]),
+        ("Its jobs", &[]),
+    ];
+    let place = |name: &str| {
+        let listed = GROUPS.iter().position(|(_, names)| names.contains(&name));
+        listed.unwrap_or(GROUPS.len() - 1)
+    };
+    let mut fields = fields;
+    fields.sort_by_key(|field| place(field.name));
+    let mut last = "";
+    for field in &mut fields {
+        let heading = GROUPS[place(field.name)].0;
+        if heading != last {
+            field.heading = heading;
+            last = heading;
+        }
+    }
+    fields
 }
 
 /// The name of a parameter as a person says it.
@@ -136,6 +188,10 @@ impl Action {
             .filter(|parameter| !known.iter().any(|(name, _)| *name == parameter.name) && parameter.name != "token")
             .map(|parameter| Field::new(operation, parameter))
             .collect();
+        let fields = match operation.name {
+            "add_schedule" | "change_schedule" => grouped(fields),
+            _ => fields,
+        };
         Action {
             path: format!("/act/{}", operation.name),
             label: label.into(),
@@ -156,6 +212,7 @@ impl Action {
             value: query.into(),
             was: None,
             required: true,
+            heading: "",
             kind: "text",
             choices: Vec::new(),
         };
@@ -167,6 +224,44 @@ impl Action {
             fields: vec![field],
             summary: "Rehearse it for all jobs that match.",
             source: Source::Bulk(verb),
+        }
+    }
+
+    /// End a session of the server: it keeps a lock or a snapshot.
+    pub fn end_session(pid: i32) -> Action {
+        Action {
+            path: "/database/end-session".to_owned(),
+            label: format!("End session {pid}"),
+            class: "danger",
+            hidden: vec![("pid", pid.to_string())],
+            fields: Vec::new(),
+            summary: "End this session of the server. Its transaction is rolled back, and its program is disconnected.",
+            source: Source::Statement(format!("select pg_terminate_backend({pid});")),
+        }
+    }
+
+    /// Run the maintenance of history now.
+    pub fn upkeep() -> Action {
+        Action {
+            path: "/database/upkeep".to_owned(),
+            label: "Run upkeep".to_owned(),
+            class: "main",
+            hidden: Vec::new(),
+            fields: Vec::new(),
+            summary: "Create the partitions of history that are missing, and drop the days that are over.",
+            source: Source::Statement("select bugle.upkeep();  -- until it returns null".to_owned()),
+        }
+    }
+
+    /// What carries out a statement that a finding or a reason gives as its fix, if this login may.
+    pub fn of_fix(rights: &Rights, fix: &str) -> Option<Action> {
+        let session = fix
+            .strip_prefix("select pg_terminate_backend(")
+            .and_then(|rest| rest.split(')').next());
+        match session.and_then(|pid| pid.parse().ok()) {
+            Some(pid) => rights.can_end_sessions.then(|| Action::end_session(pid)),
+            None if fix.starts_with("select bugle.upkeep()") => rights.can_maintain.then(Action::upkeep),
+            None => None,
         }
     }
 
@@ -220,10 +315,16 @@ impl Action {
         names.join(",")
     }
 
+    /// Whether its next times can be shown before it is stored.
+    pub fn has_times(&self) -> bool {
+        self.path.ends_with("/add_schedule") || self.path.ends_with("/change_schedule")
+    }
+
     /// The same as SQL, to copy.
     pub fn sql(&self) -> String {
-        let operation = match self.source {
+        let operation = match &self.source {
             Source::Operation(operation) => operation,
+            Source::Statement(sql) => return sql.clone(),
             Source::Bulk(verb) => {
                 let query = self.fields.first().map_or("", |field| &field.value);
                 let found = Search::parse(query).map(|search| search.ids_sql(1000));

@@ -25,7 +25,7 @@ use tokio_postgres::Transaction;
 use super::{openapi, server};
 use crate::admin::operate;
 use crate::admin::operations::{Kind, OPERATIONS, Operation, Values, perform};
-use crate::admin::read::{self, ChangeFilter, Filter};
+use crate::admin::read::{self, ChangeFilter, Filter, Search, doctor};
 use crate::db::connect::Pool;
 use crate::error::{Code, Error};
 
@@ -66,6 +66,22 @@ pub enum Read {
     Commands,
     Policies,
     Changes,
+    Search,
+    DeadLetters,
+    LimitsLeft,
+    NextTurns,
+    BlockedKeys,
+    Doorbell,
+    Rings,
+    LateUpdates,
+    Rescues,
+    Safety,
+    Workflows,
+    Workflow,
+    ScheduleRuns,
+    NextTimes,
+    Throughput,
+    Doctor,
 }
 
 /// A path that can be read.
@@ -192,9 +208,159 @@ pub const READS: &[ReadPath] = &[
             ("job", "integer", "Only changes of this job."),
             ("who", "string", "Only changes by this login."),
             ("verb", "string", "Only this verb."),
+            ("queue", "string", "Only changes of this queue."),
+            ("note", "string", "Only changes whose note contains this text."),
+            ("since", "string", "Only changes within this interval."),
             ("before", "integer", "Only changes with a smaller id: the next page."),
             LIMIT,
         ],
+    },
+    ReadPath {
+        path: "/search",
+        read: Read::Search,
+        summary: "Jobs that match a query, the newest first, among the newest 100,000 in its states.",
+        schema: "JobSummary",
+        is_list: true,
+        query: &[
+            (
+                "q",
+                "string",
+                "The query, as on the page of jobs: state:failed queue:mail age:<1h.",
+            ),
+            ("before", "integer", "Only jobs with a smaller id: the next page."),
+            LIMIT,
+        ],
+    },
+    ReadPath {
+        path: "/dead_letters",
+        read: Read::DeadLetters,
+        summary: "Jobs that failed for good, the newest first.",
+        schema: "JobSummary",
+        is_list: true,
+        query: &[
+            ("before", "integer", "Only jobs with a smaller id: the next page."),
+            LIMIT,
+        ],
+    },
+    ReadPath {
+        path: "/queues/{queue}/limits",
+        read: Read::LimitsLeft,
+        summary: "The limits that hold for a queue, and what is left of each.",
+        schema: "LimitLeft",
+        is_list: true,
+        query: &[],
+    },
+    ReadPath {
+        path: "/queues/{queue}/turns",
+        read: Read::NextTurns,
+        summary: "The next turns of the fair keys of a queue.",
+        schema: "Turn",
+        is_list: true,
+        query: &[],
+    },
+    ReadPath {
+        path: "/queues/{queue}/blocked",
+        read: Read::BlockedKeys,
+        summary: "The order keys of a queue that are blocked, and by which job.",
+        schema: "BlockedKey",
+        is_list: true,
+        query: &[],
+    },
+    ReadPath {
+        path: "/doorbell",
+        read: Read::Doorbell,
+        summary: "How each worker waits for jobs of its queues.",
+        schema: "Waits",
+        is_list: true,
+        query: &[],
+    },
+    ReadPath {
+        path: "/doorbell/rings",
+        read: Read::Rings,
+        summary: "How often the workers of a queue are notified, and jobs that only the safety poll found.",
+        schema: "Rings",
+        is_list: true,
+        query: &[],
+    },
+    ReadPath {
+        path: "/late_updates",
+        read: Read::LateUpdates,
+        summary: "Outcomes that were rejected because their worker no longer held the job, newest first.",
+        schema: "LateUpdate",
+        is_list: true,
+        query: &[LIMIT],
+    },
+    ReadPath {
+        path: "/rescues",
+        read: Read::Rescues,
+        summary: "Jobs whose worker was lost, newest first.",
+        schema: "Rescue",
+        is_list: true,
+        query: &[LIMIT],
+    },
+    ReadPath {
+        path: "/safety",
+        read: Read::Safety,
+        summary: "The doorbell, late updates and rescues of the last 24 hours.",
+        schema: "Safety",
+        is_list: false,
+        query: &[],
+    },
+    ReadPath {
+        path: "/workflows",
+        read: Read::Workflows,
+        summary: "Workflows, the newest first.",
+        schema: "WorkflowLine",
+        is_list: true,
+        query: &[
+            ("before", "integer", "Only workflows with a smaller id: the next page."),
+            LIMIT,
+        ],
+    },
+    ReadPath {
+        path: "/workflows/{id}",
+        read: Read::Workflow,
+        summary: "The jobs of one workflow.",
+        schema: "WorkflowJob",
+        is_list: true,
+        query: &[],
+    },
+    ReadPath {
+        path: "/schedules/{name}/runs",
+        read: Read::ScheduleRuns,
+        summary: "The last slots of a schedule, newest first.",
+        schema: "ScheduleRun",
+        is_list: true,
+        query: &[LIMIT],
+    },
+    ReadPath {
+        path: "/schedules/{name}/next",
+        read: Read::NextTimes,
+        summary: "The next times of a schedule.",
+        schema: "NextTime",
+        is_list: true,
+        query: &[LIMIT],
+    },
+    ReadPath {
+        path: "/throughput",
+        read: Read::Throughput,
+        summary: "Attempts over time: the total, which has no time, and then the buckets that have attempts.",
+        schema: "Bucket",
+        is_list: true,
+        query: &[
+            ("since", "string", "Of this period; 1 hour if left out."),
+            ("bucket", "string", "The length of a bucket; 1 minute if left out."),
+            ("queue", "string", "Only attempts of this queue."),
+            ("command", "string", "Only attempts of this command."),
+        ],
+    },
+    ReadPath {
+        path: "/doctor",
+        read: Read::Doctor,
+        summary: "What bugle doctor checks, and how to fix what it finds.",
+        schema: "Finding",
+        is_list: true,
+        query: &[],
     },
 ];
 
@@ -387,7 +553,14 @@ fn json_of(value: &impl Serialize) -> Response {
 async fn read_one(pool: &Pool, place: &ReadPath, parts: &Parts, query: &Query) -> Result<Response, Refusal> {
     query.check(place)?;
     let id = || number(parts.get("id").map_or("", String::as_str));
+    let part = |name: &str| parts.get(name).map_or("", String::as_str);
     let mut client = pool.get().await?;
+    if place.read == Read::Doctor {
+        let mut findings = doctor(&client).await?;
+        // a pool has old sessions, so it cannot tell whether a pooler is in between
+        findings.retain(|finding| finding.check != "pooler");
+        return Ok(json_of(&findings));
+    }
     let transaction = client
         .build_transaction()
         .read_only(true)
@@ -410,11 +583,56 @@ async fn read_one(pool: &Pool, place: &ReadPath, parts: &Parts, query: &Query) -
         Read::Schedules => json_of(&read::schedules(client).await?),
         Read::Commands => json_of(&read::commands(client).await?),
         Read::Policies => json_of(&read::policies(client).await?),
+        Read::Search | Read::DeadLetters => {
+            let search = match place.read {
+                Read::Search => Search::parse(query.get("q").unwrap_or_default())?,
+                _ => Search::parse("state:failed")?,
+            };
+            json_of(
+                &read::search(client, &search, query.number("before")?, query.limit()?)
+                    .await?
+                    .jobs,
+            )
+        }
+        Read::LimitsLeft => json_of(&read::limits_left(client, part("queue")).await?),
+        Read::NextTurns => json_of(&read::next_turns(client, part("queue")).await?),
+        Read::BlockedKeys => json_of(&read::blocked_keys(client, part("queue")).await?),
+        Read::Doorbell => json_of(&read::doorbell(client).await?),
+        Read::Rings => json_of(&read::rings(client).await?),
+        Read::LateUpdates => json_of(&read::late_updates(client, query.limit()?).await?),
+        Read::Rescues => json_of(&read::rescues(client, query.limit()?).await?),
+        Read::Safety => json_of(&read::safety(client).await?),
+        Read::Workflows => json_of(&read::workflows(client, query.number("before")?, query.limit()?).await?),
+        Read::Workflow => json_of(&read::workflow(client, id()?).await?),
+        Read::ScheduleRuns => json_of(&read::schedule_runs(client, part("name"), query.limit()?).await?),
+        Read::NextTimes => {
+            let most = i32::try_from(query.limit()?).unwrap_or(i32::MAX);
+            let times = read::next_times(client, part("name"), most).await?;
+            let times = times
+                .iter()
+                .map(|(at, local)| json!({ "at": read::rfc3339(*at), "local": local }));
+            json_of(&times.collect::<Vec<_>>())
+        }
+        Read::Throughput => {
+            let (since, bucket) = (
+                query.get("since").unwrap_or("1 hour"),
+                query.get("bucket").unwrap_or("1 minute"),
+            );
+            let (queue, command) = (query.get("queue"), query.get("command"));
+            let (total, buckets) = read::throughput(client, since, bucket, queue, command).await?;
+            let mut all = vec![total];
+            all.extend(buckets);
+            json_of(&all)
+        }
+        Read::Doctor => unreachable!("answered above"),
         Read::Changes => {
             let filter = ChangeFilter {
                 job: query.number("job")?,
                 who: query.owned("who"),
                 verb: query.owned("verb"),
+                queue: query.owned("queue"),
+                note: query.owned("note"),
+                since: query.owned("since"),
                 before: query.number("before")?,
             };
             json_of(&read::changes(client, &filter, query.limit()?).await?)

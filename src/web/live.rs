@@ -1,6 +1,7 @@
 //! Data that changes all the time, queried once for all browsers: all pages that show it share the answer, and there is
 //! no query while no page is open.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +17,11 @@ use tokio::sync::watch;
 use tokio_postgres::Client;
 
 use super::site::{Problem, Shared, Site, reading};
-use crate::read::{self, Bucket, CommandStats, ErrorGroup, Finding, Queue, Unserved, WorkerLine};
+use crate::read::{self, Bucket, CommandStats, ErrorGroup, Finding, Queue, Safety, Unserved, Waits, WorkerLine};
 use crate::state::WorkerState;
 
 /// How old an answer may be, if it was cheap.
-const FRESH: Duration = Duration::from_millis(1500);
+pub const FRESH: Duration = Duration::from_millis(1500);
 /// For people who open a page, one that took long is kept for ten times as long, and never longer than this.
 const OPENED: (u32, Duration) = (10, Duration::from_secs(5));
 /// The same for those who only watch: asking takes half a hundredth of a core.
@@ -31,6 +32,8 @@ const CHECKED: Duration = Duration::from_secs(30);
 const REPEATED: (u32, Duration) = (400, Duration::from_secs(300));
 /// An overview waits this long for the doctor. Later ones show what it says.
 const PATIENCE: Duration = Duration::from_millis(150);
+/// The doorbell, late updates and rescues are at least as old as that before they are asked for again.
+const SAFE: Duration = Duration::from_secs(10);
 /// How often browsers are told.
 const TICK: Duration = Duration::from_secs(2);
 /// How much time pages may take that only refresh themselves: of each second, and at once.
@@ -51,6 +54,20 @@ pub struct Snapshot {
     pub errors: Vec<ErrorGroup>,
 }
 
+tokio::task_local! {
+    /// How old the counts are that the page under way shows.
+    static AGE: Cell<Duration>;
+}
+
+/// Make a page, and say how old its counts are.
+pub async fn with_age<T>(page: impl Future<Output = T>) -> (T, Duration) {
+    let made = async { (page.await, AGE.with(Cell::get)) };
+    AGE.scope(Cell::new(Duration::ZERO), made).await
+}
+
+/// How workers wait, and what kept jobs safe.
+type Safe = (Vec<Waits>, Safety);
+
 /// The total of a period, and its buckets.
 type Measured = Arc<(Bucket, Vec<Bucket>)>;
 
@@ -59,6 +76,7 @@ pub struct Live {
     snapshot: tokio::sync::Mutex<Option<Kept>>,
     findings: tokio::sync::Mutex<Option<Aged<Arc<Vec<Finding>>>>>,
     charts: tokio::sync::Mutex<BTreeMap<&'static str, Aged<Measured>>>,
+    safety: tokio::sync::Mutex<Option<Aged<Arc<Safe>>>>,
     watchers: Mutex<Watchers>,
     news: watch::Sender<String>,
     refreshing: Mutex<Refreshing>,
@@ -173,6 +191,7 @@ impl Default for Live {
         Live {
             snapshot: tokio::sync::Mutex::default(),
             findings: tokio::sync::Mutex::default(),
+            safety: tokio::sync::Mutex::default(),
             charts: tokio::sync::Mutex::default(),
             watchers: Mutex::default(),
             news: watch::Sender::new(String::new()),
@@ -308,7 +327,10 @@ impl Drop for Watcher {
 
 impl Site {
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
-        self.snapshot_for(OPENED).await
+        let snapshot = self.snapshot_for(OPENED).await?;
+        // a page that nobody watches has no age
+        let _ = AGE.try_with(|age| age.set(snapshot.read_at.elapsed()));
+        Ok(snapshot)
     }
 
     async fn snapshot_for(&self, freshness: (u32, Duration)) -> Result<Arc<Snapshot>, Problem> {
@@ -339,9 +361,7 @@ impl Site {
         match self.snapshot_for(WATCHED).await {
             Ok(snapshot) => {
                 let sum = |of: fn(&Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
-                let age = snapshot.read_at.elapsed().as_secs();
-                let news =
-                    json!({ "ready": sum(|queue| queue.ready), "running": sum(|queue| queue.running), "age": age });
+                let news = json!({ "ready": sum(|queue| queue.ready), "running": sum(|queue| queue.running) });
                 format!("event: tick\ndata: {news}\n\n")
             }
             Err(problem) => format!("event: stale\ndata: {}\n\n", json!({ "message": problem.message })),
@@ -371,6 +391,20 @@ impl Site {
             Ok(Ok(Ok(findings))) => findings,
             _ => Arc::default(),
         }
+    }
+
+    /// How workers wait, and what kept jobs safe in the last 24 hours.
+    pub async fn safety(&self) -> Result<Arc<Safe>, Problem> {
+        let mut known = self.live.safety.lock().await;
+        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh(SAFE)) {
+            return Ok(kept.value.clone());
+        }
+        let began = Instant::now();
+        let mut client = self.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let safe = Arc::new((read::doorbell(&transaction).await?, read::safety(&transaction).await?));
+        *known = Some(Aged::new(began, safe.clone()));
+        Ok(safe)
     }
 
     pub async fn chart(&self, range: Range) -> Result<Measured, Problem> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use askama::Template;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HeaderName, LOCATION, ORIGIN, REFERRER_POLICY,
@@ -24,12 +24,13 @@ use tokio_postgres::Transaction;
 use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
-use super::access::{Door, Mode};
+use super::access::{Door, Mode, OwnCookies, own_cookies};
 use super::actions::{Action, label, values_of};
 pub use super::api::Query;
 use super::api::{self, Access};
-use super::live::Live;
+use super::live::{self, FRESH, Live};
 use super::server::{self, Limits};
+use super::text::{self, Html};
 use super::{bulk, pages};
 use crate::admin::operations::{Answer, Operation, perform};
 use crate::db::connect::{Pool, Target};
@@ -51,6 +52,10 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// The token with which the JSON API accepts changes.
     pub token: Option<String>,
+    /// The URL of a trace elsewhere, with `{trace_id}`.
+    pub trace_url: Option<String>,
+    /// The URL of the logs of a job elsewhere, with `{job}`, `{worker}` or `{trace_id}`.
+    pub log_url: Option<String>,
     /// Who may use it.
     pub mode: Mode,
 }
@@ -115,6 +120,8 @@ pub struct Site {
     /// In every form: a page of another site cannot read it. It changes when the process is started again.
     csrf: String,
     rights: tokio::sync::Mutex<Option<(Instant, Rights)>>,
+    /// The pages that were refreshed a moment ago.
+    refreshed: tokio::sync::Mutex<BTreeMap<String, Refreshed>>,
     /// Whether a person has signed in.
     can_sign_out: bool,
     is_over: AtomicBool,
@@ -138,10 +145,13 @@ pub fn asked(headers: HeaderMap) -> Asked {
 /// If the database cannot be reached, or has no schema.
 pub async fn serve(listener: TcpListener, target: &Target, options: Options) -> Result<()> {
     let guarded = Arc::new((options.hosts.clone(), format!("{}{}/", options.base_path, api::BASE)));
+    let port = listener.local_addr().map_or(0, |address| address.port());
+    let cookies = Arc::new(OwnCookies::new(options.clone(), target, port));
     let door = Door::new(options.mode.clone(), target, options).await?;
     let router = door
         .clone()
         .router()
+        .layer(middleware::from_fn_with_state(cookies, own_cookies))
         .layer(middleware::from_fn_with_state(guarded, guard))
         .layer(CompressionLayer::new());
     let header =
@@ -171,6 +181,7 @@ pub fn router(site: Shared, token: Option<String>, options: &Options) -> Router 
     let pages = pages::router()
         .route("/act/{operation}", get(confirm).post(act))
         .route("/act/{operation}/sql", post(sql_of))
+        .route("/act/{operation}/preview", post(next_times))
         .route("/jobs/bulk", post(bulk::preview))
         .route("/jobs/bulk/apply", post(bulk::apply))
         .route("/live", get(super::live::stream))
@@ -208,18 +219,55 @@ async fn whole(State(site): State<Shared>, request: Request, next: Next) -> Resp
 }
 
 /// Pages that only refresh themselves are answered while there is time for it: watching is to cost next to nothing.
+/// Those who watch the same page get the same answer.
 async fn sparing(State(site): State<Shared>, request: Request, next: Next) -> Response {
     if !request.headers().contains_key(REFRESH) {
         return next.run(request).await;
     }
+    let page = format!("{} {}", site.base(request.headers()), request.uri());
+    // one at a time: the others wait for the same answer
+    let mut refreshed = site.refreshed.lock().await;
+    refreshed.retain(|_, known| known.at.elapsed() < FRESH);
+    if let Some(known) = refreshed.get(&page) {
+        return known.response();
+    }
     if !site.live.has_time() {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let page = request.uri().path().to_owned();
+    let path = request.uri().path().to_owned();
     let began = Instant::now();
-    let response = next.run(request).await;
-    site.live.spend(&page, began.elapsed());
+    let (response, age) = live::with_age(next.run(request)).await;
+    site.live.spend(&path, began.elapsed());
+    if response.status() != StatusCode::OK {
+        return response;
+    }
+    let Ok(body) = to_bytes(response.into_body(), LARGEST_FORM).await else {
+        return StatusCode::NO_CONTENT.into_response();
+    };
+    let known = Refreshed {
+        at: Instant::now(),
+        age,
+        body,
+    };
+    let response = known.response();
+    refreshed.insert(page, known);
     response
+}
+
+/// A page as it was sent to one of those who watch it.
+struct Refreshed {
+    at: Instant,
+    /// How old its counts were.
+    age: Duration,
+    body: Bytes,
+}
+
+impl Refreshed {
+    fn response(&self) -> Response {
+        let age = (self.age + self.at.elapsed()).as_secs().to_string();
+        let headers = [(CONTENT_TYPE, "text/html; charset=utf-8".to_owned()), (AGE, age)];
+        (headers, self.body.clone()).into_response()
+    }
 }
 
 /// Requests to another name, and changes that do not come from a page of this site.
@@ -336,6 +384,7 @@ impl Site {
             live,
             csrf: uuid::Uuid::new_v4().simple().to_string(),
             rights: tokio::sync::Mutex::default(),
+            refreshed: tokio::sync::Mutex::default(),
             can_sign_out,
             is_over: AtomicBool::new(false),
         }
@@ -404,11 +453,11 @@ impl Site {
             can_sign_out: self.can_sign_out,
             csrf: self.csrf.clone(),
             notice: cookie(&request.headers, NOTICE).filter(|notice| !notice.is_empty()),
-            here: request
-                .uri
-                .path_and_query()
-                .map_or("/", |path| path.as_str())
-                .to_owned(),
+            // as the browser knows it
+            here: format!(
+                "{base}{}",
+                request.uri.path_and_query().map_or("/", |path| path.as_str())
+            ),
             base,
         }
     }
@@ -514,7 +563,7 @@ pub fn html(page: &impl Template) -> Response {
         Ok(text) => {
             let mut response = ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response();
             // a notice is shown once
-            let gone = HeaderValue::from_static("bugle_notice=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+            let gone = HeaderValue::from_static("bugle_notice=; Max-Age=0; HttpOnly; SameSite=Strict");
             response.headers_mut().append(SET_COOKIE, gone);
             response
         }
@@ -526,6 +575,9 @@ pub fn html(page: &impl Template) -> Response {
 }
 
 const NOTICE: &str = "bugle_notice";
+
+/// How many seconds old the counts of a page are.
+const AGE: HeaderName = HeaderName::from_static("bugle-age");
 
 /// The header of a page that refreshes itself.
 const REFRESH: HeaderName = HeaderName::from_static("bugle-refresh");
@@ -556,7 +608,7 @@ pub fn redirect(to: &str, notice: &str) -> Response {
     let to = own_path(to);
     let notice: String = notice.chars().take(500).collect();
     let notice = utf8_percent_encode(&notice, NON_ALPHANUMERIC).to_string();
-    let cookie = format!("{NOTICE}={notice}; Path=/; Max-Age=30; HttpOnly; SameSite=Strict");
+    let cookie = format!("{NOTICE}={notice}; Max-Age=30; HttpOnly; SameSite=Strict");
     let mut response = StatusCode::SEE_OTHER.into_response();
     let headers = response.headers_mut();
     let place = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
@@ -597,6 +649,7 @@ async fn act(
                     frame,
                     a: Action::filled(operation, &form),
                     problem: Some(problem),
+                    times: Vec::new(),
                 }
                 .page(),
                 _ => problem.page(frame),
@@ -612,6 +665,8 @@ pub struct Confirm {
     pub frame: Frame,
     pub a: Action,
     pub problem: Option<Problem>,
+    /// The next times of a schedule, if they were asked for.
+    pub times: Vec<Html>,
 }
 
 impl Confirm {
@@ -649,6 +704,55 @@ async fn confirm(State(site): State<Shared>, Path(name): Path<String>, request: 
         frame,
         a,
         problem: None,
+        times: Vec::new(),
+    }
+    .page()
+}
+
+/// The form of a schedule again, with its next times. It is stored in a transaction that is rolled back.
+async fn next_times(
+    State(site): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Fields>,
+) -> Response {
+    let mut frame = site.frame(&asked(headers), "schedules").await;
+    frame.here = form.get("back").map_or("/", |back| own_path(back)).to_owned();
+    let is_schedule = ["add_schedule", "change_schedule"].contains(&name.as_str());
+    let Some(operation) = Operation::named(&name).filter(|_| is_schedule) else {
+        return unknown_operation(&name).page(frame);
+    };
+    let times = async {
+        site.check(&form).await?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = client.transaction().await?;
+        api::limit(&transaction).await?;
+        perform(&transaction, operation, &values_of(operation, &form)).await?;
+        let schedule = form.get("name").map_or("", String::as_str);
+        let times = read::next_times(&transaction, schedule, 5).await?;
+        transaction.rollback().await?;
+        Ok::<_, Problem>(times)
+    };
+    let (times, problem) = match times.await {
+        Ok(times) => (times, None),
+        Err(problem) => (Vec::new(), Some(problem)),
+    };
+    let zone = form.get("timezone").filter(|zone| !zone.trim().is_empty());
+    let zone = zone.map_or("UTC", String::as_str);
+    Confirm {
+        frame,
+        a: Action::filled(operation, &form),
+        problem,
+        times: (times.iter().take(5))
+            .map(|(at, clock)| {
+                Html(format!(
+                    "{} <small class=\"dim\">{} {}</small>",
+                    text::at(*at, text::Form::Moment),
+                    text::escape(clock),
+                    text::escape(zone)
+                ))
+            })
+            .collect(),
     }
     .page()
 }

@@ -256,7 +256,7 @@ impl Claimer {
         match hint {
             Hint::HasWork(queues) => {
                 for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
-                    lane.wake(Instant::now());
+                    lane.wake_by_poll(Instant::now());
                 }
                 Ok(())
             }
@@ -497,6 +497,13 @@ impl Claimer {
                 lane.bell.is_heard = true;
             }
         }
+        for lane in self.lanes.iter_mut().filter(|lane| queues.contains(&lane.queue)) {
+            let found = lane.take_unannounced();
+            if found > 0 {
+                let found = i64::try_from(found).unwrap_or(i64::MAX);
+                self.crew.observed.tallies.bell(&lane.queue, 0, found);
+            }
+        }
         for answer in calls::arm(session, me, &queues, &cursors).await? {
             let now = Instant::now();
             let lane = self.lane_mut(&answer.queue);
@@ -521,6 +528,7 @@ impl Claimer {
             self.keeper_called.notify_one();
         } else if let Some(lane) = lanes.find(|lane| lane.bell.channel == channel) {
             lane.wake(now);
+            self.crew.observed.tallies.bell(&lane.queue, 1, 0);
         } else if let Some(job) = message.strip_prefix("cancel ") {
             if let Some(held) = parse_held(job).filter(|held| self.crew.is_running(*held)) {
                 self.orders.cancel(held);

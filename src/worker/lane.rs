@@ -98,6 +98,17 @@ pub struct Bell {
     pub is_heard: bool,
 }
 
+/// Whether a lane that holds the bell had to find its work by itself.
+#[derive(Debug, Default)]
+struct Unannounced {
+    /// It was rung or called since it fell asleep.
+    is_rung: bool,
+    /// Only the safety poll woke it.
+    is_polled: bool,
+    /// The jobs it then found, unless a late ring explains them.
+    found: usize,
+}
+
 /// One queue, as one worker sees it.
 #[derive(Debug)]
 pub struct Lane {
@@ -115,6 +126,7 @@ pub struct Lane {
     next_poll: Instant,
     /// No poll before this time, even if the bell is rung.
     quiet_until: Instant,
+    unannounced: Unannounced,
     hand_on_at: Instant,
 }
 
@@ -135,6 +147,7 @@ impl Lane {
             step: STEP,
             next_poll: now,
             quiet_until: now,
+            unannounced: Unannounced::default(),
             hand_on_at: now,
         }
     }
@@ -160,6 +173,8 @@ impl Lane {
         };
         self.scan.reset();
         self.mode = Mode::Awake;
+        // a session that was lost was not notified
+        self.unannounced = Unannounced::default();
         self.empty_polls = 0;
         self.next_poll = now;
     }
@@ -205,6 +220,9 @@ impl Lane {
     pub fn claimed(&mut self, request: &QueueRequest, share: Share, asked_at: Instant, now: Instant) {
         let took = now - asked_at;
         self.mode = Mode::Awake;
+        if std::mem::take(&mut self.unannounced.is_polled) {
+            self.unannounced.found = share.count;
+        }
         if share.count > 0 {
             self.empty_polls = 0;
             self.step = STEP;
@@ -290,13 +308,34 @@ impl Lane {
             self.next_poll = if has_work { now } else { now + step };
         } else {
             self.asleep_since = now;
+            self.unannounced.is_rung = false;
             self.step = STEP;
             self.next_poll = now + ASLEEP;
         }
     }
 
+    /// The safety poll found work. If this lane holds the bell, it should have been rung.
+    pub fn wake_by_poll(&mut self, now: Instant) {
+        let is_polled = self.mode == Mode::Sentinel && !self.unannounced.is_rung;
+        self.wake(now);
+        self.unannounced = Unannounced {
+            is_polled,
+            ..Unannounced::default()
+        };
+    }
+
+    /// How many jobs were found without a ring. Asked when the lane is about to sleep: a ring that was under way has
+    /// arrived by then.
+    pub fn take_unannounced(&mut self) -> usize {
+        std::mem::take(&mut self.unannounced.found)
+    }
+
     /// The bell was rung, or the lane was called or notified of work.
     pub fn wake(&mut self, now: Instant) {
+        self.unannounced = Unannounced {
+            is_rung: true,
+            ..Unannounced::default()
+        };
         if self.mode != Mode::Awake {
             self.patience = if now - self.asleep_since < SHORT_SLEEP {
                 (self.patience * 2).min(MOST_PATIENCE)

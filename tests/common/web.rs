@@ -108,6 +108,14 @@ impl Visitor<'_> {
             .await
     }
 
+    /// The number of the session, if there is one.
+    pub fn session(&self) -> Option<String> {
+        let mut cookies = self.cookies.iter();
+        cookies
+            .find(|(name, _)| name.starts_with("bugle_session_"))
+            .map(|(_, number)| number.clone())
+    }
+
     fn head(&self) -> String {
         let cookies: Vec<String> = self
             .cookies

@@ -369,7 +369,8 @@ pub async fn commands(client: &Client) -> Result<Vec<Finding>> {
         let (command, failed, error): (String, i64, Option<String>) = (row.get(0), row.get(1), row.get(2));
         let error = error.map(|error| format!("; mostly: {error}")).unwrap_or_default();
         let message = format!("command {command:?} always fails: all {failed} attempts of the last hour{error}");
-        Finding::new("commands", Level::Fail, message).fix(
+        let about = format!("command:{} state:retrying,failed", read::quoted(&command));
+        Finding::new("commands", Level::Fail, message).about(about).fix(
             "bugle stats errors; if a service is down, bugle queues pause QUEUE saves the attempts until it is back",
         )
     };
@@ -405,14 +406,19 @@ pub async fn dead_letters(client: &impl GenericClient) -> Result<Vec<Finding>> {
         ));
     }
     let (command, reason): (Option<String>, Option<String>) = (row.get(2), row.get(3));
+    let terms = [("command", &command), ("reason", &reason)]
+        .map(|(name, value)| value.as_ref().map(|value| format!(" {name}:{}", read::quoted(value))));
+    let about = format!("state:failed{}", terms.into_iter().flatten().collect::<String>());
     let message = format!(
         "{jobs} failed for good in the last hour, {before} in the hour before; mostly command {:?}, {}",
         command.unwrap_or_default(),
         reason.unwrap_or_default().replace('_', " ")
     );
-    Ok(vec![Finding::new("dead letters", Level::Warn, message).fix(
+    Ok(
+        vec![Finding::new("dead letters", Level::Warn, message).about(about).fix(
         "bugle stats errors says why; bugle jobs restart --state failed --since 1h --dry-run, when the cause is fixed",
-    )])
+    )],
+    )
 }
 
 /// "3 jobs", or "at least 10000 jobs" if no more were counted.

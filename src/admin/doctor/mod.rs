@@ -41,6 +41,9 @@ pub struct Finding {
     pub message: String,
     /// How to fix it: SQL or a shell command.
     pub fix: Option<String>,
+    /// The query of the jobs it is about, for the page of jobs.
+    #[serde(skip)]
+    pub(crate) query: Option<String>,
 }
 
 impl Finding {
@@ -50,11 +53,17 @@ impl Finding {
             level,
             message: message.into(),
             fix: None,
+            query: None,
         }
     }
 
     fn ok(check: &'static str, message: impl Into<String>) -> Vec<Finding> {
         vec![Finding::new(check, Level::Ok, message)]
+    }
+
+    fn about(mut self, query: impl Into<String>) -> Finding {
+        self.query = Some(query.into());
+        self
     }
 
     fn fix(mut self, how: impl Into<String>) -> Finding {

@@ -2,9 +2,10 @@
 
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio_postgres::GenericClient;
 
+use super::time::{as_text, as_text_if_any};
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
@@ -195,21 +196,28 @@ pub async fn tolerant_edges(client: &impl GenericClient, ids: &[JobId]) -> Resul
 }
 
 /// A workflow in a list.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowLine {
     /// The smallest id of its jobs.
     pub id: JobId,
     /// When it was enqueued.
+    #[serde(serialize_with = "as_text")]
     pub created_at: SystemTime,
     /// When its last job ended so far.
+    #[serde(serialize_with = "as_text_if_any")]
     pub ended_at: Option<SystemTime>,
     /// How many jobs it has; at most [`WORKFLOW_JOBS`] are counted.
     pub jobs: i64,
     /// The names of its first jobs.
     pub names: Vec<String>,
     /// How many jobs are in each state; `gone` for those that were deleted.
+    #[serde(serialize_with = "as_object")]
     pub states: Vec<(String, i64)>,
+}
+
+fn as_object<S: Serializer>(states: &[(String, i64)], to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_map(states.iter().map(|(state, jobs)| (state, jobs)))
 }
 
 /// How many jobs of each workflow are looked at for a list.

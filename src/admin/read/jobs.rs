@@ -281,6 +281,12 @@ pub struct Job {
     pub unique_key: Option<String>,
     /// Unique among the jobs of its command until the key expires.
     pub idempotency_key: Option<String>,
+    /// Of the jobs of its queue with this key, one runs at a time, in order.
+    pub order_key: Option<String>,
+    /// The limits per key of its queue count the jobs with this key.
+    pub limit_key: Option<String>,
+    /// The keys of its queue take turns.
+    pub fair_key: Option<String>,
     /// The answer it was resumed with.
     pub answer: Option<Box<RawValue>>,
     /// Its dependencies, children and dependants.
@@ -358,6 +364,7 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
          j.progress, j.progress_note, j.worker, w.name as worker_name, w.host as worker_host, \
          j.first_started_at, \
          j.parent, j.outstanding, j.on_success, j.on_failure, j.unique_key, j.idempotency_key, \
+         j.order_key, j.limit_key, j.fair_key, \
          j.state = 'ready' and not exists ( \
            select from bugle.workers s \
            where s.state in ('alive', 'paused') and j.queue = any (s.queues) \
@@ -397,6 +404,9 @@ pub async fn job(client: &impl GenericClient, id: JobId) -> Result<Option<Job>> 
         on_failure: row.try_get("on_failure")?,
         unique_key: row.try_get("unique_key")?,
         idempotency_key: row.try_get("idempotency_key")?,
+        order_key: row.try_get("order_key")?,
+        limit_key: row.try_get("limit_key")?,
+        fair_key: row.try_get("fair_key")?,
         answer: row.try_get::<_, Option<_>>("answer")?.map(json),
         relatives: relatives(client, id).await?,
         unserved: row.try_get("unserved")?,

@@ -25,14 +25,15 @@ use crate::db::connect::Unnamed;
 use crate::error::Result;
 
 pub use crate::admin::doctor::{Finding, Level, doctor};
-pub use changes::{Change, ChangeFilter, changes};
+pub use changes::{Change, ChangeFilter, Changes, changes, operations};
 pub use families::{
     Relative, Relatives, Run, WORKFLOW_JOBS, WorkflowJob, WorkflowLine, relatives, runs, tolerant_edges, workflow,
     workflow_of, workflows,
 };
 pub use fleet::{NotServed, Queue, WorkerLine, not_served, queues, workers};
 pub use held_back::{
-    BlockedKey, LimitLeft, Rescue, Turn, Waits, blocked_keys, doorbell, limits_left, next_turns, rescues,
+    BlockedKey, LateUpdate, LimitLeft, Rescue, Rings, Safety, Turn, Waits, blocked_keys, doorbell, late_updates,
+    limits, limits_left, next_turns, rescues, rings, safety,
 };
 pub use jobs::{Event, Filter, Job, JobSummary, count_jobs, documents, job, jobs, timeline};
 pub use missing::jobs_with_keys;
@@ -44,7 +45,9 @@ pub use schedules::{
     Misfire, NewSchedule, Overlap, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview,
     remove_schedule, resume_schedule, run_schedule_now, schedule_columns, schedule_runs, schedules, set_schedule,
 };
-pub use search::{Found, KEYS, SEARCHED, Search, count_found, oldest_searched, search};
+pub use search::{
+    Found, KEYS, SEARCHED, Search, count_found, failed_where, oldest_searched, reasons_of_dead_letters, search,
+};
 pub(crate) use search::{quoted, words};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_postgres::GenericClient;
 
-use super::time::as_text_if_any;
+use super::time::{as_text, as_text_if_any};
 use crate::client::enqueue::NewJob;
 use crate::db::connect::Unnamed;
 use crate::error::{Error, Result};
@@ -430,12 +430,14 @@ pub async fn next_times(client: &impl GenericClient, name: &str, count: i32) -> 
 }
 
 /// A slot of a schedule that has passed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct ScheduleRun {
     /// When it was due.
+    #[serde(serialize_with = "as_text")]
     pub slot: SystemTime,
     /// When it fired.
+    #[serde(serialize_with = "as_text")]
     pub enqueued_at: SystemTime,
     /// Its job.
     pub job: Option<JobId>,

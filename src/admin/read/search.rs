@@ -295,6 +295,43 @@ pub async fn oldest_searched(client: &impl GenericClient, search: &Search) -> Re
     row.map(|row| Ok(row.try_get(0)?)).transpose()
 }
 
+/// Where dead letters failed: the step, the worker and its host, for each of these jobs.
+///
+/// # Errors
+/// If the query fails.
+pub async fn failed_where(client: &impl GenericClient, ids: &[JobId]) -> Result<Vec<(JobId, Option<String>, String)>> {
+    let rows = client
+        .ask(
+            "select d.id, d.failed_step, concat_ws(' on ', d.worker_name, d.host) \
+             from unnest($1::bigint[]) i (id) \
+               cross join lateral (select l.* from bugle.dead_letters l where l.id = i.id limit 1) d",
+            &[&ids],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+        .collect()
+}
+
+/// The reasons of dead letters, with how many jobs and which commands, among the newest 10,000.
+///
+/// # Errors
+/// If the query fails.
+pub async fn reasons_of_dead_letters(client: &impl GenericClient) -> Result<Vec<(String, i64, Vec<String>)>> {
+    let rows = client
+        .ask(
+            "select coalesce(j.reason, 'unknown'), count(*), (array_agg(distinct j.command))[1:4] \
+             from (select f.reason, f.command from bugle.jobs f where f.state = 'failed' \
+               order by f.id desc limit 10000) j \
+             group by 1 order by 2 desc limit 20",
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+        .collect()
+}
+
 /// How many jobs a query matches, counted up to a limit, among the newest [`SEARCHED`].
 ///
 /// # Errors

@@ -2,17 +2,20 @@
 
 use std::time::SystemTime;
 
+use serde::Serialize;
 use tokio_postgres::GenericClient;
 
+use super::time::as_text_if_any;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::job::JobId;
 
 /// A row of `bugle.throughput`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct Bucket {
     /// When it begins; none for the total.
+    #[serde(serialize_with = "as_text_if_any")]
     pub at: Option<SystemTime>,
     /// Attempts that completed.
     pub completed: i64,
@@ -115,6 +118,10 @@ pub struct Rights {
     pub can_read: bool,
     /// Whether nothing can be changed here: a standby, or a session that is read-only.
     pub is_read_only: bool,
+    /// Whether it may end sessions of other logins.
+    pub can_end_sessions: bool,
+    /// Whether it may run maintenance.
+    pub can_maintain: bool,
     /// Whether it could log in now: it was not locked, and its password has not expired.
     pub can_log_in: bool,
 }
@@ -130,7 +137,9 @@ pub async fn rights(client: &impl GenericClient) -> Result<Rights> {
              has_function_privilege('bugle.enqueue_job(jsonb)', 'execute'), \
              has_table_privilege('bugle.queue_stats', 'select'), \
              pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on', \
-             r.rolcanlogin and coalesce(r.rolvaliduntil > now(), true) \
+             r.rolcanlogin and coalesce(r.rolvaliduntil > now(), true), \
+             r.rolsuper or pg_has_role('pg_signal_backend', 'usage'), \
+             has_function_privilege('bugle.upkeep()', 'execute') \
              from pg_catalog.pg_roles r where r.rolname = current_user",
             &[],
         )
@@ -142,5 +151,7 @@ pub async fn rights(client: &impl GenericClient) -> Result<Rights> {
         can_read: row.try_get(3)?,
         is_read_only: row.try_get(4)?,
         can_log_in: row.try_get(5)?,
+        can_end_sessions: row.try_get(6)?,
+        can_maintain: row.try_get(7)?,
     })
 }

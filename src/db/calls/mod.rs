@@ -30,7 +30,7 @@ pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workf
 #[cfg(feature = "web")]
 pub use gauges::{Gauge, gauges};
 pub use keep::{Condition, Pulse, heartbeat, not_held, note_condition, promote, should_drain, unnamed, upkeep};
-pub use stats::{MinuteReport, report_minutes};
+pub use stats::{BellReport, MinuteReport, report_minutes};
 pub use steps::{NextStep, Try, begin_step, end_step, finish_step, finish_step_in, retry_step, start_step};
 pub use wake::{Found, arm, scan_ready};
 

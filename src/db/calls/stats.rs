@@ -52,12 +52,27 @@ impl MinuteReport {
     }
 }
 
+/// How often a worker was notified for one queue since its last report.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "bell_report")]
+pub struct BellReport {
+    pub queue: String,
+    pub rings: i64,
+    /// Jobs that only the safety poll found.
+    pub found_by_poll: i64,
+}
+
 /// Send a report. Returns the database's time.
-pub async fn report_minutes(session: &Session, me: Identity, reports: &[MinuteReport]) -> Result<SystemTime> {
+pub async fn report_minutes(
+    session: &Session,
+    me: Identity,
+    reports: &[MinuteReport],
+    bells: &[BellReport],
+) -> Result<SystemTime> {
     let rows = session
         .query(
-            "select bugle.report_minutes($1, $2, $3)",
-            &[&me.worker, &me.nonce, &reports],
+            "select bugle.report_minutes($1, $2, $3, $4)",
+            &[&me.worker, &me.nonce, &reports, &bells],
         )
         .await?;
     Ok(rows[0].get(0))

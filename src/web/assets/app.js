@@ -248,6 +248,19 @@ if (area) {
   });
 }
 
+// the statement of a form, with what is typed
+let asked = 0;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form");
+  const shown = form && $("pre[data-sql]", form);
+  if (!shown || !form.action.includes("/act/")) return;
+  clearTimeout(asked);
+  asked = setTimeout(async () => {
+    const answer = await fetch(`${form.action}/sql`, { method: "POST", body: new URLSearchParams(new FormData(form)) }).catch(() => null);
+    if (answer?.ok) shown.textContent = await answer.text();
+  }, 150);
+});
+
 // completion: names of terms, then their values
 const query = $("#q");
 const terms = $("#terms");
@@ -262,7 +275,7 @@ if (query && terms) {
       : query.value.slice(0, Math.max(at, query.value.lastIndexOf(":") + 1));
     terms.replaceChildren(...(values ?? keys).map((text) => {
       const option = document.createElement("option");
-      option.value = head + (text.includes(" ") ? `"${text}"` : text);
+      option.value = head + (/[\s,"\\]/.test(text) ? `"${text.replace(/["\\]/g, "\\$&")}"` : text);
       return option;
     }));
   });
@@ -294,6 +307,8 @@ const isBusy = () => document.hidden || pressed || $("details.act[open]") || $("
   $("dialog[open]") || getSelection()?.type === "Range" ||
   document.activeElement?.closest("nav[data-live], [data-live] form, form[data-live], [data-live] table");
 let loading = false;
+// what the page shows was so at this time
+let asOf = Date.now();
 const refresh = async () => {
   if (loading || isBusy()) return;
   loading = true;
@@ -302,6 +317,7 @@ const refresh = async () => {
     if (answer.redirected || answer.status === 401) { location.reload(); return; }
     // 204: not now, others are being answered
     if (answer.status !== 200) return;
+    const age = Number(answer.headers.get("bugle-age")) || 0;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (isBusy()) return;
     for (const old of $$("[data-live]")) {
@@ -315,6 +331,7 @@ const refresh = async () => {
       }
     }
     dress();
+    asOf = Date.now() - age * 1000;
   } catch { /* the server is away, or this page is being left: the next tick tries again */
   } finally { loading = false; }
 };
@@ -322,13 +339,18 @@ const refresh = async () => {
 if ($("main [data-live]")) {
   let source = null;
   let last = Date.now();
+  // the age of what is shown, also while it stands still
+  const tell = () => {
+    const age = Math.round((Date.now() - asOf) / 1000);
+    live.textContent = live.classList.contains("stale") ? `stale since ${new Date(last).toLocaleTimeString()}`
+      : age > 5 ? `live, shown as of ${age} s ago` : "live";
+  };
   const listen = () => {
     source = new EventSource(`${document.body.dataset.base}/live`);
-    source.addEventListener("tick", (event) => {
-      const { age } = JSON.parse(event.data);
+    source.addEventListener("tick", () => {
       last = Date.now();
-      live.textContent = age > 5 ? `live, ${age} s old` : "live";
       live.className = "live";
+      tell();
       refresh();
     });
     source.addEventListener("stale", () => { live.className = "live stale"; });
@@ -336,9 +358,7 @@ if ($("main [data-live]")) {
   };
   live.hidden = false;
   listen();
-  setInterval(() => {
-    if (live.classList.contains("stale")) live.textContent = `stale since ${new Date(last).toLocaleTimeString()}`;
-  }, 1000);
+  setInterval(tell, 1000);
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { source.close(); source = null; } else if (!source) listen();
   });

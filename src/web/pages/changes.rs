@@ -1,34 +1,37 @@
 //! What operators changed.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::response::Response;
 
 use super::table::{Row, Table};
 use super::{answer, job_link, link, text};
+use crate::admin::operations::OPERATIONS;
 use crate::read::{self, ChangeFilter};
-use crate::web::site::{Asked, Shared, encoded, query_of, reading};
+use crate::web::actions::Field;
+use crate::web::site::{Asked, Query, Shared, encoded, query_of, reading};
 use crate::web::text::{Html, number, when};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "changes", async |frame, request| {
         let asked = query_of(request);
+        let given = |name: &str| asked.get(name).map(str::trim).filter(|text| !text.is_empty());
         let filter = ChangeFilter {
-            job: asked.get("job").and_then(|job| job.parse().ok()),
-            who: asked.get("who").map(str::to_owned),
-            verb: asked.get("verb").map(str::to_owned),
-            before: asked.get("before").and_then(|before| before.parse().ok()),
+            job: given("job").and_then(|job| job.parse().ok()),
+            who: given("who").map(str::to_owned),
+            verb: given("verb").map(str::to_owned),
+            queue: given("queue").map(str::to_owned),
+            note: given("note").map(str::to_owned),
+            since: given("since").map(str::to_owned),
+            before: given("before").and_then(|before| before.parse().ok()),
         };
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let now = read::now(&transaction).await?;
-        let changes = read::changes(&transaction, &filter, 500).await?;
-        let lead = "What operators did, when, to what, and why. Click a name or a verb to filter.";
-        let mut table = Table::new(
-            frame,
-            "Changes",
-            lead,
-            "select * from bugle.changes order by id desc limit 100;",
-        );
+        let changes = read::operations(&transaction, &filter, 101).await?;
+        let lead = "What operators did, when, to what, and why. An operation on many jobs is one entry.";
+        let mut table = Table::new(frame, "Changes", lead, filter.sql(100));
         table.columns = vec![
             ("When", ""),
             ("Who", ""),
@@ -37,16 +40,18 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             ("Before → after", "hide-s"),
             ("Note", ""),
         ];
-        let mut shown = 0;
-        table.empty = "No changes yet. Every action on these pages is recorded here.";
-        for alike in changes.chunk_by(is_of_one_operation).take(100) {
-            let change = &alike[0];
-            shown += alike.len();
-            let others = match alike.len() {
+        table.filters = filters(&asked);
+        table.empty = match table.filters.iter().all(|field| field.value.is_empty()) {
+            true => "No changes yet. Every action on these pages is recorded here.",
+            false => "No change matches.",
+        };
+        for operation in changes.iter().take(100) {
+            let change = &operation.newest;
+            let others = match operation.jobs {
                 1 => Html::default(),
                 all => Html(format!(
                     "<small class=\"dim block\">and {} others, at once</small>",
-                    number(all as i64 - 1)
+                    number(all - 1)
                 )),
             };
             let whom = match (&change.job, &change.queue, &change.schedule) {
@@ -91,18 +96,13 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 buttons: Vec::new(),
             });
         }
-        if shown < changes.len() || changes.len() == 500 {
-            let last = changes[..shown].last().map_or(0, |change| change.id);
-            let filters = ["job", "who", "verb"]
-                .iter()
-                .filter_map(|name| Some(format!("{name}={}&", encoded(asked.get(name)?))));
-            table.next = Some(format!(
-                "{}/changes?{}before={last}",
-                frame.base,
-                filters.collect::<String>()
-            ));
+        let names = ["job", "who", "verb", "queue", "note", "since"];
+        let kept = names.map(|name| Some(format!("{name}={}&", encoded(given(name)?))));
+        let kept: String = kept.into_iter().flatten().collect();
+        if let Some(last) = changes.get(99).filter(|_| changes.len() > 100) {
+            table.next = Some(format!("{}/changes?{kept}before={}", frame.base, last.oldest));
         }
-        if filter.job.is_some() || filter.who.is_some() || filter.verb.is_some() {
+        if !kept.is_empty() {
             table.links = vec![link(frame, "/changes", "All changes")];
         }
         Ok(table.finished())
@@ -110,15 +110,25 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     .await
 }
 
-/// Whether two changes were made by one call: an operation on many jobs is one line.
-fn is_of_one_operation(one: &read::Change, other: &read::Change) -> bool {
-    let of = |change: &read::Change| {
-        (
-            change.changed_at,
-            change.verb.clone(),
-            change.who.clone(),
-            change.note.clone(),
-        )
-    };
-    one.job.is_some() && other.job.is_some() && of(one) == of(other)
+/// What the list can be narrowed to.
+fn filters(asked: &Query) -> Vec<Field> {
+    let value = |name: &str| asked.get(name).unwrap_or_default().to_owned();
+    let field = |name| Field::filter(name, value(name), Vec::new());
+    // what can be recorded: the operations, and schedules that were changed by statements
+    let verbs: BTreeSet<&str> = (OPERATIONS.iter())
+        .map(|operation| operation.name.trim_end_matches("_where"))
+        .filter(|name| !name.starts_with("enqueue"))
+        .collect();
+    vec![
+        field("who"),
+        Field::filter("verb", value("verb"), verbs.into_iter().map(str::to_owned).collect()),
+        field("queue"),
+        field("job"),
+        field("note"),
+        Field::filter(
+            "since",
+            value("since"),
+            ["1 hour", "24 hours", "7 days"].map(str::to_owned).to_vec(),
+        ),
+    ]
 }

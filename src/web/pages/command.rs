@@ -1,5 +1,7 @@
 //! Commands, and one of them: its template, its limits, who serves it, and how it went.
 
+use std::time::SystemTime;
+
 use askama::Template;
 use axum::Form;
 use axum::extract::{Path, State};
@@ -9,12 +11,13 @@ use serde_json::{Map, Value};
 
 use super::detail::last_hour;
 use super::table::{Row, Section, Table};
+use super::workers::worker_link;
 use super::{answer, jobs_path, link, quoted, text};
 use crate::read::{self, TEMPLATE};
 use crate::web::actions::Action;
 use crate::web::api;
 use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, asked, encoded, html, reading, redirect};
-use crate::web::text::{Html, number, percent, seconds};
+use crate::web::text::{Html, badge, escape, number, percent, seconds, when};
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "commands", async |frame, _| {
@@ -159,7 +162,10 @@ async fn page(
             snapshot.now,
             "Completed and failed attempts of this command per minute",
         ),
-        sections: vec![queues(frame, &snapshot.stats, name)],
+        sections: vec![
+            queues(frame, &snapshot.stats, name),
+            served_by(frame, &snapshot.workers, name, snapshot.now),
+        ],
         may_edit,
         columns: TEMPLATE
             .iter()
@@ -178,6 +184,33 @@ async fn page(
         name: name.to_owned(),
         frame: frame.clone(),
     })
+}
+
+/// The workers that serve a command.
+fn served_by(frame: &Frame, workers: &[read::WorkerLine], name: &str, now: SystemTime) -> Section {
+    let mut section = Section::new("served", "Served by", "");
+    section.columns = vec![
+        ("Worker", ""),
+        ("State", ""),
+        ("Host", "hide-s"),
+        ("Queues", ""),
+        ("Heartbeat", "num"),
+    ];
+    section.empty = "No live worker serves it: its jobs wait.";
+    section.rows = (workers.iter())
+        .filter(|worker| worker.commands.iter().any(|command| command == name))
+        .take(100)
+        .map(|worker| {
+            vec![
+                Html(format!("{} {}", worker_link(frame, worker.id), escape(&worker.name))),
+                badge(worker.state.as_str()),
+                text(worker.host.as_deref().unwrap_or("–")),
+                text(worker.queues.join(", ")),
+                when(now, worker.seen_at),
+            ]
+        })
+        .collect();
+    section
 }
 
 fn queues(frame: &Frame, stats: &[read::CommandStats], name: &str) -> Section {

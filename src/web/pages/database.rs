@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use axum::Form;
 use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
 use super::table::{Row, Section, Table, mono};
 use super::{answer, text};
+use crate::operate;
 use crate::read::{self, Level};
-use crate::web::site::{Asked, Shared, reading};
+use crate::web::actions::Action;
+use crate::web::site::{Asked, Fields, Problem, Shared, allowed, asked, reading, redirect};
 use crate::web::text::{Html, badge, escape, fix, number, seconds};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
@@ -19,6 +23,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         table.columns = vec![("Check", ""), ("State", ""), ("Finding, and what fixes it", "grow")];
         let mut findings: Vec<_> = findings.iter().collect();
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+        let mut actions = Vec::new();
         for finding in findings {
             let level = match finding.level {
                 Level::Ok => "ok",
@@ -44,7 +49,13 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 ],
                 buttons: Vec::new(),
             });
+            let of_fix = finding
+                .fix
+                .as_deref()
+                .and_then(|fix| Action::of_fix(&frame.rights, fix));
+            actions.extend(of_fix.filter(|_| finding.level != Level::Ok));
         }
+        table.actions = allowed(frame, actions);
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let dead = read::dead_rows(&transaction).await?;
@@ -57,6 +68,46 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         Ok(table.finished())
     })
     .await
+}
+
+/// End the session that a form names.
+pub async fn end_session(State(site): State<Shared>, headers: HeaderMap, Form(form): Form<Fields>) -> Response {
+    let done = async {
+        site.check(&form).await?;
+        let pid = form.get("pid").and_then(|pid| pid.parse().ok());
+        let pid: i32 = pid.ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, "There is no such session."))?;
+        let client = site.pool.get_or_explain().await?;
+        Ok(match operate::end_session(&*client, pid).await? {
+            true => format!("session {pid}: ended"),
+            false => format!("session {pid}: there was none"),
+        })
+    };
+    finish(&site, headers, &form, done.await).await
+}
+
+/// How often upkeep is called at most for one click.
+const MOST_UPKEEP: usize = 50;
+
+/// Do what is left of the maintenance of history. Each step is a transaction.
+pub async fn run_upkeep(State(site): State<Shared>, headers: HeaderMap, Form(form): Form<Fields>) -> Response {
+    let done = async {
+        site.check(&form).await?;
+        let client = site.pool.get_or_explain().await?;
+        let mut steps = 0;
+        while steps < MOST_UPKEEP && operate::upkeep(&*client).await?.is_some() {
+            steps += 1;
+        }
+        Ok(format!("upkeep: {steps} steps done"))
+    };
+    finish(&site, headers, &form, done.await).await
+}
+
+async fn finish(site: &Shared, headers: HeaderMap, form: &Fields, done: Result<String, Problem>) -> Response {
+    site.live.forget().await;
+    match done {
+        Ok(notice) => redirect(form.get("back").map_or("/database", String::as_str), &notice),
+        Err(problem) => problem.page(site.frame(&asked(headers), "database").await),
+    }
 }
 
 /// Which session pins the oldest snapshot, and what that costs.

@@ -10,13 +10,15 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{answer, between, job_link, jobs_path, link, quoted, text};
+use super::{answer, between, job_link, jobs_path, link, quoted, text, with_statements};
 use crate::admin::operations::allowed_from;
 use crate::operate::{self, Explanation};
 use crate::read::{self, Job, Relative, Run};
 use crate::state::{self, State as JobState};
 use crate::web::actions::Action;
-use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, encoded, html, query_of, reading};
+use crate::web::site::{
+    Asked, Fields, Frame, Options, Problem, Shared, Site, allowed, encoded, html, query_of, reading,
+};
 use crate::web::text::{Form, Html, at, badge, escape, json, seconds, span, state as state_badge, when, words};
 use crate::web::waterfall::{Bar, Drawn, waterfall};
 
@@ -50,12 +52,18 @@ struct JobPage {
     steps_left_out: usize,
     steps: Vec<StepRow>,
     relatives: Vec<(&'static str, Vec<Html>)>,
-    progress: Option<String>,
+    progress: Option<Progress>,
+}
+
+/// How far a job is.
+struct Progress {
+    percent: String,
+    note: String,
 }
 
 struct Reason {
     message: String,
-    fix: String,
+    fix: Html,
     links: Vec<Html>,
     actions: Vec<Action>,
 }
@@ -84,6 +92,7 @@ struct StepRow {
     attempts: i32,
     took: String,
     error: String,
+    output: Html,
     actions: Vec<Action>,
 }
 
@@ -152,16 +161,17 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
             later,
             page: MOMENTS,
             documents: documents(frame, &job),
-            facts: facts(frame, &job, now),
+            facts: facts(frame, &job, now, &site.options),
             waterfall: if has_bars { waterfall } else { Vec::new() },
             axis,
             bars_left_out: if has_bars { bars_left_out } else { 0 },
             steps_left_out: job.steps.len().saturating_sub(MOST_STEPS),
             steps: steps(frame, &job),
             relatives: relatives(frame, &job, has_bars),
-            progress: job
-                .progress
-                .map(|progress| format!("{progress:.0} % {}", job.progress_note.as_deref().unwrap_or_default())),
+            progress: job.progress.map(|progress| Progress {
+                percent: format!("{:.0}", progress.clamp(0.0, 100.0)),
+                note: job.progress_note.clone().unwrap_or_default(),
+            }),
             frame: frame.clone(),
         })
     })
@@ -252,6 +262,17 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
             let now = [("id", job.summary.id.to_string()), ("run_at", "now".to_owned())];
             actions.push(Action::new("reschedule", "Run it now", &now).main());
         }
+        "locked" => actions.extend(Action::of_fix(&frame.rights, &reason.fix)),
+        "deadline" if frame.can_enqueue => links.push(link(
+            frame,
+            &format!("/enqueue?from={}", job.summary.id),
+            "Enqueue it again…",
+        )),
+        // what a job waits for can be overruled
+        "children" | "dependencies" if allowed_from("set_state").contains(&job.summary.state) => {
+            let start = [("id", job.summary.id.to_string()), ("to", "ready".to_owned())];
+            actions.push(Action::new("set_state", "Start it without them", &start).danger());
+        }
         "paused" => actions.push(Action::new("resume", "Resume it", &id()).main()),
         // others stand on top of the page
         _ => {}
@@ -272,6 +293,18 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
                 ];
                 actions.push(Action::new("set_limits", "Let others pass", &pass));
             }
+            Some("waiting") => {
+                actions.push(Action::new("resolve", "Answer that job", &holder).preset("result", "{}"));
+                actions.push(Action::new("cancel", "Cancel that job", &holder).danger());
+            }
+            Some("ready") => {
+                links.push(link(
+                    frame,
+                    &format!("/jobs/{}", holder[0].1),
+                    "Why is that one not running?",
+                ));
+                actions.push(Action::new("cancel", "Cancel that job", &holder).danger());
+            }
             Some("running") => actions.push(Action::new("cancel", "Cancel that job", &holder).danger()),
             _ => {}
         }
@@ -289,7 +322,7 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
     );
     Reason {
         message: reason.message.clone(),
-        fix: reason.fix.clone(),
+        fix: with_statements(&reason.fix),
         links,
         actions: allowed(frame, actions),
     }
@@ -442,7 +475,7 @@ async fn raw_of(site: &Shared, id: &str, name: &str) -> Result<String, Problem> 
     Ok(value.ok_or_else(none)?.get().to_owned())
 }
 
-fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)> {
+fn facts(frame: &Frame, job: &Job, now: SystemTime, options: &Options) -> Vec<(&'static str, Html)> {
     let line = &job.summary;
     let mut facts = vec![
         ("Enqueued", when(now, line.created_at)),
@@ -479,6 +512,18 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)>
     add("Deadline", job.deadline.map(|at| when(now, at)));
     add("Answer by", job.answer_by.map(|at| when(now, at)));
     let key = |key: &String| Html(format!("<span class=\"mono\">{}</span>", escape(key)));
+    add(
+        "Retry delay",
+        job.retry_delay_seconds.map(|delay| text(seconds(Some(delay)))),
+    );
+    add("Enqueued by", job.enqueued_by.as_ref().map(text));
+    let keyed = |key: &String| link(frame, &jobs_path(&format!("key:{}", quoted(key))), key);
+    add("Order key", job.order_key.as_ref().map(keyed));
+    add("Limit key", job.limit_key.as_ref().map(keyed));
+    add("Fair key", job.fair_key.as_ref().map(keyed));
+    let elsewhere = |template: &Option<String>| elsewhere(template.as_deref()?, job);
+    add("Trace", elsewhere(&options.trace_url));
+    add("Logs", elsewhere(&options.log_url));
     add("Unique key", job.unique_key.as_ref().map(key));
     add("Idempotency key", job.idempotency_key.as_ref().map(key));
     add("Parent", job.parent.map(|id| job_link(frame, id)));
@@ -488,6 +533,39 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime) -> Vec<(&'static str, Html)>
     add("Command", Some(link(frame, &alike, &line.command)));
     facts
 }
+
+/// A link to another site, if the job has all that its URL names. Only ids are in it.
+fn elsewhere(template: &str, job: &Job) -> Option<Html> {
+    let mut url = template.to_owned();
+    let values = [
+        ("{job}", Some(job.summary.id.to_string())),
+        (
+            "{worker}",
+            job.worker_name.clone().or(job.worker.map(|id| id.to_string())),
+        ),
+        ("{trace_id}", trace_id(job)),
+    ];
+    for (name, value) in values {
+        if url.contains(name) {
+            url = url.replace(name, &encoded(&value?));
+        }
+    }
+    Some(Html(format!(
+        "<a href=\"{}\" rel=\"noreferrer\" target=\"_blank\">open</a>",
+        escape(&url)
+    )))
+}
+
+/// The id of the trace that the job was enqueued in: 00-TRACE-SPAN-FLAGS.
+fn trace_id(job: &Job) -> Option<String> {
+    let headers: Value = serde_json::from_str(job.headers.as_ref()?.get()).ok()?;
+    let trace = headers["traceparent"].as_str()?.split('-').nth(1)?;
+    let is_hex = trace.len() == 32 && trace.chars().all(|c| c.is_ascii_hexdigit());
+    is_hex.then(|| trace.to_owned())
+}
+
+/// How much of the output of a step is shown.
+const MOST_OUTPUT: usize = 200;
 
 /// How many children the waterfall has.
 const MOST_BARS: usize = 40;
@@ -597,6 +675,16 @@ fn steps(frame: &Frame, job: &Job) -> Vec<StepRow> {
             attempts: step.attempts,
             took: took.map(span).unwrap_or_default(),
             error: step.error.clone().unwrap_or_default(),
+            output: match step.output.as_ref().map(|output| output.get()) {
+                None => Html::default(),
+                Some(output) if output.len() <= MOST_OUTPUT => Html(format!("<code>{}</code> ", escape(output))),
+                Some(output) => Html(format!(
+                    "<a href=\"{}/api/v1/jobs/{}\">output, {} bytes</a> ",
+                    frame.base,
+                    job.summary.id,
+                    output.len()
+                )),
+            },
             actions: if may_set { allowed(frame, vec![set]) } else { Vec::new() },
         }
     };

@@ -46,10 +46,13 @@ pub fn router() -> Router<Shared> {
         .route("/schedules", get(schedules::list))
         .route("/schedules/{name}", get(schedules::show))
         .route("/workers", get(workers::show))
+        .route("/workers/{id}", get(workers::one))
         .route("/errors", get(errors::show))
         .route("/dead-letters", get(errors::dead_letters))
         .route("/changes", get(changes::show))
         .route("/database", get(database::show))
+        .route("/database/end-session", post(database::end_session))
+        .route("/database/upkeep", post(database::run_upkeep))
 }
 
 /// A page, or what went wrong.
@@ -69,6 +72,22 @@ async fn answer<T: Template>(
 /// A link inside the site.
 fn link(frame: &Frame, path: &str, text: &str) -> Html {
     Html(format!("<a href=\"{}{path}\">{}</a>", frame.base, escape(text)))
+}
+
+/// A text in which statements can be copied.
+fn with_statements(text: &str) -> Html {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(begin) = rest.find("select ") {
+        let Some(end) = rest[begin..].find(';').map(|end| begin + end + 1) else {
+            break;
+        };
+        let sql = escape(&rest[begin..end]);
+        shown.push_str(&format!("{}<code data-copy>{sql}</code>", escape(&rest[..begin])));
+        rest = &rest[end..];
+    }
+    shown.push_str(&escape(rest));
+    Html(shown)
 }
 
 fn text(text: impl AsRef<str>) -> Html {

@@ -1,13 +1,14 @@
 //! Overview: problems first, then how much is done and how fast.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::{answer, jobs_path, link, quoted};
-use crate::read::{Bucket, Level};
+use super::{answer, jobs_path, link, quoted, text as text_of};
+use crate::read::{Bucket, Finding, Level, Safety, Waits};
 use crate::web::actions::Action;
 use crate::web::chart::{self, Line, chart};
 use crate::web::live::{RANGES, Range, Snapshot};
@@ -26,6 +27,9 @@ struct Overview {
     rows: Vec<[String; 10]>,
     queues: Vec<QueueRow>,
     more_queues: usize,
+    /// Facts about the doorbell, late updates and rescues.
+    safety: Vec<(&'static str, Html)>,
+    sql: String,
 }
 
 /// What is wrong, what that costs, and what fixes it.
@@ -77,6 +81,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             .unwrap_or(RANGES[0]);
         let snapshot = site.snapshot().await?;
         let measured = site.chart(range).await?;
+        let safe = site.safety().await?;
         let (total, buckets) = &*measured;
         let filled = filled(range, snapshot.now, buckets);
         let mut queues: Vec<QueueRow> = snapshot.queues.iter().map(queue_row).collect();
@@ -102,18 +107,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let serious = findings
             .iter()
             .filter(|finding| finding.level >= Level::Warn && finding.check != "queues");
-        problems.extend(serious.map(|finding| Trouble {
-            is_bad: finding.level == Level::Fail,
-            message: Html(format!(
-                "<b>{}</b>: {}",
-                escape(&capitalized(finding.check)),
-                escape(&finding.message)
-            )),
-            detail: String::new(),
-            links: vec![link(frame, "/database", "Database")],
-            actions: Vec::new(),
-            sql: finding.fix.as_deref().map(text::fix),
-        }));
+        problems.extend(serious.map(|finding| trouble_of(frame, finding)));
         problems.sort_by_key(|problem| !problem.is_bad);
         if !frame.can_change {
             problems.iter_mut().for_each(|problem| problem.actions.clear());
@@ -130,6 +124,8 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 .collect(),
             charts: charts(range, snapshot.now, &filled),
             rows: rows(range, buckets),
+            safety: safety(frame, &safe.0, &safe.1),
+            sql: sql(range),
             more_queues: snapshot.queues.len().saturating_sub(shown.len()),
             queues: shown,
             frame: frame.clone(),
@@ -140,6 +136,97 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
 
 /// How many problems are shown at once; the others are folded.
 const MOST_PROBLEMS: usize = 8;
+
+/// What the doctor found, with a button if a statement fixes it.
+fn trouble_of(frame: &Frame, finding: &Finding) -> Trouble {
+    let mut actions: Vec<Action> = (finding.fix.as_deref())
+        .and_then(|fix| Action::of_fix(&frame.rights, fix))
+        .into_iter()
+        .collect();
+    let mut links = Vec::new();
+    match (&finding.query, finding.check) {
+        (Some(query), "dead letters") => {
+            links.push(link(frame, &jobs_path(query), "Show them"));
+            actions.push(Action::bulk("restart", "Restart them", query).main());
+        }
+        (Some(query), _) => links.push(link(frame, &jobs_path(query), "Its jobs")),
+        (None, "workers") => links.push(link(frame, "/workers", "Workers")),
+        (None, _) => links.push(link(frame, "/database", "Database")),
+    }
+    Trouble {
+        is_bad: finding.level == Level::Fail,
+        message: Html(format!(
+            "<b>{}</b>: {}",
+            escape(&capitalized(finding.check)),
+            escape(&finding.message)
+        )),
+        detail: String::new(),
+        links,
+        actions,
+        sql: finding.fix.as_deref().map(text::fix),
+    }
+}
+
+/// The doorbell, late updates and rescues.
+fn safety(frame: &Frame, waits: &[Waits], safety: &Safety) -> Vec<(&'static str, Html)> {
+    let count = |mode: &str| {
+        let workers: BTreeSet<i64> = (waits.iter())
+            .filter(|waits| waits.mode == mode)
+            .map(|waits| waits.worker)
+            .collect();
+        workers.len() as i64
+    };
+    let plural = |count: i64, one: &str| format!("{} {one}{}", number(count), if count == 1 { "" } else { "s" });
+    let idle = match (count("sentinel"), count("follower")) {
+        (0, 0) if waits.is_empty() => "no worker is alive".to_owned(),
+        (0, 0) => "no worker is idle: an INSERT sends no notification".to_owned(),
+        (first, others) => format!("{} idle, {} follow", plural(first, "worker"), number(others)),
+    };
+    let rings = safety.rings_per_minute;
+    let rings = if rings < 10.0 && rings > 0.0 {
+        format!("{rings:.1}")
+    } else {
+        number(rings.round() as i64)
+    };
+    let from = safety.late_worker.as_ref().map(|name| format!(", the last by {name}"));
+    let more = if safety.late_updates >= 10_000 { "+" } else { "" };
+    let p99 = safety
+        .rescue_p99_seconds
+        .map(|p99| format!(", p99 {}", seconds(Some(p99))));
+    vec![
+        (
+            "Doorbell",
+            link(frame, "/queues", &format!("{idle} · {rings} rings/min")),
+        ),
+        (
+            "Safety poll",
+            text_of(format!(
+                "{} found only by it in 24 h",
+                plural(safety.found_by_poll, "job")
+            )),
+        ),
+        (
+            "Late updates",
+            link(
+                frame,
+                "/workers",
+                &format!(
+                    "{}{more} rejected in 24 h{}",
+                    number(safety.late_updates),
+                    from.unwrap_or_default()
+                ),
+            ),
+        ),
+        (
+            "Rescued",
+            text_of(format!(
+                "{} in 24 h{}",
+                plural(safety.rescued, "job"),
+                p99.unwrap_or_default()
+            )),
+        ),
+    ]
+}
 
 fn capitalized(message: &str) -> String {
     let mut chars = message.chars();
@@ -285,6 +372,19 @@ fn jobs_in_words(jobs: i64) -> String {
         1 => "1 job".to_owned(),
         jobs => format!("{} jobs", number(jobs)),
     }
+}
+
+/// The statements behind this page.
+fn sql(range: Range) -> String {
+    format!(
+        "select * from bugle.queue_stats;\nselect * from bugle.unserved;\nselect * from bugle.command_stats;\n\
+         select * from bugle.throughput('{}', '{} seconds');\nselect * from bugle.doorbell();\n\
+         select * from bugle.doorbell_minutes where minute > now() - interval '24 hours';\n\
+         select * from bugle.late_updates where refused_at > now() - interval '24 hours';\n\
+         select * from bugle.attempts where outcome = 'rescued' and ended_at > now() - interval '24 hours';",
+        range.since,
+        range.bucket.as_secs()
+    )
 }
 
 fn age_is_long(now: SystemTime, since: SystemTime) -> bool {

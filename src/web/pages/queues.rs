@@ -68,7 +68,11 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let waits = read::doorbell(&transaction).await?;
-        table.sections = vec![doorbells(frame, &waits)];
+        let rings = read::rings(&transaction).await?;
+        table.sections = vec![doorbells(frame, &waits, &rings)];
+        table
+            .sql
+            .push_str("\nselect * from bugle.doorbell();\nselect * from bugle.doorbell_minutes order by minute desc;");
         Ok(table.finished())
     })
     .await
@@ -93,6 +97,8 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
         let blocked = read::blocked_keys(&transaction, &name).await?;
         let mut waits = read::doorbell(&transaction).await?;
         waits.retain(|waits| waits.queue == name);
+        let rings = read::rings(&transaction).await?;
+        let rings = rings.iter().find(|rings| rings.queue == name);
         let sections = vec![
             limits_left(frame, &limits, snapshot.now),
             doorbell(frame, &waits),
@@ -104,7 +110,11 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
             Some(_) => Action::new("resume_queue", "Resume", &known).main(),
             None => Action::new("pause_queue", "Pause", &known),
         }];
-        actions.push(Action::new("set_limits", "Set limits", &known));
+        let mut set_limits = Action::new("set_limits", "Set limits", &known);
+        for (name, value) in read::limits(&transaction, &name).await? {
+            set_limits = set_limits.stored(&name, Some(value));
+        }
+        actions.push(set_limits);
         let by = |state: &str, count: i64| match count {
             0 => Html("<span class=\"dim\">0</span>".to_owned()),
             _ => link(
@@ -143,6 +153,11 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                 (
                     "Next due",
                     queue.due_next.map_or_else(|| text("–"), |at| when(snapshot.now, at)),
+                ),
+                ("Rings per minute", text(rings_per_minute(rings))),
+                (
+                    "Found only by the safety poll, 24 h",
+                    text(number(rings.map_or(0, |rings| rings.found_by_poll))),
                 ),
                 (
                     "Limits",
@@ -267,7 +282,7 @@ const MOST: usize = 200;
 const NAMES: usize = 4;
 
 /// The same for all queues, a row each.
-fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
+fn doorbells(frame: &Frame, waits: &[read::Waits], rings: &[read::Rings]) -> Section {
     let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
     section.columns = vec![
         ("Queue", ""),
@@ -275,6 +290,8 @@ fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
         ("Idle", "hide-s"),
         ("Busy", ""),
         ("Polls for others", "hide-s"),
+        ("Rings/min", "num"),
+        ("Found only by the safety poll, 24 h", "num hide-s"),
     ];
     section.empty = "No worker is alive.";
     let mut queues: BTreeMap<&str, [Vec<&str>; 4]> = BTreeMap::new();
@@ -301,10 +318,21 @@ fn doorbells(frame: &Frame, waits: &[read::Waits]) -> Section {
             let path = format!("/queues/{}", encoded(queue));
             let mut row = vec![link(frame, &path, queue)];
             row.extend(modes.iter().map(names));
+            let rings = rings.iter().find(|rings| rings.queue == *queue);
+            row.push(text(rings_per_minute(rings)));
+            row.push(text(number(rings.map_or(0, |rings| rings.found_by_poll))));
             row
         })
         .collect();
     section
+}
+
+/// Over the last five minutes.
+fn rings_per_minute(rings: Option<&read::Rings>) -> String {
+    match rings.map_or(0.0, |rings| rings.rings_per_minute) {
+        few if few > 0.0 && few < 10.0 => format!("{few:.1}"),
+        many => number(many.round() as i64),
+    }
 }
 
 fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {

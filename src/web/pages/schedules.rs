@@ -67,7 +67,10 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 buttons: vec![toggle, button("run_schedule_now", "Run now", "name", &schedule.name)],
             });
         }
-        table.actions = allowed(frame, vec![Action::new("add_schedule", "Add", &[]).main()]);
+        if frame.can_change {
+            let path = format!("{}/act/add_schedule?back={}", frame.base, encoded(&frame.here));
+            table.links = vec![Html(format!("<a class=\"btn main\" href=\"{path}\">Add…</a>"))];
+        }
         Ok(table.finished())
     })
     .await

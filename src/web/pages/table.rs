@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use crate::web::actions::Action;
+use crate::web::actions::{Action, Field};
 use crate::web::site::{Frame, encoded};
 use crate::web::text::{Html, escape};
 
@@ -25,8 +25,13 @@ pub struct Table {
     /// What to do if there are none.
     pub empty: &'static str,
     /// A statement that shows the same.
-    pub sql: &'static str,
+    pub sql: String,
     pub actions: Vec<Action>,
+    /// What the rows can be narrowed to.
+    pub filters: Vec<Field>,
+    /// The jobs of the rows, if they can be selected, and what can be done with them.
+    pub ids: Vec<i64>,
+    pub verbs: Vec<(&'static str, &'static str)>,
     pub links: Vec<Html>,
     pub next: Option<String>,
     pub left_out: usize,
@@ -108,7 +113,7 @@ pub fn bulk(label: &'static str, verb: &str, query: &str) -> Button {
 }
 
 impl Table {
-    pub fn new(frame: &Frame, title: &'static str, lead: impl Into<String>, sql: &'static str) -> Table {
+    pub fn new(frame: &Frame, title: &'static str, lead: impl Into<String>, sql: impl Into<String>) -> Table {
         Table {
             frame: frame.clone(),
             title,
@@ -116,13 +121,21 @@ impl Table {
             columns: Vec::new(),
             rows: Vec::new(),
             empty: "",
-            sql,
+            sql: sql.into(),
             actions: Vec::new(),
+            filters: Vec::new(),
+            ids: Vec::new(),
+            verbs: Vec::new(),
             links: Vec::new(),
             next: None,
             left_out: 0,
             sections: Vec::new(),
         }
+    }
+
+    /// Where the filters are sent to.
+    pub fn path(&self) -> &str {
+        self.frame.here.split('?').next().unwrap_or_default()
     }
 
     pub fn finished(mut self) -> Table {
@@ -134,6 +147,10 @@ impl Table {
         let most = fit.count().clamp(LEAST, MOST);
         self.left_out = self.rows.len().saturating_sub(most);
         self.rows.truncate(most);
+        if !self.frame.can_change || self.rows.is_empty() {
+            self.ids.clear();
+            self.verbs.clear();
+        }
         if !self.frame.can_change {
             self.rows.iter_mut().for_each(|row| row.buttons.clear());
         }

@@ -2,14 +2,17 @@
 
 use std::time::SystemTime;
 
-use axum::extract::State;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::table::{Row, Section, Table, button, mono};
+use super::detail::Detail;
+use super::table::{Row, Section, Table, button};
 use super::{answer, between, job_link, jobs_path, link, text};
 use crate::read;
 use crate::state::WorkerState;
-use crate::web::site::{Asked, Frame, Shared, reading};
+use crate::web::actions::Action;
+use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
 use crate::web::text::{Html, badge, escape, number, seconds, when};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
@@ -31,7 +34,9 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             ("Heartbeat", "num"),
         ];
         table.empty = "No worker is alive, so nothing runs. Start one: bugle worker --config bugle.toml";
-        for worker in &snapshot.workers {
+        let (lost, here): (Vec<_>, Vec<_>) =
+            (snapshot.workers.iter()).partition(|worker| worker.state == WorkerState::Lost);
+        for worker in here {
             let queues: Vec<String> = (worker.queues.iter().zip(&worker.slots))
                 .take(6)
                 .map(|(queue, slots)| format!("{queue} {slots}"))
@@ -54,7 +59,11 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             let process = worker.process_id.map(|pid| format!(" · {pid}")).unwrap_or_default();
             table.rows.push(Row {
                 cells: vec![
-                    Html(format!("{} {}{keeper}", mono(&id), escape(&worker.name))),
+                    Html(format!(
+                        "{} {}{keeper}",
+                        worker_link(frame, worker.id),
+                        escape(&worker.name)
+                    )),
                     badge(worker.state.as_str()),
                     text(format!("{}{process}", worker.host.as_deref().unwrap_or("–"))),
                     text(format!("{}{more}", queues.join(", "))),
@@ -71,10 +80,181 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         }
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
-        table.sections = vec![rescues(frame, &read::rescues(&transaction, 20).await?, snapshot.now)];
+        table.sections = vec![
+            lost_workers(frame, &lost, snapshot.now),
+            rescues(frame, &read::rescues(&transaction, 20).await?, snapshot.now),
+            late_updates(frame, &read::late_updates(&transaction, 20).await?, snapshot.now),
+        ];
+        table
+            .sections
+            .retain(|section| section.id != "lost" || !section.rows.is_empty());
+        table.sql.push_str(
+            "\nselect * from bugle.attempts where outcome = 'rescued' order by ended_at desc limit 20;\
+             \nselect * from bugle.late_updates order by refused_at desc limit 20;",
+        );
         Ok(table.finished())
     })
     .await
+}
+
+/// The page of a worker.
+pub fn worker_link(frame: &Frame, id: i64) -> Html {
+    Html(format!(
+        "<a class=\"mono\" href=\"{}/workers/{id}\">{id}</a>",
+        frame.base
+    ))
+}
+
+/// How many running jobs the page of a worker has.
+const MOST_RUNNING: i64 = 200;
+
+/// One worker: what it is, what it runs and for how long.
+pub async fn one(State(site): State<Shared>, Path(id): Path<String>, request: Asked) -> Response {
+    answer(&site, request, "workers", async |frame, _| {
+        let unknown = || {
+            Problem::new(StatusCode::NOT_FOUND, format!("There is no worker {id}."))
+                .hint("Workers that stopped are removed after some days.")
+        };
+        let number_of: i64 = id.parse().map_err(|_| unknown())?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let now = read::now(&transaction).await?;
+        let workers = read::workers(&transaction, true).await?;
+        let worker = (workers.iter().find(|worker| worker.id == number_of)).ok_or_else(unknown)?;
+        let search = read::Search::parse(&format!("state:running worker:{number_of}"))?;
+        let running = read::search(&transaction, &search, None, MOST_RUNNING).await?.jobs;
+        let known = vec![("worker", id.clone())];
+        let drain = || Action::new("drain_worker", "Drain", &known).danger();
+        let actions = match worker.state {
+            WorkerState::Alive => vec![Action::new("pause_worker", "Pause", &known), drain()],
+            WorkerState::Paused => vec![Action::new("resume_worker", "Resume", &known).main(), drain()],
+            _ => Vec::new(),
+        };
+        let queues: Vec<Html> = (worker.queues.iter().zip(&worker.slots))
+            .map(|(queue, slots)| {
+                let path = format!("/queues/{}", encoded(queue));
+                Html(format!("{} · {slots} slots", link(frame, &path, queue)))
+            })
+            .collect();
+        let commands: Vec<String> = (worker.commands.iter().take(100))
+            .map(|command| link(frame, &format!("/commands/{}", encoded(command)), command).0)
+            .collect();
+        Ok(Detail {
+            title: format!("Worker {id} {}", worker.name),
+            state: badge(worker.state.as_str()),
+            facts: vec![
+                ("Host", text(worker.host.as_deref().unwrap_or("–"))),
+                (
+                    "Process",
+                    text(worker.process_id.map_or_else(|| "–".to_owned(), |pid| pid.to_string())),
+                ),
+                ("Version", text(worker.version.as_deref().unwrap_or("–"))),
+                (
+                    "Maintenance",
+                    text(if worker.is_keeper {
+                        "it is the keeper"
+                    } else {
+                        "another worker"
+                    }),
+                ),
+                ("Running", text(number(i64::from(worker.running)))),
+                ("Completed", text(number(worker.completed))),
+                ("Failed", text(number(worker.failed))),
+                ("Started", when(now, worker.started_at)),
+                ("Heartbeat", when(now, worker.seen_at)),
+                ("Commands", Html(commands.join(", "))),
+                ("Its jobs", link(frame, &jobs_path(&format!("worker:{id}")), "show")),
+            ],
+            actions: allowed(frame, actions),
+            chart: Html::default(),
+            chart_title: "",
+            list_title: "Queues and slots",
+            list: queues,
+            sections: vec![running_jobs(frame, &running, now)],
+            sql: format!(
+                "select * from bugle.workers where id = {number_of};\n\
+                 select * from bugle.running_jobs where worker = {number_of};"
+            ),
+            frame: frame.clone(),
+        })
+    })
+    .await
+}
+
+fn running_jobs(frame: &Frame, running: &[read::JobSummary], now: SystemTime) -> Section {
+    let mut section = Section::new("running", "Runs now", "The newest 200.");
+    section.columns = vec![
+        ("Job", ""),
+        ("Command", ""),
+        ("Queue", "hide-s"),
+        ("Attempt", "num"),
+        ("For", "num"),
+    ];
+    section.empty = "It runs no job.";
+    section.rows = (running.iter())
+        .map(|job| {
+            vec![
+                job_link(frame, job.id),
+                text(&job.command),
+                text(&job.queue),
+                text(job.attempt.to_string()),
+                text(seconds(job.started_at.and_then(|from| between(from, now)))),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// Those whose jobs are, or will be, rescued.
+fn lost_workers(frame: &Frame, lost: &[&read::WorkerLine], now: SystemTime) -> Section {
+    let mut section = Section::new(
+        "lost",
+        "Lost workers",
+        "Their sessions are gone: other workers get their jobs.",
+    );
+    section.columns = vec![("Worker", ""), ("Host", ""), ("Had", "num"), ("Heartbeat", "num")];
+    section.rows = (lost.iter())
+        .map(|worker| {
+            vec![
+                Html(format!("{} {}", worker_link(frame, worker.id), escape(&worker.name))),
+                text(worker.host.as_deref().unwrap_or("–")),
+                text(number(i64::from(worker.running))),
+                when(now, worker.seen_at),
+            ]
+        })
+        .collect();
+    section
+}
+
+/// Outcomes that came too late.
+fn late_updates(frame: &Frame, updates: &[read::LateUpdate], now: SystemTime) -> Section {
+    let lead = "A worker reported the outcome of a job that it no longer held. It was rejected: nothing changed.";
+    let mut section = Section::new("late", "Late updates", lead);
+    section.columns = vec![
+        ("Job", ""),
+        ("Worker", ""),
+        ("Verdict", ""),
+        ("Late by", "num"),
+        ("Rejected", "num"),
+    ];
+    section.empty = "None was rejected. A worker that was frozen, and wakes up after its jobs were rescued, sends one.";
+    section.rows = updates
+        .iter()
+        .map(|update| {
+            vec![
+                job_link(frame, update.job),
+                text(format!(
+                    "{} {}",
+                    update.worker,
+                    update.worker_name.as_deref().unwrap_or_default()
+                )),
+                badge(&update.verdict),
+                text(seconds(update.late_seconds)),
+                when(now, update.refused_at),
+            ]
+        })
+        .collect();
+    section
 }
 
 /// Jobs that outlived their workers.

@@ -281,3 +281,40 @@ fn what_a_background_scan_found_wakes_a_lane_that_sleeps() {
         (Some(at(6)), 2, "sentinel")
     );
 }
+
+#[test]
+fn jobs_found_without_a_ring_are_counted_unless_a_ring_explains_them() {
+    let found = |events: &dyn Fn(&mut Lane, &mut Instant)| {
+        let mut now = Instant::now();
+        let mut lane = Lane::new("default", 4, now);
+        happen(&mut lane, &mut now, Arm("sentinel", false));
+        events(&mut lane, &mut now);
+        lane.take_unannounced()
+    };
+
+    let by_poll = found(&|lane, now| {
+        lane.wake_by_poll(*now);
+        happen(lane, now, Poll(1, 2));
+        happen(lane, now, Poll(1, 0));
+    });
+    let by_ring = found(&|lane, now| {
+        happen(lane, now, Ring);
+        lane.wake_by_poll(*now);
+        happen(lane, now, Poll(1, 2));
+    });
+    let by_a_ring_that_came_later = found(&|lane, now| {
+        lane.wake_by_poll(*now);
+        happen(lane, now, Poll(1, 2));
+        happen(lane, now, Ring);
+    });
+    let by_a_follower = found(&|lane, now| {
+        happen(lane, now, Arm("follower", false));
+        lane.wake_by_poll(*now);
+        happen(lane, now, Poll(1, 2));
+    });
+
+    assert_eq!(
+        (by_poll, by_ring, by_a_ring_that_came_later, by_a_follower),
+        (2, 0, 0, 0)
+    );
+}
