@@ -23,7 +23,8 @@ comment on table bugle.starts is
 comment on column bugle.starts.queue is 'bugle.jobs.queue.';
 comment on column bugle.starts.key is 'bugle.jobs.limit_key; empty for the queue as a whole.';
 comment on column bugle.starts.key_hash is 'A hash of queue and key.';
-comment on column bugle.starts.started_at is 'When they started. Not before bugle.jobs.started_at of the jobs it counts.';
+comment on column bugle.starts.started_at is
+  'When they started. Not before bugle.jobs.started_at of the jobs it counts.';
 comment on column bugle.starts.starts is 'How many started.';
 comment on column bugle.starts.total is 'How many started since the counting began, including these.';
 

@@ -1,9 +1,9 @@
 -- Chains: jobs made of steps, and what became of each step.
 
 -- What is left of chains that wait to be claimed: one row for each chain and for what remains after each step (a, b, c;
--- b, c; c). A worker searches here for what it could continue, by the last step, which is in every end. Nothing here is unique: the
--- first job of a chain would make all other enqueuers of it wait for its transaction. A row too many does no harm, and
--- is pruned.
+-- b, c; c). A worker searches here for what it could continue, by the last step, which is in every end. Nothing here is
+-- unique: the first job of a chain would make all other enqueuers of it wait for its transaction. A row too many does
+-- no harm, and is pruned.
 create table bugle.chains (
   id bigint generated always as identity primary key,
   command text not null,

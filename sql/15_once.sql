@@ -36,8 +36,8 @@ begin
 end
 $$;
 comment on function bugle.unique_until is
-  'Until when a key keeps a payload unique that must be unique_for a time after its job has ended. Null for other keys, '
-  'and if the job is gone.';
+  'Until when a key keeps a payload unique that must be unique_for a time after its job has ended. Null for other '
+  'keys, and if the job is gone.';
 
 create or replace function bugle.is_free(p_key bugle.idempotency_keys) returns boolean
 language plpgsql stable

@@ -21,10 +21,12 @@ const SQL_TEXT: [&str; 9] = [
     "src/schema/",
 ];
 /// The demo and the benchmark play an application, which writes its own SQL.
-const APPLICATIONS: [&str; 8] = [
+const APPLICATIONS: [&str; 10] = [
     // for the tests of applications, which ask about jobs and move time
     "src/testing/",
     // show statements for people to copy
+    "src/web/actions.rs",
+    "src/web/bulk.rs",
     "src/web/pages/",
     "src/cli/private_server/shop.rs",
     "src/cli/private_server/demo.rs",

@@ -362,7 +362,7 @@ async fn slots_that_leave_a_host_idle_are_seen_in_the_log_and_by_the_doctor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_crashes_again_and_again_is_seen_by_the_doctor() {
+async fn a_host_that_crashes_repeatedly_is_seen_by_the_doctor() {
     let Some(scene) = Scene::new().await else { return };
     let worker = scene.worker(&scene.host("die echo", ""), &[]);
     let insert = "insert into bugle.jobs (command, retry_delay) values ('die', '10 ms') returning id";

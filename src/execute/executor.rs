@@ -142,8 +142,8 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
 }
 
-/// Its causes are kept, one line each. If one of them is that this process has too many open files, not enough memory or
-/// no local port, it is a shortage of the worker: the job is given back, and the attempt does not count.
+/// Its causes are kept, one line each. If one of them is that this process has too many open files, not enough memory
+/// or no local port, it is a shortage of the worker: the job is given back, and the attempt does not count.
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure::caused_by(&error)

@@ -153,8 +153,8 @@ impl Health {
         self.answered.lock().unwrap().map(|answered| answered.elapsed())
     }
 
-    /// Whether the process makes progress at all. A database that cannot be reached, or does not answer, is no reason to
-    /// restart it.
+    /// Whether the process makes progress at all. A database that cannot be reached, or does not answer, is no reason
+    /// to restart it.
     pub fn is_alive(&self) -> bool {
         let (last, limit) = *self.progress.lock().unwrap();
         self.ended.load(Ordering::Relaxed) || last.elapsed() < limit

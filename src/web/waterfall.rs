@@ -55,8 +55,8 @@ pub fn waterfall(bars: Vec<Bar>, now: SystemTime) -> (Vec<Drawn>, Html) {
         let x = place(from).min(WIDTH - width);
         Html(format!(
             "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><path \
-             class=\"track\" d=\"M0 5H{WIDTH}M250 0v10M500 0v10M750 0v10\"/><rect class=\"{}\" x=\"{x:.1}\" y=\"0\" width=\"{width:.1}\" \
-             height=\"10\"/></svg>",
+             class=\"track\" d=\"M0 5H{WIDTH}M250 0v10M500 0v10M750 0v10\"/><rect class=\"{}\" x=\"{x:.1}\" y=\"0\" \
+             width=\"{width:.1}\" height=\"10\"/></svg>",
             escape(&bar.class)
         ))
     };

@@ -1,8 +1,8 @@
 //! The watch: a thread that looks after the jobs that run, where an executor cannot get in its way.
 //!
 //! An executor that blocks its thread cannot be stopped, and can hold up the whole runtime: while it is the only busy
-//! thread, no other one reads sockets and timers, so not even heartbeats are sent. The watch wakes another thread once a
-//! second, and reports executors that do not stop at their time limit. While no job runs, it sleeps.
+//! thread, no other one reads sockets and timers, so not even heartbeats are sent. The watch wakes another thread once
+//! a second, and reports executors that do not stop at their time limit. While no job runs, it sleeps.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

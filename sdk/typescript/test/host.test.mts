@@ -170,7 +170,7 @@ test("a payload of many megabytes arrives", async () => {
   assert.deepEqual(await worker.receive(), { type: "done", id: "1", result: 2 });
 });
 
-test("unknown messages and commands are rejected by name, and the host goes on", async () => {
+test("unknown messages and commands are rejected by name, and the host continues", async () => {
   worker.send({ type: "sing", song: "x" });
   const error = await worker.receive();
   assert.deepEqual([error.type, error.code], ["error", "unknown_type"]);

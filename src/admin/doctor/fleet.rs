@@ -270,7 +270,7 @@ fn idle_host(worker: &WorkerLine, host: &Value) -> Option<Finding> {
     Some(finding.fix("[queues] in the worker's file, such as  default = 64"))
 }
 
-/// A host whose processes end again and again, although others take their place.
+/// A host whose processes end repeatedly, although others take their place.
 fn flapping_host(worker: &WorkerLine, host: &Value, now: SystemTime) -> Option<Finding> {
     let (name, crashes) = (host["name"].as_str()?, host["crashes"].as_u64()?);
     let last = humantime::parse_rfc3339(host["crashed_at"].as_str()?).ok()?;
