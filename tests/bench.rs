@@ -358,3 +358,53 @@ async fn a_harness_can_drive_it_by_terms_common_to_all_job_runners() {
     assert_eq!(["FIRST ", "START "].map(count), [1, 1]);
     assert_eq!(lines.lock().unwrap().last().unwrap(), "STATS 60 50 10");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fleet_compares_one_worker_with_one_for_each_database_and_measures_many_workers() {
+    let lines = bench(&["fleet"]).await;
+
+    let one = named(&lines, "2 databases, one worker for all");
+    assert!(
+        one["notes"]["ratio_to_one_for_each"]
+            .as_f64()
+            .is_some_and(|ratio| ratio > 0.0),
+        "{one}"
+    );
+    named(&lines, "2 databases, one worker for each");
+    let idle = named(&lines, "3 workers: idle");
+    assert_eq!(idle["notes"]["connections_per_worker"], 2.0, "{idle}");
+    for what in ["started", "one job", "a burst"] {
+        named(&lines, &format!("3 workers: {what}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fleet_kills_and_restarts_only_servers_of_its_own() {
+    let run = Command::new(BUGLE)
+        .args([
+            "bench",
+            "--quick",
+            "--json",
+            "fleet",
+            "--databases",
+            "2",
+            "--jobs",
+            "50",
+            "--workers",
+            "2",
+        ])
+        .output()
+        .expect("bugle runs");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let lines = String::from_utf8(run.stdout).expect("text");
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+
+    for phase in ["before", "while one is down", "after its restart"] {
+        let line = named(&lines, &format!("1 of 2 databases, {phase}"));
+        assert!(line["per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{line}");
+    }
+    named(&lines, "2 workers: restart of the server");
+}

@@ -113,7 +113,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     Ok(())
 }
 
-async fn statements(client: &Client, by_statement: bool) -> Result<f64> {
+pub(super) async fn statements(client: &Client, by_statement: bool) -> Result<f64> {
     let count = if by_statement {
         "select sum(s.calls)::double precision from pg_stat_statements s
          join pg_database d on d.oid = s.dbid where d.datname = current_database()"
@@ -125,7 +125,7 @@ async fn statements(client: &Client, by_statement: bool) -> Result<f64> {
 }
 
 /// In megabytes.
-fn resident(process: u32) -> Result<f64> {
+pub(super) fn resident(process: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("/proc is not available")?;
     Ok(field(&status, "VmRSS:").unwrap_or(0.0) / 1024.0)
 }

@@ -10,6 +10,7 @@ mod clock;
 pub mod drain;
 pub mod due;
 pub mod enqueue;
+pub mod fleet;
 pub mod floor;
 pub mod host;
 pub mod idle;

@@ -22,6 +22,8 @@ const SETTINGS: [(&str, &str); 3] = [
 pub struct Server {
     config: Target,
     private: Option<PrivatePostgres>,
+    /// What a temporary server was asked to be.
+    version: Option<u32>,
     databases: Mutex<Vec<String>>,
 }
 
@@ -46,8 +48,36 @@ impl Server {
         Ok(Server {
             config,
             private,
+            version,
             databases: Mutex::default(),
         })
+    }
+
+    /// Whether it is a temporary one.
+    pub fn is_private(&self) -> bool {
+        self.private.is_some()
+    }
+
+    /// A second temporary server like this one.
+    pub fn another(&self) -> Result<Server> {
+        Server::start(None, self.version, &[])
+    }
+
+    /// Kill a temporary server, as in a crash.
+    pub fn kill(&mut self) -> Result<()> {
+        let server = self.private.as_mut().context("this server is not ours")?;
+        Ok(server.kill()?)
+    }
+
+    /// Start it again after that.
+    pub fn start_again(&mut self) -> Result<()> {
+        let server = self.private.as_mut().context("this server is not ours")?;
+        Ok(server.start_again()?)
+    }
+
+    /// What a temporary server has logged.
+    pub fn log(&self) -> String {
+        self.private.as_ref().map(PrivatePostgres::log).unwrap_or_default()
     }
 
     /// A one-line description of the server.

@@ -21,6 +21,8 @@ use crate::config::Config;
 use crate::{Context, Registry, Settings, Shutdown, Worker};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);
+/// The variable with the URLs of several databases, one on each line.
+pub(super) const DATABASES: &str = "BUGLE_BENCH_DATABASES";
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -90,14 +92,24 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         None => executors(&seen, arguments.outdated),
     };
     let file = file.unwrap_or_default();
-    let settings = Settings {
-        database_url: std::env::var("BUGLE_DATABASE_URL").context("BUGLE_DATABASE_URL is not set")?,
+    let mut settings = Settings {
         name: arguments.name,
-        queues: vec![("default".into(), arguments.slots)],
         commands: file.commands,
         hosts: file.hosts,
         ..Settings::default()
     };
+    match std::env::var(DATABASES) {
+        Ok(urls) => {
+            for (place, url) in urls.lines().enumerate() {
+                settings = settings.database(&format!("db{place}"), url, [("default", arguments.slots)]);
+            }
+            settings.slots = Some(arguments.slots as usize * settings.databases.len());
+        }
+        Err(_) => {
+            settings.database_url = std::env::var("BUGLE_DATABASE_URL").context("BUGLE_DATABASE_URL is not set")?;
+            settings.queues = vec![("default".into(), arguments.slots)];
+        }
+    }
     let shutdown = Shutdown::new();
     drain_at_end_of_stdin(shutdown.clone());
 

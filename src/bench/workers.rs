@@ -13,6 +13,7 @@ use tokio_postgres::Client;
 
 use super::clock::now;
 use super::server::Database;
+use super::worker;
 
 /// The deadline of a benchmark: long enough for ten million jobs.
 const PATIENCE: Duration = Duration::from_secs(1200);
@@ -76,10 +77,28 @@ impl Workers {
         Workers::start_serving(Serving::All, None, database, count, slots)
     }
 
+    /// The same for one process that serves several databases, with this number of slots for each.
+    pub fn start_for_all<'a>(databases: impl IntoIterator<Item = &'a Database>, slots: u32) -> Result<Workers> {
+        let urls: Vec<String> = databases.into_iter().map(Database::url).collect();
+        let variable = (worker::DATABASES, urls.join("\n"));
+        Workers::start_with(Serving::All, None, &variable, 1, slots)
+    }
+
     fn start_serving(
         serving: Serving,
         file: Option<&Path>,
         database: &Database,
+        count: usize,
+        slots: u32,
+    ) -> Result<Workers> {
+        let variable = ("BUGLE_DATABASE_URL", database.url());
+        Workers::start_with(serving, file, &variable, count, slots)
+    }
+
+    fn start_with(
+        serving: Serving,
+        file: Option<&Path>,
+        (variable, urls): &(&str, String),
         count: usize,
         slots: u32,
     ) -> Result<Workers> {
@@ -103,7 +122,7 @@ impl Workers {
                     file.into_iter()
                         .flat_map(|file| [OsStr::new("--file"), file.as_os_str()]),
                 )
-                .env("BUGLE_DATABASE_URL", database.url())
+                .env(variable, urls)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .kill_on_drop(true)

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 #[cfg(feature = "web")]
 use crate::bench::web;
 use crate::bench::{
-    Bench, backlog, builtin, drain, due, enqueue, floor, host, idle, limits, operate, payload, peer, pickup, pinned,
-    steady, worker,
+    Bench, backlog, builtin, drain, due, enqueue, fleet, floor, host, idle, limits, operate, payload, peer, pickup,
+    pinned, steady, worker,
 };
 
 /// Benchmark Bugle on this machine and compare it with plain Postgres tables
@@ -50,6 +50,7 @@ enum What {
     Pinned(pinned::Options),
     Backlog(backlog::Options),
     Idle(idle::Options),
+    Fleet(fleet::Options),
     Payload(payload::Options),
     Operate(operate::Options),
     Due(due::Options),
@@ -80,7 +81,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Peer { word } => return runtime.block_on(peer::run(word)),
         what => what,
     };
-    let settings = if matches!(what, What::Idle(_)) {
+    let settings = if matches!(what, What::Idle(_) | What::Fleet(_)) {
         &idle::SETTINGS[..]
     } else {
         &[]
@@ -109,6 +110,7 @@ async fn measure(bench: &mut Bench, what: What) -> Result<()> {
         What::Pinned(options) => pinned::run(bench, options).await.map(|()| "pinned"),
         What::Backlog(options) => backlog::run(bench, options).await.map(|()| "backlog"),
         What::Idle(options) => idle::run(bench, options).await.map(|()| "idle"),
+        What::Fleet(options) => fleet::run(bench, options).await.map(|()| "fleet"),
         What::Payload(options) => payload::run(bench, options).await.map(|()| "payload"),
         What::Operate(options) => operate::run(bench, options).await.map(|()| "operate"),
         What::Due(options) => due::run(bench, options).await.map(|()| "due"),
