@@ -6,7 +6,7 @@ use bugle::operations::allowed_from;
 use common::cli::{command, run};
 use common::http::ask;
 use common::web::Web;
-use common::{DEADLINE, Database, enqueue, execute, query_value};
+use common::{DEADLINE, Database, Folder, enqueue, execute, query_value};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -418,4 +418,63 @@ async fn the_verbs_a_state_allows_are_those_of_the_schema() {
         let known: Vec<&str> = allowed_from(verb).iter().map(|state| state.as_str()).collect();
         assert_eq!(known, allowed, "{verb}");
     }
+}
+
+#[tokio::test]
+async fn several_databases_are_listed_and_the_pages_of_each_are_below_its_name() {
+    let (shop, billing) = (Database::new().await, Database::new().await);
+    enqueue(&shop.owner().await, "ship").await;
+    enqueue(&billing.owner().await, "charge").await;
+    let folder = Folder::new();
+    let file = folder.join("bugle.toml");
+    let databases = [("shop", shop.url("owner")), ("billing", billing.url("owner"))];
+    let mut text: String = databases
+        .iter()
+        .map(|(name, url)| format!("[databases.{name}]\nurl = \"{url}\"\n"))
+        .collect();
+    text += "[databases.down]\nurl = \"host=/nowhere user=nobody dbname=none\"\n";
+    std::fs::write(&file, text).expect("a file");
+    let file = file.display().to_string();
+    let web = Web::listening("127.0.0.1:0", "", &["--config", &file, "--base-path", "/bugle"]);
+
+    let list = web.get("/bugle/").await;
+    assert_eq!(list.status, 200);
+    for text in [
+        "href=\"/bugle/db/shop/\"",
+        "href=\"/bugle/db/billing/\"",
+        "unreachable: ",
+    ] {
+        assert!(list.body.contains(text), "{text}: {}", list.body);
+    }
+    for (name, command, other) in [("shop", "ship", "charge"), ("billing", "charge", "ship")] {
+        let jobs = web.get(&format!("/bugle/db/{name}/jobs")).await;
+        assert!(
+            jobs.status == 200 && jobs.body.contains(command) && !jobs.body.contains(other),
+            "{}",
+            jobs.body
+        );
+        assert!(
+            jobs.body.contains(&format!("href=\"/bugle/db/{name}/queues\"")),
+            "{}",
+            jobs.body
+        );
+        let queues = web.get(&format!("/bugle/db/{name}/api/v1/queues")).await;
+        assert_eq!(queues.status, 200, "{}", queues.body);
+    }
+    assert_eq!(web.get("/bugle/db/shop").await.status, 303);
+    assert_eq!(web.get("/bugle/db/down/").await.status, 503);
+    assert_eq!(web.get("/bugle/db/none/jobs").await.status, 404);
+    assert_eq!(web.get("/bugle/jobs").await.status, 404);
+
+    let page = web.get("/bugle/db/shop/enqueue").await.body;
+    let csrf = common::web::hidden(&page, "csrf").expect("a token");
+    let form = format!("csrf={csrf}&job=1");
+    let elsewhere = web.post("/bugle/db/billing/act/cancel", "", &form).await;
+    assert_ne!(
+        elsewhere.status, 303,
+        "the token of one database is not that of another"
+    );
+    let stranger = "Host: rebound.example.org\r\n";
+    let rebound = ask(web.address, "GET", "/bugle/", stranger, "").await;
+    assert_eq!(rebound.status, 403, "{}", rebound.body);
 }

@@ -1,6 +1,7 @@
 //! `bugle web`: the management pages.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -8,12 +9,16 @@ use clap::Args;
 use tokio::net::TcpListener;
 
 use super::connect::Connect;
+use super::contexts;
 use super::log::{self, LogFlags};
 use super::output;
 #[cfg(feature = "dev")]
 use super::private_server::shop::Shop;
+use crate::config::{Config, DatabaseConfig, environment};
+use crate::db::connect::parse_given_by;
 use crate::web::access::Mode;
 use crate::web::server;
+use crate::web::several::Named;
 use crate::web::site::{self, COLORS, Options};
 use crate::worker::shutdown::Shutdown;
 
@@ -58,6 +63,14 @@ pub struct Arguments {
     /// Address of that proxy; may be given several times
     #[arg(long, value_name = "IP", requires = "trust_header")]
     trust_from: Vec<IpAddr>,
+
+    /// List the databases of all contexts, and serve the pages of each below /db/NAME
+    #[arg(long, conflicts_with_all = ["config", "context"])]
+    all_contexts: bool,
+
+    /// The same for the [databases] of this worker's file
+    #[arg(long, value_name = "FILE", conflicts_with = "context")]
+    config: Option<PathBuf>,
 
     /// Change nothing: no buttons, and every change is rejected
     #[arg(long)]
@@ -135,6 +148,23 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !base_path.is_empty() && (!base_path.starts_with('/') || base_path.contains("//") || !is_path(base_path)) {
         bail!("--base-path {base_path:?} is not a path\nhint: for example /bugle");
     }
+    let is_several = arguments.all_contexts || arguments.config.is_some();
+    let several = match is_several {
+        true => several(arguments.config.as_deref())?,
+        false => Vec::new(),
+    };
+    if is_several && several.is_empty() {
+        bail!(
+            "there are no databases to list\nhint: --config names a file with [databases]; bugle contexts lists contexts"
+        );
+    }
+    if is_several && mode == Mode::Login {
+        bail!(
+            "--login is for one database, and there are several\nhint: give --trust-header, or start bugle web for each \
+             database"
+        );
+    }
+    let connect = arguments.connect;
     let options = Options {
         name: arguments.name,
         color: arguments.color,
@@ -154,13 +184,42 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if is_demo {
         return demo(listener, options, &open, shutdown).await;
     }
-    let target = arguments.connect.target()?;
+    if is_several {
+        output::print(&open)?;
+        tokio::select! {
+            served = site::serve_several(listener, several, options) => served?,
+            () = shutdown.drain.cancelled() => {}
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = connect.target()?;
     output::print(&open)?;
     tokio::select! {
         served = site::serve(listener, &target, options) => served?,
         () = shutdown.drain.cancelled() => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The databases to list: those of a worker's file, or of all contexts.
+fn several(config: Option<&Path>) -> Result<Vec<Named>> {
+    let Some(path) = config else {
+        let named = |context: contexts::Context| {
+            let target = context.target()?;
+            Ok(Named {
+                name: context.name,
+                target,
+            })
+        };
+        return contexts::all()?.into_iter().map(named).collect();
+    };
+    let named = |(name, database): (String, DatabaseConfig)| {
+        let url = database.url.resolve(&environment);
+        let url = url.map_err(|error| error.in_context(&format!("databases.{name}")))?;
+        let target = parse_given_by(&format!("databases.{name} of {}", path.display()), &url)?;
+        Ok(Named { name, target })
+    };
+    Config::from_file(path)?.databases.into_iter().map(named).collect()
 }
 
 /// The pages of a shop that is open until Ctrl-C.

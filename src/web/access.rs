@@ -161,20 +161,26 @@ impl Door {
     pub async fn tidy(self: Arc<Door>) {
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let mut seats = locked(&self.seats);
-            seats.retain(|_, seat| {
-                if seat.is_over() {
-                    seat.site.end();
-                }
-                !seat.site.is_over()
-            });
-            for seat in seats.values().chain(&self.own) {
-                seat.site.pool.close_unused(UNUSED, OLDEST);
-            }
+            self.tidy_once();
         }
     }
 
-    async fn enter(&self, peer: IpAddr, request: Request) -> Response {
+    /// What [`tidy`](Door::tidy) does again and again.
+    pub fn tidy_once(&self) {
+        let mut seats = locked(&self.seats);
+        seats.retain(|_, seat| {
+            if seat.is_over() {
+                seat.site.end();
+            }
+            !seat.site.is_over()
+        });
+        for seat in seats.values().chain(&self.own) {
+            seat.site.pool.close_unused(UNUSED, OLDEST);
+        }
+    }
+
+    /// Find out who asks, and answer.
+    pub async fn enter(&self, peer: IpAddr, request: Request) -> Response {
         let (path, is_api) = {
             let path = request.uri().path();
             let Some(path) = path.strip_prefix(self.options.base_path.as_str()) else {

@@ -20,6 +20,8 @@ mod openapi;
 mod pages;
 pub mod server;
 #[cfg(feature = "cli")]
+pub mod several;
+#[cfg(feature = "cli")]
 pub mod site;
 #[cfg(feature = "cli")]
 mod text;

@@ -30,6 +30,7 @@ pub use super::api::Query;
 use super::api::{self, Access};
 use super::live::{self, FRESH, Live};
 use super::server::{self, Limits};
+use super::several::{Named, Several};
 use super::text::{self, Html};
 use super::{bulk, pages};
 use crate::admin::operations::{Answer, Operation, perform};
@@ -144,14 +145,34 @@ pub fn asked(headers: HeaderMap) -> Asked {
 /// # Errors
 /// If the database cannot be reached, or has no schema.
 pub async fn serve(listener: TcpListener, target: &Target, options: Options) -> Result<()> {
-    let guarded = Arc::new((options.hosts.clone(), format!("{}{}/", options.base_path, api::BASE)));
+    let guarded = (
+        options.hosts.clone(),
+        vec![format!("{}{}/", options.base_path, api::BASE)],
+    );
     let port = listener.local_addr().map_or(0, |address| address.port());
     let cookies = Arc::new(OwnCookies::new(options.clone(), target, port));
     let door = Door::new(options.mode.clone(), target, options).await?;
-    let router = door
-        .clone()
-        .router()
-        .layer(middleware::from_fn_with_state(cookies, own_cookies))
+    let router = door.clone().router();
+    let router = router.layer(middleware::from_fn_with_state(cookies, own_cookies));
+    serve_guarded(listener, router, guarded, door.tidy()).await;
+    Ok(())
+}
+
+/// Serve a list of databases, and the pages of each, until the future is dropped.
+///
+/// # Errors
+/// If a connection string is not valid. A database that cannot be reached is an entry of the list.
+pub async fn serve_several(listener: TcpListener, databases: Vec<Named>, options: Options) -> Result<()> {
+    let api = |named: &Named| format!("{}/db/{}{}/", options.base_path, named.name, api::BASE);
+    let guarded = (options.hosts.clone(), databases.iter().map(api).collect());
+    let several = Several::new(databases, options)?;
+    serve_guarded(listener, several.clone().router(), guarded, several.tidy()).await;
+    Ok(())
+}
+
+async fn serve_guarded(listener: TcpListener, router: Router, guarded: Guarded, tidy: impl Future<Output = ()>) {
+    let guarded = Arc::new(guarded);
+    let router = router
         .layer(middleware::from_fn_with_state(guarded, guard))
         .layer(CompressionLayer::new());
     let header =
@@ -165,10 +186,12 @@ pub async fn serve(listener: TcpListener, target: &Target, options: Options) -> 
         ));
     tokio::select! {
         () = server::serve(listener, server::with_common_headers(router), LIMITS) => {}
-        () = door.tidy() => {}
+        () = tidy => {}
     }
-    Ok(())
 }
+
+/// The names that the site is reached by, and where its APIs begin.
+type Guarded = (Vec<String>, Vec<String>);
 
 /// What one login sees. A token opens the API to changes.
 pub fn router(site: Shared, token: Option<String>, options: &Options) -> Router {
@@ -271,9 +294,9 @@ impl Refreshed {
 }
 
 /// Requests to another name, and changes that do not come from a page of this site.
-async fn guard(State(guarded): State<Arc<(Vec<String>, String)>>, request: Request, next: Next) -> Response {
-    let (hosts, api) = &*guarded;
-    if request.uri().path().starts_with(api) {
+async fn guard(State(guarded): State<Arc<Guarded>>, request: Request, next: Next) -> Response {
+    let (hosts, apis) = &*guarded;
+    if apis.iter().any(|api| request.uri().path().starts_with(api)) {
         // it has its own guard: what it changes needs a token that no browser sends by itself
         return next.run(request).await;
     }
