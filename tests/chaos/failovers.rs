@@ -113,13 +113,14 @@ pub fn play(plan: &Plan, seed: u64) -> ExitCode {
         }
         Err(trouble) => vec![trouble],
     };
-    match std::env::var_os("BUGLE_CHAOS_KEEP") {
-        Some(_) => {
+    // what was found can be explained only with what everybody wrote at that time
+    match std::env::var_os("BUGLE_CHAOS_KEEP").is_some() || !wrong.is_empty() {
+        true => {
             let kept = std::env::temp_dir().join(format!("kept-{}", folder.file_name().expect("a name").display()));
             std::fs::rename(&folder, &kept).expect("the folder can be renamed");
             println!("histories and logs are in {}", kept.display());
         }
-        None => drop(std::fs::remove_dir_all(&folder)),
+        false => drop(std::fs::remove_dir_all(&folder)),
     }
     for wrong in &wrong {
         println!("chaos: {wrong}");
@@ -248,6 +249,7 @@ async fn round(
     ));
     let nurse = tokio::spawn(round::nurse(places.clone(), done.clone()));
     let timer = tokio::spawn(round::watch_time(recorder.clone(), done.clone()));
+    let observer = tokio::spawn(cluster.observer(folder.join("cluster.log")).observe(done.clone()));
 
     let stage = Stage {
         cluster: &cluster,
@@ -288,7 +290,7 @@ async fn round(
     let owner = owner(&direct).await;
     round::come_to_rest(&owner).await;
     done.store(true, Ordering::Release);
-    let _ = (operator.await, nurse.await, timer.await);
+    let _ = (operator.await, nurse.await, timer.await, observer.await);
     for place in &places {
         let complain = |what: &str| {
             let text = format!("{} {what}", place.life());

@@ -5,11 +5,13 @@
 //! the nodes themselves, past these proxies, or through HAProxy.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +21,7 @@ use tokio::net::TcpStream;
 
 use super::enqueuers::connect;
 use super::proxy::Proxy;
+use crate::judge::now;
 use crate::poll::look_for_up_to;
 
 pub const NODES: usize = 3;
@@ -26,6 +29,116 @@ pub const NODES: usize = 3;
 /// has more failovers with less.
 pub const TTL: Duration = Duration::from_secs(12);
 const PASSWORD: &str = "chaos";
+
+/// Writes down what the nodes and etcd say about themselves, several times a second.
+pub struct Observer {
+    log: PathBuf,
+    etcd: (Ipv4Addr, u16),
+    /// The name and the URL of each server.
+    servers: Vec<(String, String)>,
+}
+
+/// Its timeline, what it waits for, who receives what, and what the checkpointer does: only that process puts a changed
+/// `synchronous_standby_names` into effect.
+const STATE: &str = "select concat_ws(' ', case when pg_is_in_recovery() then 'replica' else 'primary' end, \
+    'timeline', (select timeline_id from pg_control_checkpoint()), \
+    'waits_for', quote_literal(current_setting('synchronous_standby_names')), \
+    'at', case when pg_is_in_recovery() then pg_last_wal_receive_lsn() else pg_current_wal_flush_lsn() end, \
+    'standbys', (select string_agg(concat_ws(':', r.application_name, r.sync_state, r.flush_lsn), ',') \
+      from pg_stat_replication r), \
+    'waiting', (select count(*) from pg_stat_activity a where a.wait_event = 'SyncRep'), \
+    'checkpointer', (select coalesce(a.wait_event, 'busy') from pg_stat_activity a \
+      where a.backend_type = 'checkpointer'))";
+
+impl Observer {
+    /// Until the round is over.
+    pub async fn observe(self, done: Arc<AtomicBool>) {
+        let mut log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .expect("a log");
+        while !done.load(Ordering::Acquire) {
+            let servers = self.servers.iter().map(|(name, url)| async move {
+                let asked = async {
+                    let client = connect(url).await?;
+                    Some(client.query_one(STATE, &[]).await.ok()?.get::<_, String>(0))
+                };
+                let said = tokio::time::timeout(Duration::from_secs(1), asked).await;
+                format!(
+                    "{name} {}",
+                    said.ok().flatten().unwrap_or_else(|| "does not answer".into())
+                )
+            });
+            let (mut said, sync) = tokio::join!(futures_util::future::join_all(servers), self.sync());
+            said.push(sync);
+            for line in said {
+                let _ = writeln!(log, "{} {line}", now());
+            }
+            // why: the pace of a watch that goes on until the round is over
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Who leads and who may be promoted: the keys of Patroni in etcd.
+    async fn sync(&self) -> String {
+        let mut keys = "etcd".to_owned();
+        for name in ["leader", "sync", "failover"] {
+            let body = format!(
+                "{{\"key\": \"{}\"}}",
+                base64(format!("/service/shop/{name}").as_bytes())
+            );
+            let asked = tokio::time::timeout(
+                Duration::from_secs(1),
+                request(self.etcd, "POST", "/v3/kv/range", &body),
+            );
+            let value = async {
+                let said = asked.await.ok()??;
+                let said: Value = serde_json::from_str(said.split_once("\r\n\r\n")?.1).ok()?;
+                Some(said["kvs"][0]["value"].as_str().unwrap_or_default().to_owned())
+            };
+            let value = value.await.unwrap_or_default();
+            let value = String::from_utf8_lossy(&unbase64(&value)).into_owned();
+            keys += &format!(" {name}={value}");
+        }
+        keys
+    }
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn base64(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = three
+            .iter()
+            .chain([&0; 2])
+            .take(3)
+            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+        let digits = (0..4).map(|place| BASE64[(bits >> (18 - 6 * place)) as usize & 63] as char);
+        text.extend(
+            digits
+                .take(three.len() + 1)
+                .chain(std::iter::repeat_n('=', 3 - three.len())),
+        );
+    }
+    text
+}
+
+fn unbase64(text: &str) -> Vec<u8> {
+    let digit = |digit: u8| BASE64.iter().position(|known| *known == digit);
+    let digits: Vec<usize> = text.bytes().filter_map(digit).collect();
+    let bytes = |four: &[usize]| {
+        let bits = four
+            .iter()
+            .chain([&0; 3])
+            .take(4)
+            .fold(0, |bits, digit| bits << 6 | digit);
+        let three = [bits >> 16, bits >> 8, bits].map(|byte| byte as u8);
+        three[..four.len() - 1].to_vec()
+    };
+    digits.chunks(4).flat_map(bytes).collect()
+}
 
 /// Where the programs are.
 pub struct Programs {
@@ -134,6 +247,7 @@ pub struct Cluster {
     folder: PathBuf,
     ip: Ipv4Addr,
     haproxy_port: u16,
+    etcd_port: u16,
     etcd: Mutex<Option<Child>>,
     _haproxy: Child,
     /// Ends all processes of the cluster as soon as its input is closed.
@@ -218,6 +332,7 @@ impl Cluster {
             folder: folder.to_owned(),
             ip,
             haproxy_port,
+            etcd_port,
             reaper,
         };
         let peers = format!("http://{ip}:{peer_port}");
@@ -436,6 +551,16 @@ tags: {{nofailover: false, noloadbalance: false, clonefrom: false}}
             .filter(of_node)
             .filter_map(Pid::from_raw)
             .collect()
+    }
+
+    /// What writes down the state of the cluster there.
+    pub fn observer(&self, log: PathBuf) -> Observer {
+        let server = |node: &Node| (node.name(), self.url_of(node, "postgres"));
+        Observer {
+            log,
+            etcd: (self.ip, self.etcd_port),
+            servers: self.nodes.iter().map(server).collect(),
+        }
     }
 
     /// A signal to all of them.
