@@ -4,8 +4,8 @@ mod common;
 
 use std::process::Command;
 
-use common::cli::{bugle, command, run};
-use common::{BUGLE, Database, enqueue, execute, noop, wait_until};
+use common::cli::{CliRun, bugle, command, run};
+use common::{BUGLE, Database, Folder, enqueue, execute, noop, query_value, wait_until};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -681,4 +681,180 @@ async fn limits_are_set_and_keys_given_from_the_shell() {
         .unwrap();
     assert_eq!(row.get::<_, Vec<String>>(0), ["o", "l", "f"]);
     assert_eq!(row.get::<_, i32>(1), 2);
+}
+
+/// The configuration folder of a user with two contexts of one database, one of them in production.
+struct User {
+    database: Database,
+    folder: Folder,
+}
+
+impl User {
+    async fn new() -> User {
+        let user = User {
+            database: Database::new().await,
+            folder: Folder::new(),
+        };
+        std::fs::create_dir(user.folder.join("bugle")).expect("a folder");
+        let file =
+            "[contexts.shop]\nurl = \"env:SHOP_URL\"\nproduction = true\n\n[contexts.test]\nurl = \"env:SHOP_URL\"\n";
+        std::fs::write(user.folder.join("bugle/config.toml"), file).expect("a file");
+        user
+    }
+
+    async fn bugle(&self, arguments: &[&str]) -> CliRun {
+        let mut command = command(arguments);
+        command
+            .env("XDG_CONFIG_HOME", self.folder.path())
+            .env("SHOP_URL", self.database.url("owner"));
+        run(&mut command, "").await
+    }
+}
+
+#[tokio::test]
+async fn a_context_names_the_database_and_every_change_in_production_needs_yes() {
+    let user = User::new().await;
+    let owner = user.database.owner().await;
+    let id = user
+        .bugle(&["enqueue", "noop", "--context", "test"])
+        .await
+        .id()
+        .to_string();
+    execute(
+        &owner,
+        "insert into bugle.schedules (name, every, command) values ('often', '1 hour', 'noop')",
+    )
+    .await;
+    let worker = common::register(&owner).await;
+    let worker = worker.split(',').next().expect("its id").to_owned();
+
+    let changes: [&[&str]; 16] = [
+        &["enqueue", "noop"],
+        &["migrate"],
+        &["jobs", "pause", &id],
+        &["jobs", "resume", &id],
+        &["jobs", "set-priority", &id, "--priority", "3"],
+        &["jobs", "pause", "--command", "noop"],
+        &["jobs", "resume", "--command", "noop"],
+        &["queues", "pause", "default"],
+        &["queues", "resume", "default"],
+        &["queues", "set", "default", "--max-running", "3"],
+        &["queues", "limit-command", "noop", "3"],
+        &["workers", "pause", &worker],
+        &["workers", "drain", &worker],
+        &["schedules", "pause", "often"],
+        &["schedules", "run-now", "often"],
+        &["schedules", "remove", "often"],
+    ];
+    for change in changes {
+        let before: i64 = query_value(&owner, "select coalesce(max(id), 0) from bugle.changes").await;
+        let jobs: i64 = query_value(&owner, "select count(*) from bugle.jobs").await;
+        let refused = user.bugle(&[change, &["--context", "shop"]].concat()).await;
+        assert_eq!(refused.code, 1, "{change:?}: {}", refused.out);
+        assert!(
+            refused.err.contains("nothing was changed")
+                && refused.err.contains("hint: add --yes to skip the confirmation"),
+            "{change:?}: {}",
+            refused.err
+        );
+        assert_eq!(
+            query_value::<i64>(&owner, "select coalesce(max(id), 0) from bugle.changes").await,
+            before
+        );
+        assert_eq!(
+            query_value::<i64>(&owner, "select count(*) from bugle.jobs").await,
+            jobs
+        );
+        user.bugle(&[&["--context", "shop"], change, &["--yes"]].concat())
+            .await
+            .text();
+    }
+    // what only reads does not ask
+    for read in [
+        &["jobs", "list"][..],
+        &["queues"],
+        &["workers"],
+        &["jobs", "cancel", &id, "--dry-run"],
+    ] {
+        user.bugle(&[read, &["--context", "shop"]].concat()).await.text();
+    }
+}
+
+#[tokio::test]
+async fn contexts_are_listed_completed_and_named_in_errors() {
+    let user = User::new().await;
+    let owner = user.database.owner().await;
+    common::register(&owner).await;
+
+    let listed = user.bugle(&["contexts"]).await;
+    assert_eq!(listed.text(), "shop\tenv:SHOP_URL\tyes\t\ntest\tenv:SHOP_URL");
+    let listed = user.bugle(&["contexts", "--json"]).await.json();
+    assert_eq!(
+        listed[0],
+        json!({"name": "shop", "url": "env:SHOP_URL", "production": true, "current": false})
+    );
+    let script = user.bugle(&["completions", "bash"]).await;
+    assert!(script.text().contains("shop test"), "the script completes --context");
+
+    let said = user.bugle(&["queues", "--context", "shopp"]).await;
+    assert_eq!(
+        said.err.trim_end(),
+        "bugle: there is no context \"shopp\"\nhint: there are: shop, test"
+    );
+    let said = user
+        .bugle(&["queues", "--context", "shop", "--database-url", "dbname=x"])
+        .await;
+    assert!(
+        said.err.contains("both name a database\nhint: give one of them"),
+        "{}",
+        said.err
+    );
+    let nobody = Folder::new();
+    let mut nameless = command(&["queues"]);
+    let said = run(
+        nameless
+            .env("XDG_CONFIG_HOME", nobody.path())
+            .env("BUGLE_CONTEXT", "shop"),
+        "",
+    )
+    .await;
+    assert!(
+        said.err.contains("there is no context \"shop\", because"),
+        "{}",
+        said.err
+    );
+    let mut unset = command(&["queues", "--context", "shop"]);
+    let said = run(unset.env("XDG_CONFIG_HOME", user.folder.path()), "").await;
+    assert!(
+        said.err
+            .contains("context \"shop\": the environment variable \"SHOP_URL\" is not set\nhint: set it"),
+        "{}",
+        said.err
+    );
+
+    let said = user.bugle(&["--context", "shop", "config", "show"]).await;
+    assert!(
+        said.err.contains("this command does not use contexts\nhint: "),
+        "{}",
+        said.err
+    );
+
+    let said = user.bugle(&["--context", "shop", "config", "show"]).await;
+    assert!(
+        said.err.contains("this command does not use contexts\nhint: "),
+        "{}",
+        said.err
+    );
+
+    let workers = user.bugle(&["workers", "--all-contexts", "--json"]).await.json();
+    let contexts: Vec<&str> = workers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|w| w["context"].as_str().unwrap())
+        .collect();
+    assert_eq!(contexts, ["shop", "test"]);
+    assert!(workers[0]["id"].is_i64(), "{workers}");
+    let table = user.bugle(&["workers", "--all-contexts"]).await;
+    assert!(table.text().starts_with("shop\t"), "{}", table.out);
 }

@@ -17,7 +17,7 @@ use crate::job::JobId;
 #[derive(Debug, Args)]
 pub struct AnswerArguments {
     /// Id of the waiting job
-    id: JobId,
+    pub id: JobId,
     /// Complete the job with this result (JSON)
     #[arg(long, value_name = "JSON", conflicts_with_all = ["error", "resume"])]
     result: Option<String>,

@@ -1,9 +1,12 @@
-//! How subcommands find the database: one flag and two variables.
+//! How subcommands find the database, by a context or a connection string, and ask before they change one in production.
+
+use std::io::{IsTerminal, Write};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use tokio_postgres::Client;
 
+use super::contexts::{self, Context};
 use crate::config::{environment, flag_or_variable};
 use crate::db::connect::{Target, is_named_by, parse, parse_given_by};
 use crate::error::Error;
@@ -20,11 +23,83 @@ pub struct Connect {
         hide_env_values = true
     )]
     database_url: Option<String>,
+    /// Context that names the database: see "bugle contexts" [env: BUGLE_CONTEXT]
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// Do not ask before changing anything
+    #[arg(long, global = true)]
+    yes: bool,
 }
 
 impl Connect {
+    /// The database of a context.
+    pub fn of(context: &Context) -> Connect {
+        Connect {
+            database_url: None,
+            context: Some(context.name.clone()),
+            yes: false,
+        }
+    }
+
+    /// The context that a flag names, else that of the variable, unless a flag gives a connection string.
+    pub fn context(&self) -> Result<Option<Context>> {
+        let url = self.database_url.as_ref().filter(|url| !url.is_empty());
+        let is_flag = url.is_some_and(|url| flag_or_variable(url, &environment) == "--database-url");
+        let name = match (&self.context, is_flag) {
+            (Some(name), true) => bail!(
+                "--context {name} and --database-url both name a database\nhint: give one of them; bugle contexts \
+                 lists the contexts"
+            ),
+            (None, true) => None,
+            (Some(name), false) => Some(name.clone()),
+            (None, false) => environment(contexts::VARIABLE).filter(|name| !name.is_empty()),
+        };
+        name.map(|name| contexts::named(&name)).transpose()
+    }
+
+    /// Whether nobody is to be asked.
+    pub fn yes(&self) -> bool {
+        self.yes
+    }
+
+    /// The name of the context, with a warning if it is one in production; none without a context.
+    pub fn label(&self) -> Result<Option<String>> {
+        let context = self.context()?;
+        Ok(context.map(|context| match context.production {
+            true => format!("{} (production)", context.name),
+            false => context.name,
+        }))
+    }
+
+    /// Ask before a change in production. `what` is a question without its question mark, such as "pause queue mail".
+    ///
+    /// # Errors
+    /// If the answer is no, or nobody can be asked.
+    pub fn confirm(&self, what: &str) -> Result<()> {
+        let Some(context) = self.context()?.filter(|context| context.production && !self.yes) else {
+            return Ok(());
+        };
+        match confirmed(&format!("{what} in context {}, which is in production?", context.name))? {
+            true => Ok(()),
+            false => bail!(
+                "nothing was changed: context {:?} is in production, and this would {what}\nhint: add --yes to skip \
+                 the confirmation",
+                context.name
+            ),
+        }
+    }
+
+    /// A connection for a command that changes something: see [`Connect::confirm`].
+    pub async fn client_to(&self, what: &str) -> Result<Client> {
+        self.confirm(what)?;
+        self.client().await
+    }
+
     /// The connection target. Without one, the error says how to set it.
     pub fn target(&self) -> Result<Target> {
+        if let Some(context) = self.context()? {
+            return context.target();
+        }
         let given = self.database_url.clone().filter(|url| !url.is_empty());
         let general = environment("DATABASE_URL").filter(|url| !url.is_empty());
         match (given, general) {
@@ -32,8 +107,8 @@ impl Connect {
             (None, Some(url)) => Ok(parse_given_by("DATABASE_URL", &url)?),
             (None, None) if is_named_by(&environment) => Ok(parse("")?),
             (None, None) => bail!(
-                "no database is configured\nhint: give --database-url postgres://user@host/database, set DATABASE_URL \
-                 or PGHOST, or run \"bugle dev\" to start a private database"
+                "no database is configured\nhint: give --database-url postgres://user@host/database or --context, set \
+                 DATABASE_URL or PGHOST, or run \"bugle dev\" to start a private database"
             ),
         }
     }
@@ -42,6 +117,18 @@ impl Connect {
     pub async fn client(&self) -> Result<Client> {
         Ok(self.target()?.client("bugle").await?)
     }
+}
+
+/// Only a person at a terminal can be asked; a script must say --yes.
+pub fn confirmed(question: &str) -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    eprint!("{question} [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Run one query in its own transaction, because there may be a pooler in between and settings of the role must not

@@ -147,7 +147,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.jsonl {
-        let client = arguments.connect.client().await?;
+        let client = arguments.connect.client_to("enqueue jobs").await?;
         return bulk::run(client, file, arguments.command.as_deref(), arguments.json).await;
     }
     let payload = payload(&arguments.payload)?;
@@ -157,7 +157,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         output::print(&statement::statement(&job, payload.get(), times)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let client = arguments.connect.client().await?;
+    let client = arguments.connect.client_to("enqueue a job").await?;
     if let Some(text) = &arguments.run_at {
         job = job.run_at(ask(&client, read::time(&client, text)).await.context("--run-at")?);
     }

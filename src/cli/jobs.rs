@@ -123,7 +123,8 @@ enum What {
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
-    let client = arguments.connect.client().await?;
+    let connect = &arguments.connect;
+    let client = connect.client().await?;
     let shown = &arguments.shown;
     let json = shown.as_json();
     match arguments.what {
@@ -131,20 +132,26 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             if let Some(job) = ask(&client, read::not_served(&client, id)).await? {
                 eprintln!("warning: {}", super::nearest::told(&job));
             }
-            operate::wait(&arguments.connect.target()?, &client, id, timeout).await
+            operate::wait(&connect.target()?, &client, id, timeout).await
         }
         What::Explain { id } => operate::explain(&client, id, json).await,
-        What::Answer(arguments) => answer::answer(&client, arguments).await,
-        What::AddMissing(arguments) => answer::add_missing(&client, arguments, json).await,
-        What::Cancel(jobs) => operate::jobs(&client, Verb::Cancel, jobs, json).await,
-        What::Pause(jobs) => operate::jobs(&client, Verb::Pause, jobs, json).await,
-        What::Resume(jobs) => operate::jobs(&client, Verb::Resume, jobs, json).await,
+        What::Answer(arguments) => {
+            connect.confirm(&format!("answer job {}", arguments.id))?;
+            answer::answer(&client, arguments).await
+        }
+        What::AddMissing(arguments) => {
+            connect.confirm("enqueue jobs that are missing")?;
+            answer::add_missing(&client, arguments, json).await
+        }
+        What::Cancel(jobs) => operate::jobs(connect, &client, Verb::Cancel, jobs, json).await,
+        What::Pause(jobs) => operate::jobs(connect, &client, Verb::Pause, jobs, json).await,
+        What::Resume(jobs) => operate::jobs(connect, &client, Verb::Resume, jobs, json).await,
         What::Restart { from_failed_step, jobs } => {
             let verb = match from_failed_step {
                 true => Verb::RestartFromFailedStep,
                 false => Verb::Restart,
             };
-            operate::jobs(&client, verb, jobs, json).await
+            operate::jobs(connect, &client, verb, jobs, json).await
         }
         What::SetStep {
             id,
@@ -152,11 +159,16 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             state,
             output,
             note,
-        } => operate::set_step(&client, id, &step, state, output.as_deref(), note.as_deref()).await,
-        What::Remove(jobs) => operate::jobs(&client, Verb::Remove, jobs, json).await,
-        What::Reschedule { at, jobs } => operate::jobs(&client, Verb::Reschedule(at), jobs, json).await,
-        What::SetPriority { priority, jobs } => operate::jobs(&client, Verb::SetPriority(priority), jobs, json).await,
-        What::SetState { to, jobs } => operate::jobs(&client, Verb::SetState(to), jobs, json).await,
+        } => {
+            connect.confirm(&format!("make step {step} of job {id} {state}"))?;
+            operate::set_step(&client, id, &step, state, output.as_deref(), note.as_deref()).await
+        }
+        What::Remove(jobs) => operate::jobs(connect, &client, Verb::Remove, jobs, json).await,
+        What::Reschedule { at, jobs } => operate::jobs(connect, &client, Verb::Reschedule(at), jobs, json).await,
+        What::SetPriority { priority, jobs } => {
+            operate::jobs(connect, &client, Verb::SetPriority(priority), jobs, json).await
+        }
+        What::SetState { to, jobs } => operate::jobs(connect, &client, Verb::SetState(to), jobs, json).await,
         What::List { filters, limit } => {
             let list = async || {
                 let now = ask(&client, read::now(&client)).await?;

@@ -39,6 +39,7 @@ enum What {
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.what.unwrap_or(What::Up) {
         What::Up => {
+            arguments.connect.confirm("migrate the schema")?;
             let done = schema::migrate(&arguments.connect.target()?).await?;
             println!(
                 "{}",

@@ -5,6 +5,7 @@ mod answer;
 mod bench;
 mod config;
 mod connect;
+mod contexts;
 mod doctor;
 mod enqueue;
 mod examples;
@@ -38,7 +39,7 @@ mod workflow;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::execute::registry::Registry;
@@ -47,6 +48,11 @@ use crate::execute::registry::Registry;
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Cli {
+    /// Context that names the database: see "bugle contexts"
+    // commands that use a database have this flag too, and get the value
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -107,6 +113,9 @@ enum Command {
     /// Check whether a worker is healthy (exit code 0 or 1), for container health checks.
     Health(health::Arguments),
 
+    /// List contexts: names for databases, for --context.
+    Contexts(contexts::Arguments),
+
     /// Show the effective configuration of a worker.
     Config(config::Arguments),
 
@@ -128,9 +137,43 @@ enum Command {
     Bench(bench::Arguments),
 }
 
+impl Command {
+    /// Whether it takes `--context`.
+    fn uses_contexts(&self) -> bool {
+        let no = matches!(
+            self,
+            Command::Worker(_)
+                | Command::Host(_)
+                | Command::Job(_)
+                | Command::Contexts(_)
+                | Command::Config(_)
+                | Command::Completions { .. }
+                | Command::Man(_)
+        );
+        #[cfg(feature = "web")]
+        let no = no || matches!(self, Command::Health(_));
+        #[cfg(feature = "dev")]
+        let no = no || matches!(self, Command::PrivateServer(_));
+        #[cfg(feature = "bench")]
+        let no = no || matches!(self, Command::Bench(_));
+        !no
+    }
+}
+
 /// All commands, each with examples.
 fn command() -> clap::Command {
     examples::add(Cli::command())
+}
+
+/// For completions: the values of `--context` are those of the user's file.
+fn with_contexts(command: clap::Command, names: &[&'static str]) -> clap::Command {
+    let values = |argument: clap::Arg| match argument.get_id() == "context" && !names.is_empty() {
+        true => argument.value_parser(clap::builder::PossibleValuesParser::new(names.to_vec())),
+        false => argument,
+    };
+    command
+        .mut_args(values)
+        .mut_subcommands(|subcommand| with_contexts(subcommand, names))
 }
 
 /// Read the arguments of this process. Exits if they ask for help, or are wrong.
@@ -143,6 +186,9 @@ pub fn parse() -> Cli {
 /// # Errors
 /// When the subcommand fails. The message is meant to be shown to the user; see [`message`].
 pub fn run(cli: Cli) -> Result<ExitCode> {
+    if cli.context.is_some() && !cli.command.uses_contexts() {
+        bail!("this command does not use contexts\nhint: leave out --context; a worker's databases are in its file");
+    }
     match cli.command {
         Command::Worker(arguments) => serve(worker::run(arguments, Registry::new())),
         Command::Migrate(arguments) => wait_for(migrate::run(arguments)),
@@ -164,10 +210,12 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Doctor(arguments) => wait_for(doctor::run(arguments)),
         #[cfg(feature = "web")]
         Command::Health(arguments) => wait_for(health::run(arguments)),
+        Command::Contexts(arguments) => contexts::run(&arguments),
         Command::Config(arguments) => config::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "bugle", &mut script);
+            let mut command = with_contexts(command(), &contexts::names());
+            clap_complete::generate(shell, &mut command, "bugle", &mut script);
             output::print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }

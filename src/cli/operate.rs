@@ -1,6 +1,6 @@
 //! The operator's verbs on the command line: `bugle jobs cancel …`, `bugle queues pause …`, `bugle workers drain …`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_postgres::Client;
 
-use super::connect::ask;
+use super::connect::{Connect, ask, confirmed};
 use super::filter::Filters;
 use super::hint::in_shell;
 use super::output;
@@ -37,9 +37,6 @@ pub struct Jobs {
     /// Show which jobs would change, without changing them
     #[arg(long)]
     dry_run: bool,
-    /// With a filter: do not ask before changing them
-    #[arg(long)]
-    yes: bool,
     /// Reason, recorded in bugle.changes
     #[arg(long)]
     note: Option<String>,
@@ -49,10 +46,10 @@ pub struct Jobs {
 const STEP: usize = 5000;
 
 /// Apply a verb to the jobs with these ids, or to all that match the filters.
-pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result<ExitCode> {
+pub async fn jobs(connect: &Connect, client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result<ExitCode> {
     match (jobs.ids.is_empty(), jobs.filters.is_empty()) {
-        (false, true) => by_ids(client, &verb, &jobs, json).await,
-        (true, false) => by_filter(client, &verb, &jobs, json).await,
+        (false, true) => by_ids(connect, client, &verb, &jobs, json).await,
+        (true, false) => by_filter(connect, client, &verb, &jobs, json).await,
         (false, false) => bail!("give ids or filters, not both\nhint: ids alone select the jobs"),
         (true, true) => bail!(
             "no jobs are selected\nhint: give their ids, or at least one of --queue, --command, --state, --since, \
@@ -62,7 +59,7 @@ pub async fn jobs(client: &Client, verb: Verb, jobs: Jobs, json: bool) -> Result
 }
 
 /// Says what became of each job. Exit code 1 if one was refused.
-async fn by_ids(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
+async fn by_ids(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
     let mut all = jobs.ids.clone();
     if jobs.family {
         for id in &jobs.ids {
@@ -76,6 +73,7 @@ async fn by_ids(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result
         output::print(&format!("would {name} {}: {}\n", counted(count), list(&all)))?;
         return Ok(ExitCode::SUCCESS);
     }
+    connect.confirm(&format!("{} {}: {}", verb.name(), counted(all.len()), list(&all)))?;
     let mut operated = Vec::new();
     if jobs.family {
         // as one: a part of a workflow must not start in between
@@ -119,7 +117,7 @@ struct Summary {
 }
 
 /// The oldest first, in steps, each committed before the next. Jobs that begin to match meanwhile are left alone.
-async fn by_filter(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
+async fn by_filter(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Result<ExitCode> {
     let filter = jobs.filters.filter();
     let matching = ask(client, operate::count_matching(client, verb, &filter)).await?;
     let matched: usize = matching.iter().map(|of| usize::try_from(of.jobs).unwrap_or(0)).sum();
@@ -153,7 +151,8 @@ async fn by_filter(client: &Client, verb: &Verb, jobs: &Jobs, json: bool) -> Res
         output::print(&format!("would {} {whom}: {}{more}\n", verb.name(), list(&ids)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if !jobs.yes && !confirmed(&format!("{} {whom}?", verb.name()))? {
+    let place = connect.label()?.map(|context| format!(" in context {context}"));
+    if !connect.yes() && !confirmed(&format!("{} {whom}{}?", verb.name(), place.unwrap_or_default()))? {
         bail!(
             "nothing was changed: this would {} {whom}\nhint: add --yes to skip the confirmation",
             verb.name()
@@ -201,18 +200,6 @@ fn counted(jobs: usize) -> String {
         1 => "1 job".into(),
         jobs => format!("{jobs} jobs"),
     }
-}
-
-/// Only a person at a terminal can be asked; a script must say --yes.
-fn confirmed(question: &str) -> Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(false);
-    }
-    eprint!("{question} [y/N] ");
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn list(ids: &[JobId]) -> String {

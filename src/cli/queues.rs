@@ -75,6 +75,20 @@ enum What {
     },
 }
 
+impl What {
+    /// What it changes; none for a list.
+    fn change(&self) -> Option<String> {
+        Some(match self {
+            What::List => return None,
+            What::Pause { whom, .. } => format!("pause queue {whom}"),
+            What::Resume { whom, .. } => format!("resume queue {whom}"),
+            What::Set(set) => format!("set limits of queue {}", set.queue),
+            What::Remove { whom, .. } => format!("remove queue {whom}"),
+            What::LimitCommand { command, .. } => format!("limit command {command}"),
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 struct Set {
     /// Name of the queue
@@ -161,7 +175,11 @@ async fn warn_if_mistyped(client: &Client, queue: &str) -> Result<()> {
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
-    let client = arguments.connect.client().await?;
+    let connect = &arguments.connect;
+    if let Some(change) = arguments.what.as_ref().and_then(What::change) {
+        connect.confirm(&change)?;
+    }
+    let client = connect.client().await?;
     let (verb, whom, note) = match arguments.what {
         None | Some(What::List) => {
             let list = async || {

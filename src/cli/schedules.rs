@@ -133,8 +133,28 @@ struct Add {
     ends_at: Option<String>,
 }
 
+impl What {
+    /// What it changes; none for what only reads.
+    fn change(&self) -> Option<String> {
+        let (verb, name) = match self {
+            What::List | What::Preview { .. } => return None,
+            What::Add(add) => ("add", &add.name),
+            What::Change { name, .. } => ("change", name),
+            What::Pause(named) => ("pause", &named.name),
+            What::Resume(named) => ("resume", &named.name),
+            What::Remove { name } => ("remove", name),
+            What::RunNow(named) => ("run", &named.name),
+        };
+        Some(format!("{verb} schedule {name}"))
+    }
+}
+
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
-    let client = arguments.connect.client().await?;
+    let connect = &arguments.connect;
+    if let Some(change) = arguments.what.as_ref().and_then(What::change) {
+        connect.confirm(&change)?;
+    }
+    let client = connect.client().await?;
     let json = arguments.shown.as_json();
     match arguments.what.unwrap_or(What::List) {
         What::List => {

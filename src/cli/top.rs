@@ -42,8 +42,12 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !std::io::stdout().is_terminal() {
         bail!("bugle top needs a terminal\nhint: use bugle queues --watch 2s");
     }
+    // every change is confirmed with a key, also in production
     let client = arguments.connect.client().await?;
-    let database = ask(&client, read::database(&client)).await?;
+    let mut database = ask(&client, read::database(&client)).await?;
+    if let Some(context) = arguments.connect.label()? {
+        database = format!("{context}: {database}");
+    }
     let mut screen = Screen::new(database, read_view(&client, &View::Queues).await?);
     let (keys, stop) = keys();
     let mut terminal = ratatui::init();

@@ -1,14 +1,16 @@
 //! `bugle workers`: the worker processes.
 
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use serde::Serialize;
+use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
-use super::operate;
 use super::output::{Shown, Table, age};
+use super::{contexts, operate};
 use crate::admin::operate::FleetVerb;
 use crate::admin::read::{self, WorkerLine};
 
@@ -21,6 +23,10 @@ pub struct Arguments {
     /// Include stopped workers
     #[arg(long)]
     all: bool,
+
+    /// List the workers of the databases of all contexts
+    #[arg(long)]
+    all_contexts: bool,
 
     #[command(flatten)]
     connect: Connect,
@@ -63,25 +69,95 @@ enum What {
 }
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
-    let client = arguments.connect.client().await?;
+    let shown = &arguments.shown;
     let (post, whom, note) = match arguments.what {
+        None | Some(What::List) if arguments.all_contexts => {
+            return shown.repeat(async || of_all_contexts(arguments.all, shown).await).await;
+        }
         None | Some(What::List) => {
+            let client = arguments.connect.client().await?;
             let list = async || {
-                let now = ask(&client, read::now(&client)).await?;
-                let workers = ask(&client, read::workers(&client, arguments.all)).await?;
-                arguments.shown.rows(&workers, |workers| list(workers, now))
+                let seen = Seen::read(&client, arguments.all).await?;
+                shown.rows(&seen.workers, |workers| list(&[(None, workers, seen.now)]))
             };
-            return arguments.shown.repeat(list).await;
+            return shown.repeat(list).await;
         }
         Some(What::Pause { whom, note }) => (FleetVerb::PauseWorker, whom, note),
         Some(What::Resume { whom, note }) => (FleetVerb::ResumeWorker, whom, note),
         Some(What::Drain { whom, note }) => (FleetVerb::DrainWorker, whom, note),
     };
+    let verb = match post {
+        FleetVerb::PauseWorker => "pause",
+        FleetVerb::ResumeWorker => "resume",
+        _ => "drain",
+    };
+    let client = arguments.connect.client_to(&format!("{verb} worker {whom}")).await?;
     operate::order(&client, post, &whom, note.as_deref()).await
 }
 
-fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
-    let has_hosts = workers.iter().any(|worker| !hosts(worker).is_empty());
+/// What one database says.
+struct Seen {
+    workers: Vec<WorkerLine>,
+    now: SystemTime,
+}
+
+impl Seen {
+    async fn read(client: &Client, all: bool) -> Result<Seen> {
+        Ok(Seen {
+            now: ask(client, read::now(client)).await?,
+            workers: ask(client, read::workers(client, all)).await?,
+        })
+    }
+}
+
+/// A worker and the context that it is in.
+#[derive(Serialize)]
+struct InContext<'a> {
+    context: &'a str,
+    #[serde(flatten)]
+    worker: &'a WorkerLine,
+}
+
+/// A database that does not answer within this time is left out, with a warning.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The workers of all databases that answer.
+async fn of_all_contexts(all: bool, shown: &Shown) -> Result<()> {
+    let contexts = contexts::all()?;
+    if contexts.is_empty() {
+        bail!("there are no contexts\nhint: bugle contexts says where to write them");
+    }
+    let seen = contexts.iter().map(async |context| {
+        let seen = async {
+            let client = Connect::of(context).client().await?;
+            Seen::read(&client, all).await
+        };
+        let late = |_| anyhow!("no reply within {} s", PATIENCE.as_secs());
+        let seen = tokio::time::timeout(PATIENCE, seen).await.map_err(late).flatten();
+        if let Err(error) = &seen {
+            eprintln!("warning: context {}: {}", context.name, super::message(error));
+        }
+        Some((context.name.as_str(), seen.ok()?))
+    });
+    let seen = futures_util::future::join_all(seen).await;
+    let seen: Vec<(&str, Seen)> = seen.into_iter().flatten().collect();
+    let rows = seen.iter().flat_map(|(context, seen)| {
+        let in_context = |worker| InContext { context, worker };
+        seen.workers.iter().map(in_context)
+    });
+    let rows: Vec<InContext> = rows.collect();
+    let groups = seen
+        .iter()
+        .map(|(context, seen)| (Some(*context), &*seen.workers, seen.now));
+    let groups: Vec<_> = groups.collect();
+    shown.rows(&rows, |_| list(&groups))
+}
+
+/// The workers of each database, with the name of its context if there are several.
+fn list(groups: &[(Option<&str>, &[WorkerLine], SystemTime)]) -> Table {
+    let mut all = groups.iter().flat_map(|(_, workers, _)| *workers);
+    let has_hosts = all.any(|worker| !hosts(worker).is_empty());
+    let has_contexts = groups.iter().any(|(context, ..)| context.is_some());
     let mut headings = vec![
         "ID",
         "NAME",
@@ -98,8 +174,14 @@ fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
         "SEEN",
     ];
     headings.extend(has_hosts.then_some("HOSTS"));
+    if has_contexts {
+        headings.insert(0, "CONTEXT");
+    }
     let mut table = Table::new(&headings);
-    for worker in workers {
+    let workers = groups
+        .iter()
+        .flat_map(|(context, workers, now)| workers.iter().map(move |worker| (context, worker, *now)));
+    for (context, worker, now) in workers {
         let queues = worker
             .queues
             .iter()
@@ -122,6 +204,9 @@ fn list(workers: &[WorkerLine], now: SystemTime) -> Table {
             age(now, worker.seen_at),
         ];
         row.extend(has_hosts.then(|| hosts(worker)));
+        if has_contexts {
+            row.insert(0, context.unwrap_or_default().to_owned());
+        }
         table.row(row);
     }
     table

@@ -46,7 +46,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         What::Enqueue { file } => {
             let text = text(&file)?;
             let workflow = output::read_json(&file, &text)?;
-            let client = arguments.connect.client().await?;
+            let client = arguments.connect.client_to("enqueue a workflow").await?;
             let jobs = ask(&client, operate::enqueue_workflow(&client, workflow)).await?;
             if arguments.json {
                 let jobs: Vec<_> = jobs
