@@ -52,9 +52,22 @@ pub struct Plan {
     pub kinds: Vec<Fault>,
     /// No fault begins after this time.
     pub at_most: Option<Duration>,
+    /// Whether the time to the first claim is held against its bar.
+    pub has_bars: bool,
 }
 
 impl Plan {
+    /// The round of `bin/test`, which runs on machines that are busy.
+    pub fn short() -> Plan {
+        Plan {
+            synchronous: true,
+            each: 1,
+            kinds: vec![Fault::Switchover, Fault::NodeKill, Fault::FrozenPrimary],
+            at_most: None,
+            has_bars: false,
+        }
+    }
+
     /// From the arguments of `bin/chaos --patroni`.
     pub fn from(arguments: &[String]) -> Plan {
         let after = |flag: &str| {
@@ -73,6 +86,7 @@ impl Plan {
             kinds: KINDS.iter().filter(is_wanted).copied().collect(),
             at_most: after("--minutes")
                 .and_then(|minutes| Some(Duration::from_secs(minutes.parse::<u64>().ok()? * 60))),
+            has_bars: true,
         }
     }
 }
@@ -87,15 +101,29 @@ struct Failover {
     first_claim: u64,
 }
 
-/// Play it. `None` if the programs are missing and may not be installed; the sentence says why.
+/// Play it with the programs of this machine, which are installed if they are missing and may be.
 pub fn play(plan: &Plan, seed: u64) -> ExitCode {
-    let programs = match Programs::obtain() {
-        Ok(programs) => programs,
+    match Programs::obtain() {
+        Ok(programs) => play_with(programs, plan, seed),
         Err(why) => {
             println!("chaos: there is no Patroni to be tested: {why}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
-    };
+    }
+}
+
+/// The short round, where the programs are installed.
+pub fn play_short(seed: u64) -> ExitCode {
+    match Programs::find() {
+        Ok(programs) => play_with(programs, &Plan::short(), seed),
+        Err(why) => {
+            println!("chaos: the round on Patroni is skipped: {why}");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn play_with(programs: Programs, plan: &Plan, seed: u64) -> ExitCode {
     println!("chaos: seed {seed}, {plan:?}");
     round::sweep();
     let name = format!("{PREFIX}{}-{:08x}", std::process::id(), fastrand::u32(..));
@@ -140,7 +168,7 @@ fn missed(report: &Report, failovers: &[Failover], plan: &Plan) -> Vec<String> {
         wrong.push(format!("{} violations", report.violations.len()));
     }
     let p99 = Report::percentile(&sorted(failovers, |failover| failover.first_claim), 99);
-    if p99 > FIRST_CLAIM {
+    if plan.has_bars && p99 > FIRST_CLAIM {
         wrong.push(format!("the first claim takes {p99} ms: the bar is {FIRST_CLAIM} ms"));
     }
     let done = |kind: &Fault| failovers.iter().filter(|failover| failover.kind == *kind).count();
@@ -418,6 +446,17 @@ impl<'a> Stage<'a> {
         tokio::time::sleep(Duration::from_millis(rng.u64(500..4000))).await;
         match kind {
             Fault::NodeKill | Fault::LaggingReplica => cluster.start_patroni(old),
+            Fault::FrozenPrimary if self.synchronous => {
+                // When it is thawed, Patroni 3.0.2 takes the lock of the leader back without a look at who has it, and
+                // what the next primary has acknowledged is lost. A watchdog would have reset the node: its Patroni is
+                // killed, and its server goes on for a moment, for clients to come back to.
+                old.kill_patroni();
+                cluster.signal(old, Signal::CONT);
+                // why: for this time the former primary is there again beside the next one
+                tokio::time::sleep(Duration::from_millis(rng.u64(2000..5000))).await;
+                old.kill_server();
+                cluster.start_patroni(old);
+            }
             Fault::FrozenPrimary => cluster.signal(old, Signal::CONT),
             _ => {}
         }
