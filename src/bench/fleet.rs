@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -173,7 +173,7 @@ async fn drain_once(databases: &[Database], is_one: bool, jobs: u64, slots: u32)
     Ok((end - first) as f64 / 1e9)
 }
 
-/// Enqueues jobs at a constant rate until it is told to stop, also after an outage. Returns how many were acknowledged.
+/// Enqueues jobs at a constant rate until it is asked to stop, also after an outage. Returns how many were acknowledged.
 async fn enqueue(database: Arc<Database>, rate: u64, stop: Arc<AtomicBool>) -> u64 {
     let mut acknowledged = 0;
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
@@ -212,25 +212,25 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
         .collect();
     // until all of them are served
     for database in &all {
-        completed_after(database, 0).await?;
+        completed_after(database, 0.0).await?;
     }
 
     let pause = Duration::from_secs(seconds);
     let mut begins = Vec::new();
     let (victim, last) = (others.last_mut().context("one of several")?, all.last().context("one")?);
     bench.progress("fleet: outage");
-    begins.push(now());
+    begins.push(of_day());
     tokio::time::sleep(pause).await;
-    begins.push(now());
+    begins.push(of_day());
     tokio::task::block_in_place(|| victim.kill())?;
     tokio::time::sleep(pause).await;
-    begins.push(now());
+    begins.push(of_day());
     tokio::task::block_in_place(|| victim.start_again())?;
     let back = now();
-    completed_after(last, back).await?;
+    completed_after(last, of_day()).await?;
     let until_completed = seconds_since(back);
     tokio::time::sleep(pause).await;
-    begins.push(now());
+    begins.push(of_day());
     stop.store(true, Ordering::Release);
     let mut acknowledged = Vec::new();
     for enqueuer in enqueuers {
@@ -259,7 +259,7 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
         let (mut windows, mut jobs) = (Vec::new(), 0);
         for database in &all[..count - 1] {
             let client = database.connect().await?;
-            let (begin, end) = (begin[0] as f64 / 1e9, begin[1] as f64 / 1e9);
+            let (begin, end) = (begin[0], begin[1]);
             let rows = client
                 .query(
                     "select extract(epoch from j.finished_at)::double precision - $1, \
@@ -282,7 +282,7 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
         }
         let line = Line::new("fleet", format!("{} of {count} databases, {phase}", count - 1), jobs);
         let mut line = line
-            .rate((begin[1] - begin[0]) as f64 / 1e9)
+            .rate(begin[1] - begin[0])
             .times(Percentiles::of(times))
             .note("least_in_a_second", windows.iter().min().copied())
             .note("most_in_a_second", windows.iter().max().copied())
@@ -298,11 +298,16 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
     Ok(())
 }
 
-/// Wait until a job was completed after this time.
-async fn completed_after(database: &Database, time: i64) -> Result<()> {
+/// The time of day of this machine, which is that of its servers, in seconds.
+fn of_day() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
+/// Wait until a job was completed after this time of day.
+async fn completed_after(database: &Database, time: f64) -> Result<()> {
     let client = database.connect().await?;
     let question = "select exists (select from bugle.jobs_ended where finished_at > to_timestamp($1))";
-    let time = time as f64 / 1e9;
     while !client.query_one(question, &[&time]).await?.get::<_, bool>(0) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

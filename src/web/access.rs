@@ -165,7 +165,7 @@ impl Door {
         }
     }
 
-    /// What [`tidy`](Door::tidy) does again and again.
+    /// What [`tidy`](Door::tidy) does every two seconds.
     pub fn tidy_once(&self) {
         let mut seats = locked(&self.seats);
         seats.retain(|_, seat| {
