@@ -173,7 +173,8 @@ async fn drain_once(databases: &[Database], is_one: bool, jobs: u64, slots: u32)
     Ok((end - first) as f64 / 1e9)
 }
 
-/// Enqueues jobs at a constant rate until it is asked to stop, also after an outage. Returns how many were acknowledged.
+/// Enqueues jobs at a constant rate until it is asked to stop, also after an outage. Returns how many were
+/// acknowledged.
 async fn enqueue(database: Arc<Database>, rate: u64, stop: Arc<AtomicBool>) -> u64 {
     let mut acknowledged = 0;
     let mut ticks = tokio::time::interval(Duration::from_millis(100));

@@ -1,4 +1,5 @@
-//! How subcommands find the database, by a context or a connection string, and ask before they change one in production.
+//! How subcommands find the database, by a context or a connection string, and ask before they change it in
+//! production.
 
 use std::io::{IsTerminal, Write};
 

@@ -155,13 +155,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     if is_several && several.is_empty() {
         bail!(
-            "there are no databases to list\nhint: --config names a file with [databases]; bugle contexts lists contexts"
+            "there are no databases to list\nhint: --config names a file with [databases]; bugle contexts lists the \
+             contexts"
         );
     }
     if is_several && mode == Mode::Login {
         bail!(
-            "--login is for one database, and there are several\nhint: give --trust-header, or start bugle web for each \
-             database"
+            "--login is for one database, and there are several\nhint: give --trust-header, or start bugle web for \
+             each database"
         );
     }
     let connect = arguments.connect;
