@@ -12,7 +12,7 @@ mod retry_after;
 mod sql;
 pub(crate) mod surroundings;
 #[cfg(all(test, feature = "cli"))]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

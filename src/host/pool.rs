@@ -727,3 +727,6 @@ impl Restart {
         Duration::from_secs((1 << (self.failures - 1).min(6)).min(60))
     }
 }
+
+#[cfg(all(test, feature = "cli"))]
+mod tests;

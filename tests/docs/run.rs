@@ -150,7 +150,7 @@ impl Place {
             };
             packages::virtual_environment(self.folder.path(), &path);
         }
-        if page.text.contains("npm install bugle-jobs") {
+        if page.text.contains("/sdk/typescript/bugle-jobs-") {
             let Some(built) = packages::typescript().await else {
                 return false;
             };

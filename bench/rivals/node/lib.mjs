@@ -8,7 +8,7 @@ export function out(s) {
   const b = Buffer.from(s + '\n');
   let o = 0;
   while (o < b.length) {
-    try { o += writeSync(1, b, o); } catch (e) { if (e.code !== 'EAGAIN') throw e; }
+    try { o += writeSync(+(process.env.RIVAL_FD ?? 1), b, o); } catch (e) { if (e.code !== 'EAGAIN') throw e; }
   }
 }
 
