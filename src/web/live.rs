@@ -42,6 +42,11 @@ const MOST: Duration = Duration::from_millis(500);
 /// One page is refreshed in this time, whatever it takes.
 const ANYWAY: Duration = Duration::from_secs(3);
 
+tokio::task_local! {
+    /// Set while a page is answered that only refreshes itself: nobody waits for it.
+    pub static IS_REFRESH: ();
+}
+
 /// The state of everything at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -327,7 +332,8 @@ impl Drop for Watcher {
 
 impl Site {
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
-        let snapshot = self.snapshot_for(OPENED).await?;
+        let is_refresh = IS_REFRESH.try_with(|()| ()).is_ok();
+        let snapshot = self.snapshot_for(if is_refresh { WATCHED } else { OPENED }).await?;
         // a page that nobody watches has no age
         let _ = AGE.try_with(|age| age.set(snapshot.read_at.elapsed()));
         Ok(snapshot)

@@ -28,7 +28,7 @@ use super::access::{Door, Mode, OwnCookies, own_cookies};
 use super::actions::{Action, label, values_of};
 pub use super::api::Query;
 use super::api::{self, Access};
-use super::live::{self, FRESH, Live};
+use super::live::{self, FRESH, IS_REFRESH, Live};
 use super::server::{self, Limits};
 use super::several::{Named, Several};
 use super::text::{self, Html};
@@ -259,7 +259,7 @@ async fn sparing(State(site): State<Shared>, request: Request, next: Next) -> Re
     }
     let path = request.uri().path().to_owned();
     let began = Instant::now();
-    let (response, age) = live::with_age(next.run(request)).await;
+    let (response, age) = live::with_age(IS_REFRESH.scope((), next.run(request))).await;
     site.live.spend(&path, began.elapsed());
     if response.status() != StatusCode::OK {
         return response;

@@ -319,7 +319,7 @@ async fn without_javascript_a_job_is_found_looked_at_and_changed() {
     page.open(&url(&web, "/jobs?q=state:ready")).await;
     // what only a script can do is not there
     let visible = "[...document.querySelectorAll('#zone, #theme, #help, #live, #select-all')] \
-        .filter((e) => e.checkVisibility()).length";
+        .filter((e) => e.checkVisibility({ visibilityProperty: true })).length";
     assert_eq!(page.eval(visible).await, 0);
     follow(&page, "document.querySelector('tbody a')").await;
     assert_eq!(page.eval("location.pathname").await, format!("/jobs/{job}"));
