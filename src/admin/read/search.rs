@@ -304,7 +304,9 @@ pub async fn failed_where(client: &impl GenericClient, ids: &[JobId]) -> Result<
         .ask(
             "select d.id, d.failed_step, concat_ws(' on ', d.worker_name, d.host) \
              from unnest($1::bigint[]) i (id) \
-               cross join lateral (select l.* from bugle.dead_letters l where l.id = i.id limit 1) d",
+               cross join lateral ( \
+                 select l.id, l.failed_step, l.worker_name, l.host \
+                 from bugle.dead_letters l where l.id = i.id limit 1) d",
             &[&ids],
         )
         .await?;
