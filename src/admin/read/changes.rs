@@ -229,7 +229,6 @@ async fn ask(client: &impl GenericClient, sql: &str, filter: &ChangeFilter, limi
     client
         .ask(sql, &[job, who, verb, before, queue, note, since, &limit])
         .await
-        .map_err(Into::into)
 }
 
 fn change(row: &Row) -> Result<Change> {

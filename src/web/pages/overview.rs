@@ -578,7 +578,7 @@ fn charts(range: Range, now: SystemTime, filled: &[Bucket]) -> Vec<Chart> {
 fn rows(range: Range, buckets: &[Bucket]) -> Vec<[String; 10]> {
     let form = match range.bucket.as_secs() {
         ..=300 => text::Form::Minute,
-        ..=900 => text::Form::Weekday,
+        301..=900 => text::Form::Weekday,
         _ => text::Form::Moment,
     };
     let row = |bucket: &Bucket| {
