@@ -108,6 +108,7 @@ impl ChangeFilter {
     }
 
     /// The same as a statement to copy.
+    #[cfg(all(feature = "cli", feature = "web"))]
     pub(crate) fn sql(&self, limit: i64) -> String {
         let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
         let terms = [

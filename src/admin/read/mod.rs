@@ -45,10 +45,12 @@ pub use schedules::{
     Misfire, NewSchedule, Overlap, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview,
     remove_schedule, resume_schedule, run_schedule_now, schedule_columns, schedule_runs, schedules, set_schedule,
 };
+pub(crate) use search::quoted;
+#[cfg(all(feature = "cli", feature = "web"))]
+pub(crate) use search::words;
 pub use search::{
     Found, KEYS, SEARCHED, Search, count_found, failed_where, oldest_searched, reasons_of_dead_letters, search,
 };
-pub(crate) use search::{quoted, words};
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};
 pub use storage::{Size, Snapshot, dead_rows, sizes, snapshots};

@@ -203,6 +203,7 @@ impl Search {
     }
 
     /// The ids of what it finds, as a subquery.
+    #[cfg(all(feature = "cli", feature = "web"))]
     pub(crate) fn ids_sql(&self, limit: i64) -> String {
         let sql = self.sql(None, limit);
         sql.trim_end_matches(';').replacen("select *", "select j.id", 1)
