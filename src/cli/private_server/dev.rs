@@ -1,7 +1,7 @@
 //! `bugle dev`: a private database and a worker for development, until Ctrl-C.
 
-#[cfg(feature = "web")]
 use std::collections::BTreeMap;
+#[cfg(feature = "web")]
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
