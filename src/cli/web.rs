@@ -88,7 +88,8 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH", default_value = "")]
     base_path: String,
 
-    /// URL of a trace in another program, with {trace_id}, {job} or {worker}: https://traces.example.org/{trace_id}
+    /// URL of a trace in another program, with {trace_id}, {job} or {worker}, such as
+    /// `https://traces.example.org/{trace_id}`
     #[arg(long, value_name = "URL", value_parser = template)]
     trace_url: Option<String>,
 
