@@ -22,11 +22,11 @@ comment on table bugle.jobs_failed is 'Part of bugle.jobs: failed jobs, the dead
 -- and DELETE that names a table without one, even if it is empty.
 create table bugle.jobs_ended_by_hand partition of bugle.jobs_ended (primary key (id)) for values in (null);
 
-comment on table bugle.jobs_ended_by_hand is 'Always empty: refuses final states that are inserted by hand.';
+comment on table bugle.jobs_ended_by_hand is 'Always empty: rejects rows that are inserted directly in a final state.';
 
 create table bugle.jobs_failed_by_hand partition of bugle.jobs_failed (primary key (id)) for values in (null);
 
-comment on table bugle.jobs_failed_by_hand is 'Always empty: refuses final states that are inserted by hand.';
+comment on table bugle.jobs_failed_by_hand is 'Always empty: rejects rows that are inserted directly in a final state.';
 
 -- One row for each day's leaf of jobs_ended and jobs_failed. A completion takes the newest day that exists, so that it
 -- never fails for want of a partition.

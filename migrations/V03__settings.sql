@@ -103,7 +103,7 @@ comment on column bugle.commands.delay is 'Jobs that give no run_at are due this
 comment on column bugle.commands.unique_payload is
   'True: at most one live job has the same payload. Its hash is the unique_key of jobs that have none.';
 comment on column bugle.commands.unique_for is
-  'With unique_payload: for this long after a job was enqueued, none with the same payload is, even if it has ended.';
+  'With unique_payload: for this long after a job has ended, no other job with the same payload is enqueued.';
 comment on column bugle.commands.unique_mode is
   'What bugle.enqueue does to a live job with the same unique_key: keep, replace (its payload) or move (its '
   'run_at). Null: keep.';

@@ -48,7 +48,7 @@
 //!
 //! What an executor returns becomes the job's result. An error is a [`Failure`], and the job is retried by its retry
 //! policy; any error becomes one with `?`. For other outcomes (run it later, wait for an answer, cancel) there is
-//! [`Outcome`]. What executors share is given once, and read with [`Context::state`]: see [`Registry::with_state`].
+//! [`Outcome`]. Shared state is passed once, to [`Registry::with_state`], and read with [`Context::state`].
 //!
 //! # Enqueue
 //!

@@ -42,7 +42,7 @@ class Worker:
             self.stopping.set()
 
     def tell(self, call, *arguments):
-        """A word about jobs, safe to repeat: said again until the database has heard it."""
+        """A call about jobs. It is safe to repeat, and is retried until the database accepts it."""
         while True:
             try:
                 with self.lock:

@@ -14,7 +14,7 @@ pub(crate) const END_OF_LIFE: &str = "November 2026";
 pub(crate) enum Support {
     /// Bugle cannot run on it.
     TooOld,
-    /// It is tested, but reaches its end of life.
+    /// It is tested, but has reached its end of life.
     Ending,
     /// It is tested.
     Tested,

@@ -152,7 +152,7 @@ fn about_version(major: u32) -> Option<Finding> {
     match versions::support(major) {
         Support::Ending => {
             let message = format!(
-                "PostgreSQL {major} reaches its end of life in {}: it gets no security fixes after that",
+                "PostgreSQL {major} reached its end of life in {}: it gets no security fixes any more",
                 versions::END_OF_LIFE
             );
             Some(Finding::new("server", Level::Warn, message).fix("Upgrade the server, with pg_upgrade for example."))
