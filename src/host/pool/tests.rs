@@ -157,7 +157,7 @@ async fn a_suspect_runs_alone_and_three_deaths_end_it() {
     assert_eq!(
         scene.jobs_of(fourth).len(),
         2,
-        "it was restarted by somebody: it is no suspect any more"
+        "it was restarted by a person: it is no suspect any more"
     );
 }
 
