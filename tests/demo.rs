@@ -148,7 +148,7 @@ async fn one_command_shows_a_shop_at_work_in_a_browser_and_leaves_nothing_behind
         ("/jobs?q=state:failed", "503 Service Unavailable"),
         ("/schedules", "weekly-newsletter"),
         ("/changes", "INC-4312"),
-        ("/queues/payments", "max_starts 90 per"),
+        ("/queues/payments", "90 starts per minute"),
         ("/jobs?q=state:waiting", "refund"),
     ] {
         let found = page(path).await.body;

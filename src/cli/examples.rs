@@ -54,10 +54,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["bugle jobs show 17", "bugle jobs show 17 --json | jq .payload"],
     ),
     ("jobs wait", &["bugle jobs wait 17 --timeout 5m"]),
-    (
-        "contexts",
-        &["bugle contexts", "bugle jobs list --context shop --state failed"],
-    ),
+    ("contexts", &["bugle contexts"]),
     ("host", &["bugle host check -- python3 -m app.jobs"]),
     ("host check", &["bugle host check -- perl host.pl"]),
     (
