@@ -49,6 +49,7 @@ pub fn pages() -> Vec<Page> {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
+        "bench/rivals/README.md",
     ]
     .map(PathBuf::from)
     .into();
