@@ -59,6 +59,8 @@ pub struct Failure {
     pub(crate) retry_after: Option<Duration>,
     /// What the worker itself was short of: the job is given back, and the attempt does not count.
     pub(crate) shortage: Option<Shortage>,
+    /// A host reports it for all jobs of a call: they are retried each in a call of its own.
+    pub(crate) alone: bool,
 }
 
 impl Failure {
@@ -70,6 +72,7 @@ impl Failure {
             retryable: true,
             retry_after: None,
             shortage: None,
+            alone: false,
         }
     }
 

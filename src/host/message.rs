@@ -63,6 +63,8 @@ pub struct Line<'a> {
     #[serde(borrow)]
     retry_after: Raw<'a>,
     #[serde(borrow)]
+    alone: Raw<'a>,
+    #[serde(borrow)]
     delay: Raw<'a>,
     #[serde(borrow)]
     token: Raw<'a>,
@@ -237,6 +239,7 @@ impl<'a> Line<'a> {
         failure.code = text("code", self.code)?;
         failure.retryable = field("retryable", "true or false", self.retryable)?.unwrap_or(true);
         failure.retry_after = seconds("retry_after", self.retry_after)?;
+        failure.alone = field("alone", "true or false", self.alone)?.unwrap_or(false);
         Ok(failure)
     }
 
@@ -488,7 +491,7 @@ pub fn names(held: HeldJob) -> (String, String) {
 impl<'a> Line<'a> {
     /// The id as it was written, to be quoted in an error.
     pub fn written_id(&self) -> Option<&'a RawValue> {
-        // a host that sends a novel as an id gets none of it back
+        // an id of any length could be sent; a long one is not repeated in the error
         self.id.filter(|id| id.get().len() <= 100)
     }
 }
@@ -599,6 +602,9 @@ mod tests {
             (failure.retryable, failure.retry_after),
             (true, Some(Duration::from_millis(1500)))
         );
+        assert!(!failure.alone);
+        let shared = outcome(r#""type": "fail", "error": "e", "alone": true"#);
+        assert!(matches!(shared, Outcome::Fail(failure) if failure.alone));
         let snooze = outcome(r#""type": "snooze", "delay": 60"#);
         assert!(matches!(snooze, Outcome::Snooze(delay) if delay.as_secs() == 60));
         let wait = outcome(r#""type": "wait", "token": "t""#);
@@ -627,6 +633,10 @@ mod tests {
             (
                 r#""type": "fail", "error": "e", "retryable": "secret""#,
                 "retryable must be",
+            ),
+            (
+                r#""type": "fail", "error": "e", "alone": "secret""#,
+                "alone must be",
             ),
             (r#""type": "snooze""#, "delay is missing"),
             (r#""type": "snooze", "delay": -1"#, "delay must be"),

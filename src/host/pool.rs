@@ -1,6 +1,6 @@
 //! Which job runs in which process: all decisions about the jobs of hosts. No I/O: messages go to outboxes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +15,7 @@ use crate::job::{HeldJob, JobId};
 
 /// A job that was alone in this many processes that died is not retried.
 const MOST_DEATHS: u32 = 3;
-/// How many suspects are remembered.
+/// How many suspects are remembered, and how many jobs that are to be alone in their call.
 const MOST_SUSPECTS: usize = 10_000;
 
 /// The number of a process, unique in this worker.
@@ -141,6 +141,9 @@ pub struct Pool {
     processes: BTreeMap<ProcessId, Process>,
     /// Jobs that were in a process that died, and in how many of them they were alone.
     suspects: HashMap<JobId, u32>,
+    /// Jobs of calls that failed as a whole. Each is given in a call of its own, so that one of them cannot fail the
+    /// others again.
+    alone: HashSet<JobId>,
     pub hosts: Vec<HostState>,
 }
 
@@ -382,7 +385,9 @@ impl Pool {
             let Some((_, command)) = oldest.min() else { return };
             let queue = self.waiting.get_mut(command).expect("it has a first job");
             let most = process.commands[command].map_or(1, |most| most as usize);
-            let jobs: Vec<Waiting> = queue.drain(..most.min(queue.len())).collect();
+            let is_alone = |job: &Waiting| self.alone.contains(&job.held().id);
+            let together = queue.iter().take(most).take_while(|job| !is_alone(job)).count();
+            let jobs: Vec<Waiting> = queue.drain(..together.max(1)).collect();
             if queue.is_empty() {
                 self.waiting.remove(command);
             }
@@ -411,6 +416,10 @@ impl Pool {
             return false;
         };
         process.answered(flight.call);
+        match &outcome {
+            Outcome::Fail(failure) if failure.alone => remember(&mut self.alone, held.id),
+            _ => _ = self.alone.remove(&held.id),
+        }
         if let Some(answer) = flight.answer {
             let _ = answer.send(Answer::Outcome(outcome));
         }
@@ -640,6 +649,15 @@ impl Process {
         self.kill.get_or_insert(why);
         self.changed.notify_one();
     }
+}
+
+/// Add a job that is to be alone in its call, in place of any other if there are too many.
+fn remember(alone: &mut HashSet<JobId>, job: JobId) {
+    if alone.len() >= MOST_SUSPECTS {
+        let other = alone.iter().next().copied();
+        other.map(|other| alone.remove(&other));
+    }
+    alone.insert(job);
 }
 
 fn give_back(job: Waiting) {

@@ -2,11 +2,12 @@
 
 import asyncio
 import dataclasses
+import sys
 import unittest
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta, timezone
 from enum import Enum
-from typing import Any, AsyncIterator, Dict, List, Optional, Union
+from typing import Any, AsyncIterator, Dict, Iterator, List, Optional, Sequence, Union
 from uuid import UUID
 
 from bugle_jobs import (
@@ -19,6 +20,7 @@ from bugle_jobs import (
     NewJob,
     Snooze,
     Wait,
+    aenqueue,
     enqueue,
     enqueue_many,
     testing,
@@ -121,7 +123,7 @@ class PayloadTest(unittest.TestCase):
             def send_all(*to: str) -> None: ...
 
         host.on("send")(lambda to: None)
-        with self.assertRaisesRegex(ValueError, "has a function already"):
+        with self.assertRaisesRegex(ValueError, "is already registered"):
             host.on("send")(lambda to: None)
 
     def test_other_fields_go_to_keywords_and_all_of_it_to_payload(self) -> None:
@@ -141,6 +143,170 @@ class PayloadTest(unittest.TestCase):
 
 class HostTestSocket:
     pass
+
+
+@dataclasses.dataclass
+class Tree:
+    name: str
+    children: "List[Tree]" = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Page:
+    text: str
+
+
+class RegisteringTest(unittest.TestCase):
+    def test_a_type_may_contain_itself(self) -> None:
+        host = Host()
+        host.on("tree")(plant)
+
+        payload: Dict[str, Any] = {"name": "a", "children": [{"name": "b", "children": []}]}
+        self.assertEqual(testing.run(host, "tree", payload).result, payload["children"])
+        ran = testing.run(host, "tree", {"name": "a", "children": [{"name": 1}]})
+        self.assertEqual(ran.error, "payload.children[0].name: expected a string, not 1")
+        deep: Dict[str, Any] = {"name": "leaf"}
+        for _ in range(100):
+            deep = {"name": "a", "children": [deep]}
+        self.addCleanup(sys.setrecursionlimit, sys.getrecursionlimit())
+        sys.setrecursionlimit(300)
+        ran = testing.run(host, "tree", deep)
+        self.assertEqual((ran.code, ran.retryable), ("bad_payload", False))
+        self.assertTrue((ran.error or "").endswith(": nested too deeply"), ran)
+
+    def test_a_decorator_without_its_parentheses_is_an_error_at_once(self) -> None:
+        host = Host()
+        with self.assertRaisesRegex(TypeError, r'write @host.on\("command"\) above the function'):
+            host.on(plant)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(TypeError, r'write @host.on_many\("command", most=100\)'):
+            host.on_many(plant, most=1)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(ValueError, "most must be between 1 and 10000, not 0"):
+            host.on_many("plant", most=0)
+
+    def test_a_function_that_could_never_be_called_is_an_error_when_it_is_registered(self) -> None:
+        def nothing() -> None: ...
+        def two(jobs: List[Job], more: int) -> None: ...
+        def one(job: Job) -> None: ...
+        def text(text: str) -> None: ...
+        def pages(pages: List[Page]) -> None: ...
+        def last(to: str, job: Job) -> None: ...
+
+        host = Host()
+        refused: List[Any] = [
+            (nothing, {}, "takes one list"),
+            (two, {}, "takes one list"),
+            (one, {}, r"parameter job: a batch is a list, such as List\[Job\]"),
+            (text, {}, "parameter text: a batch is a list"),
+            (pages, {"payload": Page}, r"with payload=…, the function takes List\[Job\]"),
+        ]
+        for function, options, message in refused:
+            with self.assertRaisesRegex(TypeError, message):
+                host.on_many("index", most=2, **options)(function)
+        for function in (last, lambda to, job: None):
+            with self.assertRaisesRegex(TypeError, "parameter job: the job must be the first parameter"):
+                host.on("send")(function)
+        self.assertEqual(host.functions, {})
+
+    def test_what_is_around_a_function_sees_its_jobs_and_what_it_raises(self) -> None:
+        seen: List[Any] = []
+
+        @contextmanager
+        def around(jobs: Sequence[Union[Job, AsyncJob]]) -> Iterator[None]:
+            seen.append([job.command for job in jobs])
+            try:
+                yield
+            except ValueError as error:
+                seen.append(str(error))
+                raise
+
+        host = Host(around=around)
+        host.on_many("index", most=10)(lambda jobs: None)
+        host.on("plain")(lambda: 1)
+
+        @host.on("fails")
+        async def fails() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+        testing.run_many(host, "index", [1, 2])
+        self.assertEqual(testing.run(host, "plain").result, 1)
+        self.assertEqual(testing.run(host, "fails").code, "ValueError")
+        self.assertEqual(seen, [["index", "index"], ["plain"], ["fails"], "no"])
+
+    def test_what_the_worker_would_reject_is_an_error_in_the_function(self) -> None:
+        refused: List[Any] = [
+            (TypeError, "the code of a failure", lambda: Fail("a", code=5)),  # type: ignore[arg-type]
+            (TypeError, "retryable must be True or False", lambda: Fail("a", retryable="no")),  # type: ignore[arg-type]
+            (ValueError, "the delay must be a number", lambda: Snooze("60")),  # type: ignore[arg-type]
+            (TypeError, "the token must be a string", lambda: Wait(7)),  # type: ignore[arg-type]
+        ]
+        for kind, message, make in refused:
+            with self.assertRaisesRegex(kind, message):
+                make()
+        for percent in ("half", 200, -1, True):
+            host = Host()
+            host.on("work")(lambda job: job.progress(percent))
+            ran = testing.run(host, "work")
+            self.assertEqual((ran.outcome, ran.code), ("fail", "ValueError"))
+            self.assertIn("a number from 0 to 100", ran.error or "")
+
+
+def plant(tree: Tree) -> List[Tree]:
+    return tree.children
+
+
+class BatchTest(unittest.TestCase):
+    def test_a_payload_that_does_not_fit_fails_alone(self) -> None:
+        host = Host()
+        seen: List[Any] = []
+
+        @host.on_many("pages", most=10)
+        def of_pages(pages: List[Page]) -> List[int]:
+            seen.append(pages)
+            return [len(page.text) for page in pages]
+
+        @host.on_many("jobs", most=10, payload=Page)
+        async def of_jobs(jobs: List[AsyncJob]) -> None:
+            for job in jobs:
+                job.done(len(job.payload.text))
+
+        for command in ("pages", "jobs"):
+            good, bad, other = testing.run_many(host, command, [{"text": "a"}, {}, {"text": "bc"}])
+            self.assertEqual((good.result, other.result), (1, 2))
+            told = (bad.error, bad.code, bad.retryable, bad.alone)
+            self.assertEqual(told, ("payload.text is missing", "bad_payload", False, False))
+        self.assertEqual(seen, [[Page("a"), Page("bc")]])
+        testing.run_many(host, "pages", [{}, 5])
+        self.assertEqual(len(seen), 1, "there is nothing to call it with")
+
+    def test_after_an_exception_the_jobs_are_retried_each_in_its_own_call(self) -> None:
+        host = Host()
+        sizes: List[int] = []
+
+        @host.on_many("index", most=10)
+        def index(jobs: List[Job]) -> List[str]:
+            sizes.append(len(jobs))
+            return [job.payload["text"] for job in jobs]
+
+        ran = testing.run_many(host, "index", [{"text": "a"}, {}, {"text": "b"}])
+        self.assertEqual([(one.code, one.retryable, one.alone) for one in ran], [("KeyError", True, True)] * 3)
+        self.assertTrue(testing.run_many(host, "index", [{}])[0].alone, "it must not fail the others the next time")
+
+        sizes.clear()
+        sandbox = testing.Sandbox(host)
+        jobs = [sandbox.enqueue("index", payload, max_attempts=2) for payload in ({"text": "a"}, {}, {"text": "b"})]
+        sandbox.drain(until_empty=True)
+        self.assertEqual(sizes, [3, 1, 1, 1])
+        self.assertEqual([job.state for job in jobs], ["completed", "failed", "completed"])
+
+    def test_an_outcome_that_is_raised_for_all_jobs_keeps_them_together(self) -> None:
+        host = Host()
+
+        @host.on_many("index", most=10)
+        def index(jobs: List[Job]) -> None:
+            raise Fail("the search server is down", retry_after=60)
+
+        self.assertEqual([one.alone for one in testing.run_many(host, "index", [1, 2])], [False, False])
 
 
 class NewJobTest(unittest.TestCase):
@@ -167,8 +333,24 @@ class NewJobTest(unittest.TestCase):
             NewJob("ship", delay=-1)
         with self.assertRaisesRegex(TypeError, "steps must be a list"):
             NewJob("ship", steps="fetch")
+        with self.assertRaisesRegex(TypeError, "after takes the ids of jobs, which are integers, not 'first'"):
+            NewJob("ship", after=[4, {"job": 5, "on_failure": "run"}, "first"])  # type: ignore[list-item]
         with self.assertRaisesRegex(TypeError, "not a connection that is known"):
             enqueue(object(), "ship")
+        with self.assertRaisesRegex(TypeError, "takes an open connection, not a URL"):
+            enqueue("postgres://", "ship")
+        with self.assertRaisesRegex(TypeError, "takes a connection with an open transaction, not Engine"):
+            enqueue(Engine(), "ship")
+        with self.assertRaisesRegex(TypeError, "takes a connection with an open transaction, not Engine"):
+            asyncio.run(aenqueue(Engine(), "ship"))
+
+
+class Engine:
+    """As that of SQLAlchemy."""
+
+    def begin(self) -> None: ...
+
+    def connect(self) -> None: ...
 
 
 def build() -> Host:
@@ -253,6 +435,88 @@ class TestingTest(unittest.TestCase):
             sandbox.drain(until_empty=True)
             self.assertEqual(sandbox.job(1).result, 3)
             self.assertEqual(sandbox.job(5).result, {"words": 10, "answer": "yes"})
+
+    def test_a_completion_in_a_transaction_is_noted_and_its_sql_is_not_run(self) -> None:
+        host = Host()
+
+        @host.on("book")
+        def book(job: Job, item: str) -> str:
+            job.complete_in(None, {"booked": item})
+            if item == "none":
+                raise ValueError("rolled back")
+            return "ignored"
+
+        @host.on("abook")
+        async def abook(job: AsyncJob, item: str) -> None:
+            await job.complete_in(None, {"booked": item})
+
+        for command in ("book", "abook"):
+            ran = testing.run(host, command, {"item": "tea"})
+            self.assertEqual((ran.outcome, ran.result), ("settled", {"booked": "tea"}))
+        ran = testing.run(host, "book", {"item": "none"})
+        self.assertEqual((ran.outcome, ran.result), ("fail", None))
+
+        sandbox = testing.Sandbox(host)
+        alone = sandbox.enqueue("book", {"item": "tea"})
+        chain = sandbox.enqueue("both", {"item": "tea"}, steps=["book", "abook"])
+        sandbox.drain()
+        self.assertEqual((alone.state, alone.result), ("completed", {"booked": "tea"}))
+        self.assertEqual((chain.state, chain.context, chain.step), ("completed", {"booked": "tea"}, 2))
+
+    def test_a_field_that_no_job_has_is_an_error(self) -> None:
+        with self.assertRaisesRegex(TypeError, "a job has no field 'atempt'; a test can give it answer, attempt"):
+            testing.run(build(), "flaky", atempt=3)
+        self.assertEqual(testing.run(build(), "flaky", attempt=3, id=17).result, 3)
+
+    def test_jobs_of_commands_that_the_host_does_not_have_are_left(self) -> None:
+        sandbox = testing.Sandbox(build())
+        unknown = sandbox.enqueue("fly")
+        chain = sandbox.enqueue("trip", {"page": 1}, steps=["count", "fly"])
+        known = sandbox.enqueue("count", {"page": 1})
+        self.assertEqual(sandbox.drain(until_empty=True), [chain, known])
+        self.assertEqual((unknown.state, unknown.attempt), ("ready", 0))
+        self.assertEqual((chain.state, chain.step, chain.attempt), ("ready", 1, 0))
+
+    def test_a_unique_job_is_kept_replaced_or_moved(self) -> None:
+        sandbox = testing.Sandbox(build())
+        job = sandbox.enqueue("count", {"page": 1}, unique_key="a", delay=60)
+        self.assertIs(sandbox.enqueue("count", {"page": 2}, unique_key="a"), job)
+        self.assertEqual((job.payload, job.state), ({"page": 1}, "scheduled"))
+        sandbox.enqueue("count", {"page": 2}, unique_key="a", on_conflict="replace")
+        self.assertEqual((job.payload, job.state), ({"page": 2}, "scheduled"))
+        sandbox.enqueue("count", {"page": 3}, unique_key="a", on_conflict="move", delay=30)
+        self.assertEqual((job.payload, job.run_at - sandbox.now), ({"page": 2}, timedelta(seconds=30)))
+        testing.assert_enqueued(sandbox, "count", {"page": 2}, delay=30)
+        sandbox.enqueue("count", {"page": 3}, unique_key="a", on_conflict="move")
+        sandbox.drain()
+        self.assertEqual(job.result, {"words": 20})
+        self.assertIsNot(sandbox.enqueue("count", {"page": 3}, unique_key="a", on_conflict="move"), job)
+        with self.assertRaisesRegex(ValueError, "on_conflict must be keep, replace or move, not 'lose'"):
+            sandbox.enqueue("count", on_conflict="lose")  # type: ignore[arg-type]
+
+    def test_a_job_that_runs_is_not_replaced(self) -> None:
+        host = build()
+
+        @host.on("again")
+        def again(round: int) -> int:
+            enqueue(None, "again", {"round": round + 1}, unique_key="a", on_conflict="replace")
+            return round
+
+        sandbox = testing.Sandbox(host)
+        job = sandbox.enqueue("again", {"round": 1}, unique_key="a")
+        sandbox.drain()
+        self.assertEqual((job.result, job.payload, len(sandbox.jobs)), (1, {"round": 1}, 1))
+
+    def test_a_payload_that_contains_another_is_found(self) -> None:
+        jobs = [NewJob("mail", {"to": [{"name": "ada", "copy": True}, {"name": "bob"}], "n": 1}, steps=["a", "b"])]
+        for part in ({}, {"to": [{"name": "bob"}]}, {"to": [], "n": 1.0}, {"to": [{"copy": True, "name": "ada"}]}):
+            testing.assert_enqueued(jobs, "mail", part)
+        for part in ({"to": [{"name": "eve"}]}, {"to": {}}, {"n": True}, {"n": None}, 5):
+            with self.assertRaises(AssertionError, msg=part):
+                testing.assert_enqueued(jobs, "mail", part)
+        with self.assertRaises(AssertionError):
+            testing.assert_enqueued(jobs, "mail", steps=["a"])
+        testing.assert_enqueued([NewJob("count", 5)], "count")
 
     def test_time_is_under_the_control_of_the_test(self) -> None:
         sandbox = testing.Sandbox(build())
@@ -367,7 +631,7 @@ class TestingTest(unittest.TestCase):
 
         sandbox = testing.Sandbox(host)
         sandbox.enqueue("again")
-        with self.assertRaisesRegex(RuntimeError, r"job 1 \(again\) would be run"):
+        with self.assertRaisesRegex(RuntimeError, r"job 1 \(again\) has run 50 times and would be run"):
             sandbox.drain(until_empty=True, most=50)
         self.assertEqual(len(sandbox.job(1).runs), 50)
 
@@ -382,7 +646,7 @@ class TestingTest(unittest.TestCase):
         sandbox.drain()
         failure = testing.assert_enqueued(sandbox, "ask", {"state": "failed"})
         self.assertEqual(failure.to_dict()["payload"]["error"], "payload.page is missing")
-        with self.assertRaisesRegex(ValueError, "a sandbox does not know 'after'"):
+        with self.assertRaisesRegex(ValueError, "the sandbox does not support 'after'"):
             sandbox.enqueue("count", after=[1])
 
 

@@ -4,17 +4,21 @@ import os
 import subprocess
 import sys
 import unittest
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from scripted_worker import DEADLINE, ScriptedWorker
 
 PROGRAM = """
-import asyncio, threading
+import asyncio, dataclasses, threading
 from bugle_jobs import AsyncJob, Fail, Host, Job, NewJob, Skip, Snooze, Wait
 
 class Mute(Exception):
     def __str__(self):
         raise RuntimeError("no text")
+
+@dataclasses.dataclass
+class Page:
+    text: str
 
 host = Host(concurrency=3)
 gate = threading.Barrier(3, timeout=30)
@@ -100,6 +104,15 @@ def keep(jobs):
 def attempts(job: Job):
     return [job.attempt, job.max_attempts]
 
+@host.on_many("pages", most=10, payload=Page)
+def pages(jobs):
+    return [len(job.payload.text) for job in jobs]
+
+@host.on_many("broken", most=10)
+def broken(jobs):
+    jobs[0].done("first")
+    raise ValueError("odd")
+
 @host.on_many("index_async", most=10)
 async def index_async(jobs):
     await asyncio.Event().wait()
@@ -107,7 +120,7 @@ async def index_async(jobs):
 host.run()
 """
 
-POISON = ["1" + "0" * 5000, "[" * 2000 + "]" * 2000, '{"a": [%s]}' % ("9" * 5000)]
+POISON = ["1" + "0" * 5000, "[" * 200_000 + "]" * 200_000, '{"a": [%s]}' % ("9" * 5000)]
 
 
 class HostTest(unittest.TestCase):
@@ -170,7 +183,7 @@ class HostTest(unittest.TestCase):
         answer = self.worker.receive()
         self.assertEqual((answer["type"], answer["code"]), ("fail", "unreadable"))
 
-    def test_an_error_that_cannot_be_told_is_answered_nonetheless(self) -> None:
+    def test_an_error_that_cannot_be_sent_is_answered_nonetheless(self) -> None:
         for id, kind in enumerate(["mute", "half a character"]):
             self.worker.job(id, "outcome", {"kind": kind})
             answer = self.worker.receive()
@@ -283,6 +296,27 @@ class HostTest(unittest.TestCase):
         self.assertEqual(answers["2"], {"type": "done", "id": "2", "result": 2})
         self.assertEqual([answers[id]["type"] for id in ("1", "3")], ["fail", "fail"])
 
+    def test_a_payload_of_a_batch_that_does_not_fit_fails_alone(self) -> None:
+        self.batch("pages", [{"text": "a"}, {}, {"text": "bc"}])
+        answers = self.worker.receive_all(3)
+        self.assertEqual([answers[id].get("result") for id in ("0", "2")], [1, 2])
+        self.assertEqual(
+            answers["1"],
+            {"type": "fail", "id": "1", "error": "payload.text is missing", "code": "bad_payload", "retryable": False},
+        )
+
+    def test_an_exception_asks_for_calls_of_one_for_jobs_without_an_outcome(self) -> None:
+        self.batch("broken", [0, 1, 2])
+        answers = self.worker.receive_all(3)
+        self.assertEqual(answers["0"]["type"], "done")
+        self.assertEqual([answers[id]["alone"] for id in ("1", "2")], [True, True])
+        self.batch("index", [0, 1])
+        self.assertNotIn("alone", self.worker.receive_all(2)["1"])
+
+    def batch(self, command: str, payloads: List[Any]) -> None:
+        jobs = [{"id": str(id), "claim": "1", "attempt": 1, "payload": one} for id, one in enumerate(payloads)]
+        self.worker.send(type="jobs", command=command, jobs=jobs)
+
     def test_a_batch_is_cancelled_when_the_last_of_its_jobs_is(self) -> None:
         jobs = [{"id": str(id), "claim": "1", "attempt": 1, "payload": id} for id in range(2)]
         self.worker.send(type="jobs", command="index_async", jobs=jobs)
@@ -337,6 +371,7 @@ class HostTest(unittest.TestCase):
         )
         self.assertEqual(ran.returncode, 1)
         self.assertIn("[hosts.app]", ran.stderr)
+        self.assertIn(f'program = ["{sys.executable}", ', ran.stderr)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 import { toJson } from "./json.js";
-import { type NewJob, type Options, spelled } from "./newJob.js";
+import { type ArgumentsOf, type NewJob, type NewJobOf, type Options, oneJob, spelled } from "./newJob.js";
 import { type Client, query } from "./sql.js";
 
 export type { Client } from "./sql.js";
@@ -39,7 +39,7 @@ const DEFAULTS = new Map([
 
 let captured: ((job: NewJob) => string) | undefined;
 
-/** Have jobs handed to this function instead of a database, for tests. Returns what was set before. */
+/** For tests: pass jobs to this function instead of a database. Returns the function that was set before. */
 export function capture(into: ((job: NewJob) => string) | undefined): ((job: NewJob) => string) | undefined {
   const before = captured;
   captured = into;
@@ -51,23 +51,28 @@ export function capture(into: ((job: NewJob) => string) | undefined): ((job: New
  *
  * `client` is a client of node-postgres, `sql` of postgres.js (or of its `begin`), a database or transaction of
  * Drizzle, a client or transaction of Prisma, or what has a `query` like node-postgres, such as TypeORM's
- * EntityManager. If a live job has the `unique_key`, or a job the `idempotency_key`, its id is returned.
+ * EntityManager. If a live job has the `unique_key`, or a job the `idempotency_key`, its id is returned. With the
+ * type of your commands, as `enqueue<Commands>(…)`, the compiler checks the command and its payload.
  */
 export async function enqueue(client: Client, job: NewJob): Promise<string>;
 export async function enqueue(client: Client, command: string, payload?: unknown, options?: Options): Promise<string>;
+export async function enqueue<Commands>(client: Client, job: NewJobOf<Commands>): Promise<string>;
+export async function enqueue<Commands>(client: Client, ...job: ArgumentsOf<Commands>): Promise<string>;
 export async function enqueue(
   client: Client,
   job: NewJob | string,
   payload?: unknown,
   options?: Options,
 ): Promise<string> {
-  const one = typeof job === "string" ? { ...options, command: job, payload } : job;
+  const one = oneJob(job, payload, options);
   const text = toJson(spelled(one));
   if (captured) return captured(one);
   return String((await query(client, ONE, [text]))[0]);
 }
 
 /** Enqueue many jobs in the transaction of this client. Returns their ids, in the order of the jobs. */
+export async function enqueueMany(client: Client, jobs: readonly NewJob[]): Promise<string[]>;
+export async function enqueueMany<Commands>(client: Client, jobs: readonly NewJobOf<Commands>[]): Promise<string[]>;
 export async function enqueueMany(client: Client, jobs: readonly NewJob[]): Promise<string[]> {
   const all = jobs.map(spelled);
   const into = captured;

@@ -1,7 +1,7 @@
 import { connect, type Socket } from "node:net";
 
 import { type Channel, Job, type JobMessage, type Reply } from "./job.js";
-import { toJson } from "./json.js";
+import { show, toJson } from "./json.js";
 import { BadPayload } from "./outcomes.js";
 import { answer, type Registered, runBatch, runOne } from "./run.js";
 import { VERSION } from "./version.js";
@@ -15,18 +15,33 @@ export type Schema<P> =
 export type JobFunction<P> = (job: Job<P>) => unknown;
 export type BatchFunction<P> = (jobs: Job<P>[]) => unknown;
 
+/** Is around each call of a function, whose jobs it gets: one, or those of a batch. It returns what `run` returns. */
+export type Around = (jobs: readonly Job[], run: () => Promise<unknown>) => unknown;
+
 export interface HostOptions {
   /** How many jobs a process runs at once, if the worker's file does not say it. Default: 64 */
   concurrency?: number;
+  /** Called around each call of a function, for example to run it within an AsyncLocalStorage. */
+  around?: Around;
+}
+
+/** How a batch is called, and what checks the payload of each of its jobs. */
+export interface BatchOptions<P> {
+  /** At most this many jobs are in one call. */
+  most: number;
+  /** A job whose payload is rejected fails by itself, and is not in the batch. */
+  schema?: Schema<P>;
 }
 
 /** The functions that run jobs. `Commands` are the payloads by the names of their commands, for the type checker. */
 export class Host<Commands extends Record<keyof Commands, unknown> = Record<string, any>> {
   readonly concurrency: number;
   /** @internal */ readonly functions = new Map<string, Registered>();
+  readonly #around: Around | undefined;
 
   constructor(options: HostOptions = {}) {
     this.concurrency = options.concurrency ?? 64;
+    this.#around = options.around;
     if (!Number.isInteger(this.concurrency) || this.concurrency < 1 || this.concurrency > 10_000) {
       throw new RangeError(`concurrency must be between 1 and 10000, not ${options.concurrency}`);
     }
@@ -34,69 +49,86 @@ export class Host<Commands extends Record<keyof Commands, unknown> = Record<stri
 
   /**
    * Run the jobs of a command with this function. What it returns is the result; an error is a failure, and the job is
-   * retried.
+   * retried. A schema checks the payload first; what it returns must fit the payload of the command in `Commands`.
    */
   on<C extends keyof Commands & string>(command: C, run: JobFunction<Commands[C]>): this;
-  on<P>(command: keyof Commands & string, schema: Schema<P>, run: JobFunction<P>): this;
+  on<C extends keyof Commands & string, P extends Commands[C]>(
+    command: C,
+    schema: Schema<P>,
+    run: JobFunction<P>,
+  ): this;
   on(command: string, ...rest: [JobFunction<any>] | [Schema<any>, JobFunction<any>]): this {
-    const [schema, run] = rest.length === 2 ? rest : [undefined, rest[0]];
-    return this.#add({ command, run, schema: schema && checker(schema), most: undefined });
+    const run = rest.at(-1) as JobFunction<any>;
+    return this.#add(command, run, rest.length > 1 ? checker(command, rest[0]) : undefined, undefined);
   }
 
   /**
    * Run up to `most` jobs of a command in one call of this function.
    *
    * It returns an array with a result or an outcome for each job, in their order; or it calls `job.done` and `job.fail`
-   * and returns nothing, and jobs without an outcome are completed. An error fails all jobs that have no outcome yet.
+   * and returns nothing, and jobs without an outcome are completed. An error fails all jobs that have no outcome yet,
+   * and they are retried each in a call of its own. To fail all of them and have them retried together, throw a `Fail`.
    */
-  onMany<C extends keyof Commands & string>(
+  onMany<C extends keyof Commands & string, P extends Commands[C] = Commands[C]>(
     command: C,
-    options: { most: number },
-    run: BatchFunction<Commands[C]>,
+    options: BatchOptions<P>,
+    run: BatchFunction<P>,
   ): this {
-    if (!Number.isInteger(options.most) || options.most < 1) {
-      throw new RangeError(`most must be at least 1, not ${options.most}`);
+    if (typeof options !== "object" || options === null) {
+      throw new TypeError(`write onMany(${show(command)}, { most: 100 }, (jobs) => …)`);
     }
-    return this.#add({ command, run, schema: undefined, most: options.most });
+    const { most, schema } = options;
+    if (!Number.isInteger(most) || most < 1 || most > 10_000) {
+      throw new RangeError(`most must be between 1 and 10000, not ${most}`);
+    }
+    return this.#add(command, run, schema === undefined ? undefined : checker(command, schema), most);
   }
 
-  #add(function_: Registered): this {
-    const { command, run } = function_;
+  #add(command: string, run: (given: any) => unknown, schema: Registered["schema"], most: number | undefined): this {
     if (typeof command !== "string" || !command.trim() || Buffer.byteLength(command) > 200) {
-      throw new TypeError(`a command is a name of 1 to 200 bytes, not ${String(command)}`);
+      throw new TypeError(`a command is a name of 1 to 200 bytes, not ${show(command)}`);
     }
-    if (typeof run !== "function") throw new TypeError(`${command}: this is not a function`);
-    if (this.functions.has(command)) throw new Error(`the command "${command}" has a function already`);
-    this.functions.set(command, function_);
+    if (typeof run !== "function") throw new TypeError(`${command}: this is not a function: ${show(run)}`);
+    if (this.functions.has(command)) throw new Error(`command "${command}" is already registered`);
+    const around = this.#around;
+    const within = (given: any) => around?.(most === undefined ? [given] : given, async () => run(given));
+    this.functions.set(command, { command, run: around === undefined ? run : within, schema, most });
     return this;
   }
 
   /**
    * Connect to the worker that has started this process, and run jobs until it closes the connection. The process ends
-   * soon afterwards, even if something is still open.
+   * soon afterwards, even if something is still open. If there is no worker, or it rejects the host, stderr says why,
+   * and the process exits with 1.
    */
   async run(): Promise<void> {
+    const refused = await this.#serve();
+    setTimeout(() => process.exit(), 2000).unref();
+    if (refused === undefined) return;
+    console.error(refused);
+    process.exitCode = 1;
+  }
+
+  /** Returns why it could not, if so. */
+  async #serve(): Promise<string | undefined> {
     const path = process.env["BUGLE_HOST"];
     if (!path) {
       const program = ["node", ...process.argv.slice(1)].map((argument) => JSON.stringify(argument)).join(", ");
-      throw new Error(
+      return (
         "BUGLE_HOST is not set: a worker starts this program. Put this into its file, and run `bugle dev`:\n\n" +
-          `[hosts.app]\nprogram = [${program}]\n`,
+        `[hosts.app]\nprogram = [${program}]`
       );
     }
-    if (this.functions.size === 0) {
-      throw new Error('this host has no functions: register one with host.on("command", …)');
-    }
+    if (this.functions.size === 0) return 'this host has no functions: register one with host.on("command", …)';
     const connection = new Connection(this);
     await connection.serve(path);
-    setTimeout(() => process.exit(), 2000).unref();
-    if (connection.refused !== undefined) throw new Error(connection.refused);
+    return connection.refused;
   }
 }
 
-function checker(schema: Schema<any>): (payload: unknown) => unknown {
-  if (typeof schema === "function" && !("~standard" in schema)) return schema;
-  if ("~standard" in schema) {
+function checker(command: string, schema: any): (payload: unknown) => unknown {
+  const isObject = (typeof schema === "object" && schema !== null) || typeof schema === "function";
+  if (isObject && typeof schema["~standard"]?.validate === "function") {
     const standard = (schema as { "~standard": { validate(payload: unknown): any } })["~standard"];
     return async (payload) => {
       const checked = await standard.validate(payload);
@@ -108,8 +140,13 @@ function checker(schema: Schema<any>): (payload: unknown) => unknown {
       throw new BadPayload(issues.join("; "));
     };
   }
-  return (payload) => (schema as { parse(payload: unknown): unknown }).parse(payload);
+  if (isObject && typeof schema.parse === "function") return (payload) => schema.parse(payload);
+  if (typeof schema === "function") return schema;
+  throw new TypeError(
+    `${command}: a schema implements Standard Schema, has a method "parse", or is a function, unlike ${show(schema)}`,
+  );
 }
+
 
 class Connection implements Channel {
   refused: string | undefined;
@@ -173,6 +210,10 @@ class Connection implements Channel {
       this.#calls.set(call, resolve);
       this.#write(line);
     });
+  }
+
+  takesCompletion(): boolean {
+    return false;
   }
 
   settle(job: Job, result: unknown, error: unknown, isError: boolean): void {

@@ -18,7 +18,15 @@
  * @packageDocumentation
  */
 export { enqueue, enqueueMany, type Client } from "./enqueue.js";
-export { Host, type BatchFunction, type HostOptions, type JobFunction, type Schema } from "./host.js";
+export {
+  Host,
+  type Around,
+  type BatchFunction,
+  type BatchOptions,
+  type HostOptions,
+  type JobFunction,
+  type Schema,
+} from "./host.js";
 export { Job, type Chain, type Ended, type LogLevel } from "./job.js";
-export { type Interval, type NewJob, type Options, type Time } from "./newJob.js";
+export { type Interval, type NewJob, type NewJobOf, type Options, type Time } from "./newJob.js";
 export { BadPayload, CallFailed, Cancelled, ClaimLost, Fail, Outcome, Skip, Snooze, Wait } from "./outcomes.js";

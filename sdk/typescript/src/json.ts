@@ -10,3 +10,14 @@ export function toJson(value: unknown): string {
   if (text === undefined) throw new TypeError(`a ${typeof value} cannot be stored as JSON`);
   return text;
 }
+
+/** A value as a message to people shows it. */
+export function show(value: unknown): string {
+  let text: string | undefined;
+  try {
+    text = typeof value === "object" || typeof value === "string" ? JSON.stringify(value) : undefined;
+  } catch {
+    // such as a circular structure
+  }
+  return (text ?? String(value)).slice(0, 100);
+}

@@ -1,3 +1,4 @@
+import { show } from "./json.js";
 import { seconds } from "./outcomes.js";
 
 /** Seconds, or an interval as Postgres spells it. */
@@ -38,6 +39,20 @@ export interface NewJob extends Options {
   payload?: unknown;
 }
 
+/** A job to enqueue whose payload has the type that `Commands` gives its command. */
+export type NewJobOf<Commands> = {
+  [C in keyof Commands & string]: Options & { command: C } & ({} extends Commands[C]
+      ? { payload?: Commands[C] }
+      : { payload: Commands[C] });
+}[keyof Commands & string];
+
+/** The same as arguments. */
+export type ArgumentsOf<Commands> = {
+  [C in keyof Commands & string]: {} extends Commands[C]
+    ? [command: C, payload?: Commands[C], options?: Options]
+    : [command: C, payload: Commands[C], options?: Options];
+}[keyof Commands & string];
+
 type Kind = "plain" | "interval" | "time" | "after";
 
 const OPTIONS: Record<keyof Options, Kind> = {
@@ -64,10 +79,18 @@ const OPTIONS: Record<keyof Options, Kind> = {
   after: "after",
 };
 
+/** The names of the options. */
+export const OPTION_NAMES: readonly string[] = Object.keys(OPTIONS);
+
+/** What the functions that enqueue one job were given. */
+export function oneJob(job: NewJob | string, payload: unknown, options: Options | undefined): NewJob {
+  return typeof job === "string" ? { ...options, command: job, payload } : job;
+}
+
 /** A job as `bugle.enqueue_job` and the protocol take it. */
 export function spelled(job: NewJob): Record<string, unknown> {
   const { command, payload = {}, ...options } = job;
-  if (typeof command !== "string") throw new TypeError(`a command is a name, not ${String(command)}`);
+  if (typeof command !== "string") throw new TypeError(`a command is a name, not ${show(command)}`);
   const result: Record<string, unknown> = { command, payload };
   for (const [name, value] of Object.entries(options)) {
     const kind = OPTIONS[name as keyof Options] as Kind | undefined;
@@ -86,10 +109,18 @@ function convert(kind: Kind, name: string, value: unknown): unknown {
     if (Number.isNaN(value.getTime())) throw new RangeError(`${name} is not a valid date`);
     return value.toISOString();
   }
-  if (kind === "after" && Array.isArray(value)) {
-    // an id: a string would be the name of a job of the same workflow
-    const id = (one: unknown) => Number(one);
+  if (kind === "after") {
+    if (!Array.isArray(value)) throw new TypeError(`after must be an array of ids, not ${show(value)}`);
     return value.map((one) => (typeof one === "object" && one !== null ? { ...one, job: id(one.job) } : id(one)));
   }
   return value;
+}
+
+/** As a number: a string would be the name of a job of the same workflow. */
+function id(job: unknown): number {
+  const isId = ["string", "number", "bigint"].includes(typeof job) && /^\d+$/.test(String(job));
+  if (!isId || !Number.isSafeInteger(Number(job))) {
+    throw new RangeError(`after takes the ids of jobs, which are integers up to 2^53, not ${show(job)}`);
+  }
+  return Number(job);
 }

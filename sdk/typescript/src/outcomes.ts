@@ -1,11 +1,19 @@
 // How a job ends other than by a result: throw one of these, or return it.
+import { show } from "./json.js";
 
 /** A number of seconds; a RangeError for one that Bugle would reject. */
 export function seconds(duration: number, what: string): number {
   if (typeof duration !== "number" || !Number.isFinite(duration) || duration < 0) {
-    throw new RangeError(`${what} must be a number of seconds, 0 or more, not ${String(duration)}`);
+    throw new RangeError(`${what} must be a number of seconds, 0 or more, not ${show(duration)}`);
   }
   return duration;
+}
+
+/** A text, or undefined; a TypeError for what the worker would reject. */
+export function text(value: string | null | undefined, what: string): string | undefined {
+  if (value === undefined || value === null) return undefined;
+  if (typeof value !== "string") throw new TypeError(`${what} must be a string, not ${show(value)}`);
+  return value;
 }
 
 /** What all outcomes have in common. */
@@ -34,8 +42,11 @@ export class Fail extends Outcome {
     options: { code?: string; retryable?: boolean; retryAfter?: number; cause?: unknown } = {},
   ) {
     super(error, options.cause === undefined ? undefined : { cause: options.cause });
-    this.code = options.code;
+    this.code = text(options.code, "the code of a failure");
     this.retryable = options.retryable ?? true;
+    if (typeof this.retryable !== "boolean") {
+      throw new TypeError(`retryable must be true or false, not ${show(options.retryable)}`);
+    }
     this.retryAfter = options.retryAfter === undefined ? undefined : seconds(options.retryAfter, "retryAfter");
   }
 
@@ -67,7 +78,7 @@ export class Wait extends Outcome {
 
   constructor(token?: string, options: { atMost?: number } = {}) {
     super("waits for an answer");
-    this.token = token;
+    this.token = text(token, "the token");
     this.atMost = options.atMost === undefined ? undefined : seconds(options.atMost, "atMost");
   }
 
@@ -83,7 +94,7 @@ export class Skip extends Outcome {
 
   constructor(reason?: string) {
     super(reason ?? "skipped");
-    this.reason = reason;
+    this.reason = text(reason, "the reason");
   }
 
   fields(): Record<string, unknown> {
@@ -98,7 +109,7 @@ export class Cancelled extends Outcome {
 
   constructor(reason?: string) {
     super(reason ?? "cancelled");
-    this.reason = reason;
+    this.reason = text(reason, "the reason");
   }
 
   fields(): Record<string, unknown> {

@@ -1,7 +1,7 @@
 // Runs a function on a job, or on a batch, and turns what it returns or throws into an outcome.
 
 import type { Job } from "./job.js";
-import { toJson } from "./json.js";
+import { show, toJson } from "./json.js";
 import { BadPayload, Cancelled, Fail, Outcome } from "./outcomes.js";
 
 /** A function that runs the jobs of a command. */
@@ -40,8 +40,7 @@ async function checkAndRun(registered: Registered, job: Job): Promise<void> {
   try {
     job.payload = await registered.schema?.(job.payload);
   } catch (error) {
-    const told = error instanceof Error ? error.message : String(error);
-    job.settle(undefined, error instanceof Outcome ? error : new BadPayload(told), true);
+    job.settle(undefined, misfit(error), true);
     return;
   }
   try {
@@ -51,8 +50,19 @@ async function checkAndRun(registered: Registered, job: Job): Promise<void> {
   }
 }
 
+/** What an error of a schema means: the payload does not fit, unless the system was the cause. */
+function misfit(error: unknown): unknown {
+  const isOfSystem = (one: unknown) =>
+    one instanceof Error && /^(E(?!RR_)[A-Z0-9_]+|UND_ERR_\w+)$/.test(String((one as { code?: unknown }).code));
+  if (error instanceof Outcome || isOfSystem(error)) return error;
+  if (error instanceof Error && isOfSystem(error.cause)) return error; // as fetch throws it
+  return new BadPayload(error instanceof Error ? error.message : show(error));
+}
+
 /** Run a function on a batch. */
-export async function runBatch(registered: Registered, jobs: Job[]): Promise<void> {
+export async function runBatch(registered: Registered, all: Job[]): Promise<void> {
+  const jobs = await fitting(registered, all);
+  if (jobs.length === 0) return;
   try {
     const results = await registered.run(jobs);
     if (results !== undefined && results !== null && !(Array.isArray(results) && results.length === jobs.length)) {
@@ -63,8 +73,29 @@ export async function runBatch(registered: Registered, jobs: Job[]): Promise<voi
     }
     jobs.forEach((job, index) => job.settle((results as unknown[] | undefined)?.[index], undefined, false));
   } catch (error) {
-    for (const job of jobs) job.settle(undefined, error, true);
+    for (const job of jobs) {
+      // one job may have caused it: each is retried in a call of its own. An outcome was chosen for all of them
+      job.isToBeAlone = !(error instanceof Outcome) && job.cancelled === undefined;
+      job.settle(undefined, error, true);
+    }
   }
+}
+
+/** The jobs whose payloads fit, with what the schema made of them. Each of the others fails by itself. */
+async function fitting({ schema }: Registered, jobs: Job[]): Promise<Job[]> {
+  if (schema === undefined) return jobs;
+  const fits = await Promise.all(
+    jobs.map(async (job) => {
+      try {
+        job.payload = await schema(job.payload);
+        return true;
+      } catch (error) {
+        job.settle(undefined, misfit(error), true);
+        return false;
+      }
+    }),
+  );
+  return jobs.filter((_, index) => fits[index]);
 }
 
 function isPromise(value: unknown): value is PromiseLike<unknown> {
@@ -78,7 +109,7 @@ export function answer(job: Job, result: unknown, error: unknown, isError: boole
   } catch {
     // such as an error whose text cannot be made
     const { id, claim } = job.message;
-    const outcome = new Fail("the outcome cannot be told", { code: "bad_result", retryable: false });
+    const outcome = new Fail("the outcome cannot be sent to the worker", { code: "bad_result", retryable: false });
     return `${toJson({ type: outcome.type, id, claim, ...outcome.fields() })}\n`;
   }
 }
@@ -102,14 +133,15 @@ function answerOf(job: Job, result: unknown, error: unknown, isError: boolean): 
     }
   }
   const outcome = outcomeOf(job, error);
-  return `${toJson({ type: outcome.type, id, claim, ...outcome.fields() })}\n`;
+  const alone = job.isToBeAlone ? true : undefined;
+  return `${toJson({ type: outcome.type, id, claim, ...outcome.fields(), alone })}\n`;
 }
 
 function outcomeOf(job: Job, error: unknown): Outcome {
   if (error instanceof Outcome) return error;
   // such as an AbortError of what was given the signal
   if (job.cancelled !== undefined) return new Cancelled(job.cancelled);
-  if (!(error instanceof Error)) return new Fail(`this was thrown: ${String(error)}`, { code: "thrown" });
+  if (!(error instanceof Error)) return new Fail(`this was thrown: ${show(error)}`, { code: "thrown" });
   const code = (error as { code?: unknown }).code;
   return new Fail(told(error), { code: typeof code === "string" && code !== "" ? code : error.name });
 }

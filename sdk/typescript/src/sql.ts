@@ -1,6 +1,8 @@
 // Statements on the caller's own client and in its transaction. Parameters are texts and cast in the statement, so that
 // it does not matter which types a driver knows and which parsers an application has set.
 
+import { show } from "./json.js";
+
 type Parameter = string | null;
 
 /** A client, or a transaction, of a driver or ORM that is known here. */
@@ -23,10 +25,15 @@ export async function query(client: Client, statement: string, parameters: Param
 }
 
 async function run(client: Client, statement: string, parameters: Parameter[]): Promise<any> {
-  if (client && "unsafe" in client && typeof client.unsafe === "function") return client.unsafe(statement, parameters);
-  if (client && "$queryRawUnsafe" in client) return client.$queryRawUnsafe(statement, ...parameters);
-  if (client && "execute" in client && !("connect" in client)) return client.execute(inlined(statement, parameters));
-  if (client && "query" in client && typeof client.query === "function") return client.query(statement, parameters);
+  if (typeof client === "string") {
+    throw new TypeError("this takes a connected client, not a URL: jobs are stored in the transaction of the client");
+  }
+  const isClient = client !== null && (typeof client === "object" || typeof client === "function");
+  if (!isClient) throw new TypeError(`this takes a connected client, not ${show(client)}`);
+  if ("unsafe" in client && typeof client.unsafe === "function") return client.unsafe(statement, parameters);
+  if ("$queryRawUnsafe" in client) return client.$queryRawUnsafe(statement, ...parameters);
+  if ("execute" in client && !("connect" in client)) return client.execute(inlined(statement, parameters));
+  if ("query" in client && typeof client.query === "function") return client.query(statement, parameters);
   throw new TypeError(
     "this is not a client that is known here; with another driver, run select bugle.enqueue_job($1::jsonb)",
   );

@@ -5,11 +5,10 @@
  * const ran = await run(host, "send_mail", { to: "ada@example.org" });
  * assert.deepEqual(ran.result, { sent_to: "ada@example.org" });
  *
- * const sandbox = new Sandbox(host).enter();
- * await placeOrder(client);                      // calls enqueue(client, …): the job goes to the sandbox
+ * const sandbox = new Sandbox(host);
+ * await sandbox.within(() => placeOrder(client));     // calls enqueue(client, …): the job goes to the sandbox
  * await sandbox.drain();
  * assert.equal(sandbox.jobs[0].state, "completed");
- * sandbox.leave();
  * ```
  *
  * @packageDocumentation
@@ -22,18 +21,21 @@ import { capture } from "./enqueue.js";
 import type { Host } from "./host.js";
 import { type Channel, type Ended, Job, type JobMessage, type Reply } from "./job.js";
 import { toJson } from "./json.js";
-import { type NewJob, type Options, spelled } from "./newJob.js";
+import { type NewJob, type Options, OPTION_NAMES, oneJob, spelled } from "./newJob.js";
+import { type Client, query } from "./sql.js";
 import { answer, type Registered, runBatch, runOne } from "./run.js";
 
 /** What one run of a function did. */
 export interface Ran {
   outcome: "done" | "fail" | "snooze" | "wait" | "skip" | "cancelled" | "settled";
-  /** As JSON that was stored and read again. */
+  /** As JSON that was stored and read again. Also that of `completeIn`, with the outcome `settled`. */
   result?: any;
   error?: string;
   code?: string;
   retryable?: boolean;
   retry_after?: number;
+  /** Whether the job is retried in a call of its own, because an error failed the whole batch. */
+  alone?: boolean;
   delay?: number;
   token?: string;
   at_most?: number;
@@ -66,6 +68,10 @@ interface Internal extends Given {
   step?: JobMessage["step"];
   add?: (job: NewJob) => string;
 }
+
+const FIELDS =
+  "attempt headers answer context steps children dependencies max_attempts cancelled queue traceparent timeout " +
+  "deadline id step add";
 
 class Recorder implements Channel {
   readonly ran: Ran;
@@ -114,10 +120,16 @@ class Recorder implements Channel {
     }
   }
 
+  takesCompletion(result: unknown): boolean {
+    this.ran.result = copy(result ?? null);
+    return true;
+  }
+
   settle(job: Job, result: unknown, error: unknown, isError: boolean): void {
     if (job.isAnswered) return;
     job.isAnswered = true;
     const { type, id: _, claim: __, ...fields } = JSON.parse(answer(job, result, error, isError));
+    if (type !== "settled") delete this.ran.result; // the transaction of completeIn was rolled back
     Object.assign(this.ran, fields, { outcome: type });
     this.#end();
   }
@@ -142,7 +154,15 @@ interface Task {
   given: Internal;
 }
 
-function runAll(host: Host<any>, command: string, payloads: readonly unknown[], given: Internal): Promise<Ran[]> {
+async function runAll(
+  host: Host<any>,
+  command: string,
+  payloads: readonly unknown[],
+  given: Internal,
+): Promise<Ran[]> {
+  const known = FIELDS.split(" ");
+  const unknown = Object.keys(given).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new TypeError(`a job has no field "${unknown}"; there are ${known.join(", ")}`);
   return runTasks(
     host,
     command,
@@ -207,35 +227,110 @@ export async function runMany<C extends Record<keyof C, unknown>, K extends keyo
   return runAll(host, command, payloads, given);
 }
 
-function fits(wanted: any, found: any): boolean {
-  if (Array.isArray(wanted) || typeof wanted !== "object" || wanted === null) {
-    return JSON.stringify(wanted) === JSON.stringify(found);
+/** As `@>` of jsonb, which decides about jobs in a database. */
+function contains(whole: any, part: any): boolean {
+  if (Array.isArray(whole) && Array.isArray(part)) {
+    return part.every((value) => whole.some((one) => contains(one, value)));
   }
-  if (typeof found !== "object" || found === null || Array.isArray(found)) return false;
-  return Object.entries(wanted).every(([name, value]) => name in found && fits(value, found[name]));
+  const isObject = (value: any) => typeof value === "object" && value !== null && !Array.isArray(value);
+  if (!isObject(whole) || !isObject(part)) return whole === part;
+  return Object.entries(part).every(([name, value]) => name in whole && contains(whole[name], value));
+}
+
+/** Whether a payload is wanted at all: `{}` is any. */
+function isAny(payload: any): boolean {
+  return typeof payload === "object" && payload !== null && !Array.isArray(payload) && toJson(payload) === "{}";
+}
+
+function fits({ command, payload, ...options }: any, found: any): boolean {
+  if (command !== found.command || !(isAny(payload) || contains(found.payload, payload))) return false;
+  return Object.entries(options).every(([name, value]) =>
+    name === "headers" ? contains(found[name], value) : toJson(value) === toJson(found[name] ?? null),
+  );
 }
 
 /**
- * The first job of this command with these options, whose payload contains this one. If there is none, the error says
- * what there is. `where` is a sandbox, what `run` returned, or an array of jobs.
+ * The first job of this command with these options, whose payload contains this one, as `@>` of jsonb has it.
+ *
+ * `where` is a sandbox, what `run` returned, or an array of jobs; or a client, in whose transaction jobs were enqueued:
+ * there it finds jobs that have not ended, and returns a promise. If there is none, the error says what is enqueued.
  */
 export function assertEnqueued(
   where: Sandbox | Ran | readonly NewJob[],
   command: string,
+  payload?: unknown,
+  options?: Options,
+): NewJob;
+export function assertEnqueued(
+  where: Client,
+  command: string,
+  payload?: unknown,
+  options?: Options,
+): Promise<NewJob>;
+export function assertEnqueued(
+  where: Sandbox | Ran | readonly NewJob[] | Client,
+  command: string,
   payload: unknown = {},
   options: Options = {},
-): NewJob {
+): NewJob | Promise<NewJob> {
+  const wanted = copy(spelled({ ...options, command, payload }));
   let jobs: readonly NewJob[];
   if (where instanceof Sandbox) {
     jobs = where.jobs.map((job) => ({ ...job.options, command: job.command, payload: job.payload }));
+  } else if (Array.isArray(where)) {
+    jobs = where;
+  } else if ("spawned" in where) {
+    jobs = [...where.enqueued, ...where.spawned];
   } else {
-    jobs = "outcome" in where ? [...where.enqueued, ...where.spawned] : where;
+    return inDatabase(where as Client, wanted);
   }
-  const wanted = copy(spelled({ ...options, command, payload }));
-  const found = jobs.find((job) => fits(wanted, copy(spelled(job))));
-  if (found !== undefined) return found;
-  const told = jobs.map((job) => `\n  ${toJson(job)}`).join("") || " nothing";
-  throw new Error(`${toJson(wanted)} is not enqueued; enqueued are:${told}`);
+  return first(wanted, jobs.map((job) => [job, fits(wanted, copy(spelled(job)))]));
+}
+
+/** Postgres compares: it knows that 60 seconds are a minute. */
+async function inDatabase(client: Client, wanted: any): Promise<NewJob> {
+  const { command: _, payload, ...options } = wanted;
+  const conditions = ["j.command = w.command"];
+  const parameters = [toJson(wanted)];
+  if (!isAny(payload)) conditions.push("coalesce(j.payload, 'null') @> coalesce(w.payload, 'null')");
+  for (const [name, value] of Object.entries(options)) {
+    if (name === "after" || name === "on_conflict") {
+      throw new TypeError(`what a job was enqueued with as "${name}" is not stored with it`);
+    } else if (name === "headers") {
+      conditions.push("j.headers @> w.headers");
+    } else if (name === "delay") {
+      parameters.push(String(value));
+      const delay = `cast(cast($${parameters.length} as text) as interval)`;
+      conditions.push(`abs(extract(epoch from j.run_at - j.created_at - ${delay})) <= 1`);
+    } else {
+      conditions.push(`j.${name} is not distinct from w.${name}`);
+    }
+  }
+  const rows = await query(
+    client,
+    `select cast(jsonb_build_object('fits', ${conditions.join(" and ")}, 'job', to_jsonb(j)) as text) as job ` +
+      "from jsonb_populate_record(cast(null as bugle.jobs), cast(cast($1 as text) as jsonb)) w, bugle.jobs j " +
+      "where j.finished_at is null order by j.id",
+    parameters,
+  );
+  return first(
+    wanted,
+    rows.map((row) => {
+      const { job, fits } = JSON.parse(String(row));
+      const set = OPTION_NAMES.filter((name) => (job[name] ?? null) !== null).map((name) => [name, job[name]]);
+      return [{ command: job.command, payload: job.payload, ...Object.fromEntries(set) }, fits];
+    }),
+  );
+}
+
+function first(wanted: any, jobs: readonly [NewJob, boolean][]): NewJob {
+  const found = jobs.find(([, fits]) => fits);
+  if (found !== undefined) return found[0];
+  // those that are meant most likely come first
+  const isOther = ([job]: [NewJob, boolean]) => Number(job.command !== wanted.command);
+  const likely = [...jobs].sort((a, b) => isOther(a) - isOther(b)).map(([job]) => `\n  ${toJson(job)}`);
+  const more = likely.length > 10 ? `\n  and ${likely.length - 10} more` : "";
+  throw new Error(`${toJson(wanted)} is not enqueued; enqueued are:${likely.slice(0, 10).join("") || " nothing"}${more}`);
 }
 
 /** A job in a sandbox. It has the columns of `bugle.jobs` that matter to a test. */
@@ -244,7 +339,7 @@ export interface SandboxJob {
   command: string;
   payload: any;
   options: Options;
-  state: "ready" | "scheduled" | "retrying" | "waiting" | "completed" | "failed" | "cancelled";
+  state: "ready" | "scheduled" | "retrying" | "waiting" | "running" | "completed" | "failed" | "cancelled";
   run_at: Date;
   attempt: number;
   result?: any;
@@ -259,15 +354,15 @@ export interface SandboxJob {
 }
 
 const DUE = new Set(["ready", "scheduled", "retrying"]);
-const LIVE = new Set([...DUE, "waiting"]);
+const LIVE = new Set([...DUE, "waiting", "running"]);
 
 /**
  * A queue in memory: what is enqueued while it is entered goes here, and `drain` runs it.
  *
- * Its clock stands still; `advance` moves it. It knows states, retries (5 seconds later, or as the job says), snoozing,
- * answers, chains, children, unique and idempotency keys, and what follows a job (`on_success`, `on_failure`). It does
- * not know limits, order, deadlines or policies: for those, test with a database and `bugle worker --until-empty`. A job
- * `after` others is an error.
+ * Its clock stands still; `advance` moves it. It supports states, retries (5 seconds later, or as the job says),
+ * snoozing, answers, chains, children, unique and idempotency keys, and what follows a job (`on_success`,
+ * `on_failure`). It does not support limits, order, deadlines or policies: for those, test with a database and `bugle
+ * worker --until-empty`. A job `after` others is an error.
  */
 export class Sandbox {
   readonly jobs: SandboxJob[] = [];
@@ -282,20 +377,30 @@ export class Sandbox {
     this.now = options.now ?? new Date();
   }
 
-  /** From now on, `enqueue` and `enqueueMany` enqueue here. */
+  /** While this function runs, `enqueue` and `enqueueMany` enqueue here. */
+  async within<T>(work: (sandbox: this) => T | PromiseLike<T>): Promise<T> {
+    this.enter();
+    try {
+      return await work(this);
+    } finally {
+      this.leave();
+    }
+  }
+
+  /** From now on, `enqueue` and `enqueueMany` enqueue here, until `leave` is called, as in a hook after each test. */
   enter(): this {
     this.#before = capture((job) => this.#add(job));
     return this;
   }
 
-  /** The opposite. */
+  /** From now on, `enqueue` and `enqueueMany` enqueue where they did before `enter`. */
   leave(): void {
     capture(this.#before);
   }
 
   /** Enqueue a job. */
   enqueue(command: string, payload?: unknown, options?: Options): SandboxJob {
-    return this.job(this.#add({ ...options, command, payload }));
+    return this.job(this.#add(oneJob(command, payload, options)));
   }
 
   /** The job with this id. */
@@ -311,7 +416,8 @@ export class Sandbox {
   }
 
   /**
-   * Run what is due, and what that enqueues, until nothing is due. With `untilEmpty` the clock is moved to the next job
+   * Run what is due, and what that enqueues, until nothing is due. Jobs of commands that the host does not have are
+   * left, as a worker leaves them. With `untilEmpty` the clock is moved to the next job
    * that is due later, until none is left. Returns the jobs that ran. More than `most` runs (10,000) are an error:
    * something enqueues or snoozes without end.
    */
@@ -325,8 +431,8 @@ export class Sandbox {
       left -= jobs.length;
       if (left < 0) {
         throw new Error(
-          `drain does not come to an end: job ${first.id} (${first.command}) would be run for the ` +
-            `${first.attempt + 1}. time; more runs than this need { most: … }`,
+          `drain does not end: job ${first.id} (${first.command}) has run ${first.runs.length} times and would be ` +
+            "run again; allow more runs with { most: … }",
         );
       }
       await this.#run(jobs);
@@ -343,7 +449,10 @@ export class Sandbox {
 
   #add(job: NewJob, parent?: string): string {
     const { command, payload, ...options } = copy(spelled(job)) as NewJob;
-    if (options.after) throw new RangeError('a sandbox does not know "after": test with a database');
+    if (options.after) throw new RangeError('the sandbox does not support "after": test with a database');
+    if (!["keep", "replace", "move"].includes(options.on_conflict ?? "keep")) {
+      throw new RangeError(`on_conflict must be keep, replace or move, not ${options.on_conflict}`);
+    }
     const repeated = options.idempotency_key;
     const known = this.jobs.find((one) => repeated && one.command === command && one.options.idempotency_key === repeated);
     if (known) return known.id;
@@ -351,15 +460,36 @@ export class Sandbox {
     const same = this.jobs.find(
       (one) => key && one.command === command && one.options.unique_key === key && LIVE.has(one.state),
     );
-    if (same) return same.id;
-    let runAt = this.now;
-    if (options.run_at) runAt = new Date(options.run_at);
-    else if (options.delay) runAt = this.#after(seconds(options.delay));
+    if (same) {
+      this.#meet(same, payload, options);
+      return same.id;
+    }
+    const runAt = this.#timeOf(options);
     const id = String(this.jobs.length + 1);
     const state = runAt > this.now ? "scheduled" : "ready";
     const rest = { attempt: 0, runs: [], step: 0, context: {}, steps: {} };
     this.jobs.push({ id, command, payload, options, state, run_at: runAt, parent, ...rest });
     return id;
+  }
+
+  #timeOf(options: Options): Date {
+    if (options.run_at) return new Date(options.run_at);
+    return this.#after(seconds(options.delay ?? 0));
+  }
+
+  /** Do what `on_conflict` says about the job that has the unique key. One that was started stays as it is. */
+  #meet(job: SandboxJob, payload: unknown, options: Options): void {
+    if (job.state === "running" || job.state === "waiting") return;
+    if (options.on_conflict === "replace") {
+      job.payload = payload;
+    } else if (options.on_conflict === "move") {
+      const { run_at: _, delay: __, ...kept } = job.options;
+      const { run_at, delay } = options;
+      job.options = { ...kept, ...(run_at ? { run_at } : {}), ...(delay ? { delay } : {}) };
+      job.run_at = this.#timeOf(options);
+      if (job.run_at <= this.now) job.state = "ready";
+      else if (job.state === "ready") job.state = "scheduled";
+    }
   }
 
   #after(delay: number): Date {
@@ -369,14 +499,17 @@ export class Sandbox {
   /** The job that is to run; of a command that takes batches, all that are due. */
   #next(isUntilEmpty: boolean): SandboxJob[] {
     const rank = (job: SandboxJob) => [Math.max(+job.run_at, +this.now), job.options.priority ?? 0, Number(job.id)];
-    const due = this.jobs.filter((job) => DUE.has(job.state) && (isUntilEmpty || job.run_at <= this.now));
+    const functions = this.#host.functions;
+    const due = this.jobs.filter(
+      (job) => DUE.has(job.state) && (isUntilEmpty || job.run_at <= this.now) && functions.has(nextCommand(job)),
+    );
     due.sort((a, b) => rank(a).reduce((order, value, index) => order || value - (rank(b)[index] as number), 0));
     const first = due[0];
     if (first === undefined) return [];
     if (first.run_at > this.now) this.now = first.run_at;
-    const most = this.#host.functions.get(first.command)?.most;
-    if (most === undefined || first.options.steps) return [first];
-    const isSame = (one: SandboxJob) => one.command === first.command && !one.options.steps && one.run_at <= this.now;
+    const most = functions.get(nextCommand(first))?.most;
+    if (most === undefined || !sharesCalls(first)) return [first];
+    const isSame = (one: SandboxJob) => one.command === first.command && sharesCalls(one) && one.run_at <= this.now;
     return due.filter(isSame).slice(0, most);
   }
 
@@ -394,14 +527,15 @@ export class Sandbox {
   #prepare(job: SandboxJob): Task & { command: string } {
     const chain = job.options.steps;
     const given: Internal = { id: job.id, answer: job.answer, steps: job.steps, add: (one) => this.#add(one) };
-    let { command, payload } = job;
+    const command = nextCommand(job);
+    let { payload } = job;
     if (chain) {
-      command = chain[job.step] as string;
       payload = { ...payload, ...job.context };
       given.context = job.context;
       given.step = { chain: job.command, position: job.step + 1, steps: chain.length, attempt: 1 };
     }
     given.attempt = ++job.attempt;
+    job.state = "running";
     given.max_attempts = job.options.max_attempts ?? this.#maxAttempts;
     if (job.options.headers) given.headers = job.options.headers;
     given.children = this.jobs
@@ -412,11 +546,13 @@ export class Sandbox {
 
   #end(job: SandboxJob, ran: Ran, chain: readonly string[] | null | undefined): void {
     job.answer = undefined;
-    switch (ran.outcome) {
+    // completed in a transaction; with children, it waits for them
+    const outcome = ran.outcome === "settled" && ran.spawned.length === 0 ? "done" : ran.outcome;
+    switch (outcome) {
       case "done":
       case "skip": {
         if (chain) {
-          const output = ran.outcome === "done" ? (ran.result ?? {}) : {};
+          const output = outcome === "done" ? (ran.result ?? {}) : {};
           const isObject = typeof output === "object" && !Array.isArray(output);
           Object.assign(job.context, isObject ? output : { [chain[job.step] as string]: output });
           job.step += 1;
@@ -446,8 +582,6 @@ export class Sandbox {
         return;
       case "cancelled":
         return this.#ended(job, "cancelled");
-      case "settled":
-        if (ran.spawned.length === 0) return this.#ended(job, "completed");
     }
     // for an answer, or for its children
     job.attempt -= 1;
@@ -470,9 +604,19 @@ export class Sandbox {
   }
 }
 
+/** The command that a job runs next: of a chain, that of its step. */
+function nextCommand(job: SandboxJob): string {
+  return job.options.steps?.[job.step] ?? job.command;
+}
+
+/** Whether a job may be in one call with others. */
+function sharesCalls(job: SandboxJob): boolean {
+  return !job.options.steps && !job.runs.at(-1)?.alone;
+}
+
 function seconds(interval: string | number): number {
   const [, amount, unit] = /^([\d.]+) (second|minute|hour|day)s?$/.exec(String(interval)) ?? [];
   if (typeof interval === "number") return interval;
-  if (amount === undefined) throw new RangeError(`a sandbox understands seconds, not "${interval}"`);
+  if (amount === undefined) throw new RangeError(`the sandbox supports seconds, not "${interval}"`);
   return Number(amount) * { second: 1, minute: 60, hour: 3600, day: 86_400 }[unit as "second"];
 }

@@ -53,7 +53,7 @@ test("values that other parsers refuse harm no job", async () => {
   }
 });
 
-test("an error that cannot be told is answered nonetheless", async () => {
+test("an error that cannot be sent is answered nonetheless", async () => {
   worker.job(1, "mute");
   assert.deepEqual((await worker.receive()).code, "bad_result");
 });
@@ -158,6 +158,22 @@ test("a batch gives each job its own outcome", async () => {
   assert.deepEqual([answers["1"].type, answers["3"].type], ["fail", "fail"]);
 });
 
+test("a payload of a batch that does not fit fails alone", async () => {
+  worker.batch("pages", [{ text: "a" }, {}, { text: "bc" }]);
+  const answers = await worker.receiveAll(3);
+  assert.deepEqual([answers["0"].result, answers["2"].result], [1, 2]);
+  const bad = { type: "fail", id: "1", code: "bad_payload", retryable: false };
+  assert.deepEqual(answers["1"], { ...bad, error: "payload.text is missing" });
+});
+
+test("an error asks for calls of one for jobs without an outcome", async () => {
+  worker.batch("broken", [0, 1, 2]);
+  const answers = await worker.receiveAll(3);
+  assert.deepEqual([answers["0"].type, answers["1"].alone, answers["2"].alone], ["done", true, true]);
+  worker.batch("index", [0, 1]);
+  assert.equal("alone" in (await worker.receiveAll(2))["1"], false);
+});
+
 test("lines may come in pieces and many at once", async () => {
   const line = '{"type":"job","id":"1","claim":"1","command":"add","attempt":1,"payload":{"a":1,"more":"é"}}\r\n';
   for (const byte of Buffer.from(line)) worker.sendRaw(Buffer.from([byte]));
@@ -192,6 +208,7 @@ test("the end of the connection ends the process", async () => {
 test("without a worker it says how it is started", () => {
   const { BUGLE_HOST: _, ...env } = process.env;
   const ran = spawnSync(process.execPath, [PROGRAM], { env, encoding: "utf8" });
-  assert.notEqual(ran.status, 0);
+  assert.equal(ran.status, 1);
   assert.match(ran.stderr, /\[hosts\.app\]/);
+  assert.doesNotMatch(ran.stderr, /^ +at /m, "no stack");
 });

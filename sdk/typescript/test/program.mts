@@ -13,11 +13,18 @@ interface Commands {
   enqueues: unknown;
   index: number;
   keep: unknown;
+  pages: { text: string };
+  broken: number;
   attempts: unknown;
   mute: unknown;
 }
 
 const host = new Host<Commands>({ concurrency: 3 });
+
+function pageOf(payload: unknown): { text: string } {
+  if (typeof (payload as { text?: unknown }).text !== "string") throw new Error("payload.text is missing");
+  return payload as { text: string };
+}
 
 host.on("add", ({ payload: { a, b = 1 } }) => a + b);
 
@@ -87,6 +94,13 @@ host.onMany("index", { most: 100 }, async (jobs) => {
 });
 
 host.onMany("keep", { most: 10 }, (jobs) => jobs.map((job) => job.payload));
+
+host.onMany("pages", { most: 10, schema: pageOf }, (jobs) => jobs.map((job) => job.payload.text.length));
+
+host.onMany("broken", { most: 10 }, (jobs) => {
+  jobs[0]?.done("first");
+  throw new Error("odd");
+});
 
 host.on("attempts", (job) => [job.attempt, job.maxAttempts]);
 

@@ -51,6 +51,11 @@ export class ScriptedWorker {
     this.send({ type: "job", id: String(id), claim: "1", command, attempt: 1, payload });
   }
 
+  batch(command: string, payloads: unknown[]): void {
+    const jobs = payloads.map((payload, id) => ({ id: String(id), claim: "1", attempt: 1, payload }));
+    this.send({ type: "jobs", command, jobs });
+  }
+
   async receive(): Promise<any> {
     const { value, done } = await this.#lines.next();
     if (done) throw new Error(`the host has closed the connection:\n${this.output}`);

@@ -71,6 +71,16 @@ impl Scene {
             .ended(process, HeldJob { id, claim: 1 }, Outcome::Complete(None))
     }
 
+    /// The call of a job has failed, and so has the job.
+    fn fail_with_its_call(&mut self, process: ProcessId, id: JobId) {
+        let mut failure = Failure::new("the call failed");
+        failure.alone = true;
+        assert!(
+            self.pool
+                .ended(process, HeldJob { id, claim: 1 }, Outcome::Fail(failure))
+        );
+    }
+
     /// The jobs that a process has, in order.
     fn jobs_of(&self, process: ProcessId) -> Vec<JobId> {
         let of = self.pool.processes.get(&process);
@@ -159,6 +169,38 @@ async fn a_suspect_runs_alone_and_three_deaths_end_it() {
         2,
         "it was restarted by a person: it is no suspect any more"
     );
+}
+
+#[tokio::test]
+async fn after_a_call_that_failed_each_of_its_jobs_has_a_call_of_its_own_until_it_has_another_outcome() {
+    let mut scene = Scene::new(1);
+    let process = scene.join(0, &[("index", Some(10))], 1);
+    let first = scene.submit("index");
+    let jobs: Vec<JobId> = (0..3).map(|_| scene.submit("index")).collect();
+    scene.end(process, first);
+    assert_eq!(scene.jobs_of(process), jobs, "one call");
+
+    for job in &jobs {
+        scene.fail_with_its_call(process, *job);
+    }
+    for job in &jobs {
+        scene.submit_again("index", *job);
+    }
+    let others: Vec<JobId> = (0..2).map(|_| scene.submit("index")).collect();
+
+    assert_eq!(scene.jobs_of(process), jobs[..1]);
+    scene.fail_with_its_call(process, jobs[0]);
+    assert_eq!(scene.jobs_of(process), jobs[1..2]);
+    scene.end(process, jobs[1]);
+    assert_eq!(scene.jobs_of(process), jobs[2..]);
+    scene.submit_again("index", jobs[1]);
+    scene.submit_again("index", jobs[0]);
+    scene.end(process, jobs[2]);
+    let mut together = others;
+    together.insert(0, jobs[1]);
+    assert_eq!(scene.jobs_of(process), together, "not those that were answered otherwise");
+    together.iter().for_each(|job| _ = scene.end(process, *job));
+    assert_eq!(scene.jobs_of(process), jobs[..1], "it failed its call again");
 }
 
 #[tokio::test]

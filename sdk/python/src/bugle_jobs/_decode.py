@@ -6,6 +6,7 @@ import collections.abc
 import dataclasses
 import inspect
 import sys
+import threading
 import types
 import typing
 from datetime import date, datetime, timedelta
@@ -172,8 +173,15 @@ def _fields(kind: type, required: Dict[str, Decoder], optional: Dict[str, Decode
     return decode
 
 
+def _hints_in(kind: Any) -> Dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind)
+    except NameError as error:
+        raise TypeError(f"an annotation of {kind.__name__} cannot be resolved: {error}") from None
+
+
 def _dataclass(kind: Any) -> Decoder:
-    hints = typing.get_type_hints(kind)
+    hints = _hints_in(kind)
     required: Dict[str, Decoder] = {}
     optional: Dict[str, Decoder] = {}
     for field in dataclasses.fields(kind):
@@ -182,6 +190,37 @@ def _dataclass(kind: Any) -> Decoder:
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         (optional if has_default else required)[field.name] = decoder(hints[field.name])
     return _fields(kind, required, optional)
+
+
+def _typed_dict(kind: Any) -> Decoder:
+    hints = _hints_in(kind)
+    required = {name: decoder(hint) for name, hint in hints.items() if name in kind.__required_keys__}
+    optional = {name: decoder(hint) for name, hint in hints.items() if name not in kind.__required_keys__}
+    return _fields(dict, required, optional)
+
+
+_begun: Dict[Any, Dict[str, Decoder]] = {}
+_beginning = threading.RLock()
+
+
+def _once(kind: Any, make: Callable[[Any], Decoder]) -> Decoder:
+    """The decoder of a type that may refer to itself: there, the decoder that is being made is used when it is done."""
+    with _beginning:
+        if kind in _begun:
+            made = _begun[kind]
+
+            def decode(value: Any, path: str) -> Any:
+                try:
+                    return made["decoder"](value, path)
+                except RecursionError:
+                    raise BadPayload(f"{path[:100]}: nested too deeply") from None
+
+            return decode
+        _begun[kind] = {}
+        try:
+            return _begun[kind].setdefault("decoder", make(kind))
+        finally:
+            del _begun[kind]
 
 
 def _model(kind: Any) -> Decoder:
@@ -193,7 +232,7 @@ def _model(kind: Any) -> Decoder:
             errors = getattr(error, "errors", None)
             if not callable(errors):
                 raise BadPayload(f"{path}: {error}") from error
-            # without the values: they do not belong into an error that is stored
+            # without the values: they do not belong in an error that is stored
             told = ("".join(f".{part}" for part in one["loc"]) + f": {one['msg']}" for one in errors())
             raise BadPayload("; ".join(path + one for one in told)) from None
 
@@ -264,15 +303,11 @@ def decoder(annotation: Any) -> Decoder:
         if issubclass(annotation, Enum):
             return _enum(annotation)
         if dataclasses.is_dataclass(annotation):
-            return _dataclass(annotation)
+            return _once(annotation, _dataclass)
         if hasattr(annotation, "model_validate"):
             return _model(annotation)
         if _is_typed_dict(annotation):
-            hints = typing.get_type_hints(annotation)
-            keys = getattr(annotation, "__required_keys__")
-            required = {name: decoder(hint) for name, hint in hints.items() if name in keys}
-            optional = {name: decoder(hint) for name, hint in hints.items() if name not in keys}
-            return _fields(dict, required, optional)
+            return _once(annotation, _typed_dict)
     raise TypeError(
         f"JSON cannot be turned into {_spelled(annotation)}; use JSON types, datetime, date, timedelta, UUID, Decimal, "
         "enums, dataclasses, TypedDict or pydantic models"
@@ -288,8 +323,8 @@ def _spelled(annotation: Any) -> str:
 
 
 def hints_of(function: Callable[..., Any]) -> Dict[str, Any]:
-    """The annotations of a function. One that cannot be resolved, such as a name that only a type checker imports, is
-    as good as none."""
+    """The annotations of a function. Those that cannot be resolved, such as names that only a type checker imports,
+    are ignored."""
     try:
         return typing.get_type_hints(function)
     except Exception:

@@ -41,7 +41,7 @@ _captured: Optional[Callable[[NewJob], int]] = None
 
 
 def capture(into: Optional[Callable[[NewJob], int]]) -> Optional[Callable[[NewJob], int]]:
-    """Have jobs handed to this function instead of a database, for tests. Returns what was set before."""
+    """For tests: pass jobs to this function instead of a database. Returns the function that was set before."""
     global _captured
     before, _captured = _captured, into
     return before

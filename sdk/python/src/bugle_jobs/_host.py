@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+import json
 import os
 import platform
 import sys
 from typing import Any, AsyncContextManager, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from . import _json
-from ._function import AnyFunction, Registered, registered
+from ._function import AnyFunction, Around, Registered, check_command, registered
 from ._job import AsyncJob, BaseJob, Job
 from ._run import answer, identity, run_async, run_batch_async, run_work
 from ._threads import Threads
@@ -20,12 +21,15 @@ from ._version import __version__
 F = TypeVar("F", bound=AnyFunction)
 B = TypeVar("B", bound=AnyFunction)
 
+
 class Host:
     """The functions that run jobs.
 
     ``concurrency`` is how many jobs a process runs at once, if the worker's file does not say it. ``lifespan`` returns
     an asynchronous context manager that is entered before the first job and left after the last, for what async
-    functions share, such as a pool of connections.
+    functions share, such as a pool of connections. ``around`` returns a context manager that is entered around each
+    call of a function, in the same thread. It gets the jobs of the call: one, or those of a batch. What the function
+    raises passes through it.
     """
 
     def __init__(
@@ -33,12 +37,14 @@ class Host:
         *,
         concurrency: int = 16,
         lifespan: Optional[Callable[[], AsyncContextManager[Any]]] = None,
+        around: Optional[Around] = None,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= 10_000:
             raise ValueError(f"concurrency must be between 1 and 10000, not {concurrency!r}")
         self.concurrency = concurrency
         self.functions: Dict[str, Registered] = {}
         self._lifespan = lifespan
+        self._around = around
 
     def on(self, command: str) -> Callable[[F], F]:
         """Run the jobs of a command with this function: ``async``, or a plain one, which runs in a thread.
@@ -47,37 +53,47 @@ class Host:
         single one that is a dataclass, a pydantic model or a TypedDict, or that is named ``payload``, gets all of it.
         What the function returns is the result; an exception is a failure.
         """
+        check_command(command, '@host.on("command")')
 
         def register(function: F) -> F:
-            self._add(registered(command, function, None))
+            self._add(registered(command, function, around=self._around))
             return function
 
         return register
 
-    def on_many(self, command: str, *, most: int) -> Callable[[B], B]:
+    def on_many(self, command: str, *, most: int, payload: Any = None) -> Callable[[B], B]:
         """Run up to ``most`` jobs of a command in one call of this function, which takes a list of jobs.
 
-        It returns a list with a result or an ``Outcome`` for each job, in their order; or it calls ``job.done`` and
-        ``job.fail`` and returns nothing, and jobs without an outcome are completed. An exception fails all jobs that
-        have no outcome yet.
+        With ``payload=Page``, the payload of each job is a ``Page``; a function whose parameter is a ``List[Page]``
+        takes the payloads instead of the jobs. A job whose payload does not fit fails by itself, and is not in the
+        list.
+
+        The function returns a list with a result or an ``Outcome`` for each job, in their order; or it calls
+        ``job.done`` and ``job.fail`` and returns nothing, and jobs without an outcome are completed. An exception
+        fails all jobs that have no outcome yet, and they are retried each in a call of its own. To fail all of them
+        and have them retried together, raise ``Fail``.
         """
+        check_command(command, '@host.on_many("command", most=100)')
+        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= 10_000:
+            raise ValueError(f"most must be between 1 and 10000, not {most!r}")
 
         def register(function: B) -> B:
-            self._add(registered(command, function, most))
+            self._add(registered(command, function, most=most, payload=payload, around=self._around))
             return function
 
         return register
 
     def _add(self, function: Registered) -> None:
         if function.command in self.functions:
-            raise ValueError(f"the command {function.command!r} has a function already")
+            raise ValueError(f"command {function.command!r} is already registered")
         self.functions[function.command] = function
 
     def run(self) -> None:
         """Connect to the worker that has started this process, and run jobs until it closes the connection."""
         path = os.environ.get("BUGLE_HOST")
         if not path:
-            program = ", ".join(f'"{argument}"' for argument in ["python3", *sys.argv])
+            arguments: List[str] = getattr(sys, "orig_argv", ["", *sys.argv])[1:]  # since Python 3.10, with -m
+            program = ", ".join(json.dumps(one, ensure_ascii=False) for one in [sys.executable or "python3", *arguments])
             sys.exit(
                 "BUGLE_HOST is not set: a worker starts this program. Put this into its file, and run `bugle dev`:\n\n"
                 f"[hosts.app]\nprogram = [{program}]"
@@ -368,6 +384,10 @@ class Connection(asyncio.Protocol):
             self._say_error("bad_message", "a job came before welcome")
         else:
             self._threads.put((function, jobs))
+
+    def takes_completion(self, job: BaseJob, result: Any) -> bool:
+        """A job is completed by SQL."""
+        return False
 
     def settle(self, job: BaseJob, result: Any, error: Optional[BaseException]) -> None:
         """Answer a job, unless that was done before."""

@@ -27,7 +27,7 @@ from typing import (
 from . import _json, _sql
 from ._decode import _datetime, decoder
 from ._new_job import NewJob, Options, messages, new_job
-from ._outcomes import CallFailed, Cancelled, ClaimLost, Fail, Outcome
+from ._outcomes import CallFailed, Cancelled, ClaimLost, Fail, Outcome, optional_text
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, Protocol, Unpack
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
         def call(self, message: Dict[str, Any], answered: Callable[[Dict[str, Any]], None]) -> None: ...
 
         def settle(self, job: BaseJob, result: Any, error: Optional[BaseException]) -> None: ...
+
+        def takes_completion(self, job: BaseJob, result: Any) -> bool:
+            """Note that a job is completed in a transaction. True in a test: then no SQL is run."""
 
 
 T = TypeVar("T")
@@ -108,6 +111,7 @@ class BaseJob:
         "_wake",
         "_is_settled",
         "_is_answered",
+        "_is_to_be_alone",
         "_task",
     )
 
@@ -120,6 +124,7 @@ class BaseJob:
         self._wake: Optional[threading.Event] = None
         self._is_settled = False
         self._is_answered = False
+        self._is_to_be_alone = False
         self._task: Optional[asyncio.Task[None]] = None
 
     @property
@@ -149,7 +154,7 @@ class BaseJob:
 
     @property
     def payload(self) -> Any:
-        """The payload, as JSON was decoded."""
+        """The payload as JSON was decoded; in a batch with ``payload=…``, as that type."""
         return self._message.get("payload")
 
     def payload_as(self, kind: Type[T]) -> T:
@@ -206,8 +211,11 @@ class BaseJob:
         return path
 
     def progress(self, percent: float, note: Optional[str] = None) -> Sent:
-        """Show how far it is, in ``bugle.running_jobs``. Raises ``Cancelled`` if the job should stop."""
+        """Report progress, shown in ``bugle.running_jobs``. Raises ``Cancelled`` if the job should stop."""
         self.check()
+        if isinstance(percent, bool) or not isinstance(percent, (int, float)) or not 0 <= percent <= 100:
+            raise ValueError(f"progress takes a number from 0 to 100, and then a note, not {percent!r:.100}")
+        optional_text(note, "the note")
         message = {"type": "progress", "id": self._key, "percent": percent}
         self._channel.progress(message if note is None else {**message, "note": note})
         return _SENT
@@ -237,6 +245,10 @@ class BaseJob:
 
     def _spawned(self) -> None:
         self._is_settled = True
+
+    def _takes_completion(self, result: Any) -> bool:
+        self._is_settled = self._channel.takes_completion(self, result)
+        return self._is_settled
 
     def _completion(self, result: Any) -> Tuple[str, List[Optional[str]]]:
         step = self._message.get("step")
@@ -341,8 +353,11 @@ class Job(BaseJob):
         """Complete the job in the transaction of this connection: with its other writes, or not at all.
 
         Commit afterwards; the value that the function returns is then ignored. Raises ``ClaimLost``, which rolls back,
-        if another worker has the job now. The login must be a member of ``bugle_worker``.
+        if another worker has the job now. The login must be a member of ``bugle_worker``. In ``bugle_jobs.testing`` the
+        completion is noted, and the connection is not used for it.
         """
+        if self._takes_completion(result):
+            return
         statement, parameters = self._completion(result)
         self._completed(_sql.query(connection, statement, parameters))
 
@@ -408,7 +423,10 @@ class AsyncJob(BaseJob):
         """Complete the job in the transaction of this connection: with its other writes, or not at all.
 
         Commit afterwards; the value that the function returns is then ignored. Raises ``ClaimLost``, which rolls back,
-        if another worker has the job now. The login must be a member of ``bugle_worker``.
+        if another worker has the job now. The login must be a member of ``bugle_worker``. In ``bugle_jobs.testing`` the
+        completion is noted, and the connection is not used for it.
         """
+        if self._takes_completion(result):
+            return
         statement, parameters = self._completion(result)
         self._completed(await _sql.aquery(connection, statement, parameters))

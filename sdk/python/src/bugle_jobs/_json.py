@@ -38,7 +38,7 @@ text: Callable[[Any], str] = json.JSONEncoder(
 
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
 
-# without the look for blanks around the value, which the worker does not send
+# raw_decode, because decode also looks for blanks around the value, and the worker sends none
 _decode = json.JSONDecoder().raw_decode
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, TypedDict, Union
 
@@ -104,13 +105,23 @@ def _checked(options: Dict[str, Any]) -> Dict[str, Any]:
                 raise ValueError(f"{name} must have a time zone, as datetime.now(timezone.utc) has: {value}")
             value = value.isoformat()
         elif name in ("steps", "after"):
-            if isinstance(value, str):
+            if isinstance(value, str) or not isinstance(value, collections.abc.Iterable):
                 raise TypeError(f"{name} must be a list, not {value!r}")
             value = list(value)
+            if name == "after":
+                _check_after(value)
         elif name == "headers":
             value = dict(value)
         checked[name] = value
     return checked
+
+
+def _check_after(jobs: List[Any]) -> None:
+    for one in jobs:
+        job = one.get("job") if isinstance(one, collections.abc.Mapping) else one
+        if isinstance(job, bool) or not isinstance(job, int):
+            # a string would be the name of a job of the same workflow
+            raise TypeError(f"after takes the ids of jobs, which are integers, not {job!r}")
 
 
 def messages(jobs: Sequence[NewJob]) -> List[Dict[str, Any]]:

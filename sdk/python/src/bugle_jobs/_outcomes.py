@@ -12,9 +12,17 @@ Duration = Union[float, timedelta]
 
 def seconds(duration: Duration, what: str) -> float:
     """A duration in seconds; a ValueError for one that Bugle would reject."""
-    value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-    if not math.isfinite(value) or value < 0:
+    value = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
         raise ValueError(f"{what} must be a number of seconds, 0 or more, not {duration!r}")
+    return float(value)
+
+
+def optional_text(value: Optional[str], what: str) -> Optional[str]:
+    """A text or None; a TypeError for what the worker would reject."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{what} must be a string, not {value!r:.100}")
     return value
 
 
@@ -46,8 +54,10 @@ class Fail(Outcome):
         retry_after: Optional[Duration] = None,
     ) -> None:
         super().__init__(error)
+        if not isinstance(retryable, bool):
+            raise TypeError(f"retryable must be True or False, not {retryable!r:.100}")
         self.error = str(error)
-        self.code = code
+        self.code = optional_text(code, "the code of a failure")
         self.retryable = retryable
         self.retry_after = None if retry_after is None else seconds(retry_after, "retry_after")
 
@@ -69,7 +79,7 @@ class Wait(Outcome):
 
     def __init__(self, token: Optional[str] = None, *, at_most: Optional[Duration] = None) -> None:
         super().__init__("waits for an answer")
-        self.token = token
+        self.token = optional_text(token, "the token")
         self.at_most = None if at_most is None else seconds(at_most, "at_most")
 
 
@@ -80,7 +90,7 @@ class Skip(Outcome):
 
     def __init__(self, reason: Optional[str] = None) -> None:
         super().__init__(reason or "skipped")
-        self.reason = reason
+        self.reason = optional_text(reason, "the reason")
 
 
 class Cancelled(Outcome):
@@ -93,7 +103,7 @@ class Cancelled(Outcome):
 
     def __init__(self, reason: Optional[str] = None) -> None:
         super().__init__(reason or "cancelled")
-        self.reason = reason
+        self.reason = optional_text(reason, "the reason")
 
 
 class BadPayload(Fail):

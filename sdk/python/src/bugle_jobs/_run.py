@@ -40,22 +40,44 @@ async def run_async(function: Registered, job: BaseJob) -> None:
 
 
 def _run_batch(function: Registered, jobs: List[BaseJob]) -> None:
+    jobs = _fitting(function, jobs)
     try:
-        _settle_all(function, jobs, function.run(jobs))
+        if jobs:
+            _settle_all(function, jobs, function.run(jobs))
     except BaseException as error:
         _fail_all(jobs, error)
 
 
 async def run_batch_async(function: Registered, jobs: List[BaseJob]) -> None:
     """Run an async function on a batch."""
+    jobs = _fitting(function, jobs)
     try:
-        _settle_all(function, jobs, await function.run(jobs))
+        if jobs:
+            _settle_all(function, jobs, await function.run(jobs))
     except BaseException as error:
         _fail_all(jobs, error)
 
 
-def _fail_all(jobs: List[BaseJob], error: BaseException) -> None:
+def _fitting(function: Registered, jobs: List[BaseJob]) -> List[BaseJob]:
+    """The jobs whose payloads fit, with their payloads decoded. Each of the others fails by itself."""
+    if function.payload is None:
+        return jobs
+    fitting = []
     for job in jobs:
+        try:
+            job._message["payload"] = function.payload(job.payload, "payload")
+        except Exception as error:
+            job._channel.settle(job, None, error)
+        else:
+            fitting.append(job)
+    return fitting
+
+
+def _fail_all(jobs: List[BaseJob], error: BaseException) -> None:
+    # one job may have caused it: each is retried in a call of its own. An outcome was chosen for all of them
+    is_unexpected = not isinstance(error, (Outcome, asyncio.CancelledError))
+    for job in jobs:
+        job._is_to_be_alone = is_unexpected
         job._channel.settle(job, None, error)
 
 
@@ -77,7 +99,8 @@ def answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
     try:
         return _answer(job, result, error)
     except Exception as cause:  # such as an error whose text cannot be made, or is no Unicode
-        found = Fail(f"the outcome cannot be told: {type(cause).__name__}", code="bad_result", retryable=False)
+        told = f"the outcome cannot be sent to the worker: {type(cause).__name__}"
+        found = Fail(told, code="bad_result", retryable=False)
         return _json.line({"type": found.type, **identity(job._message), **found.fields()})
 
 
@@ -95,7 +118,8 @@ def _answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
             except (TypeError, ValueError, RecursionError) as cause:
                 error = Fail(f"the result cannot be stored: {cause}", code="bad_result", retryable=False)
     found = outcome(job, error)
-    return _json.line({"type": found.type, **identity(job._message), **found.fields()})
+    alone = {"alone": True} if job._is_to_be_alone else {}
+    return _json.line({"type": found.type, **identity(job._message), **found.fields(), **alone})
 
 
 def identity(message: Dict[str, Any]) -> Dict[str, str]:

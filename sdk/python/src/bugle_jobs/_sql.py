@@ -13,7 +13,7 @@ def query(connection: Any, statement: str, parameters: Sequence[Optional[str]]) 
     """Run a statement on a connection of psycopg or psycopg2, of Django, or of SQLAlchemy. Returns the first column."""
     if _is_of(connection, "asyncpg", "sqlalchemy.ext.asyncio") or _is_async(connection):
         raise TypeError(f"{type(connection).__name__} is asynchronous: use aenqueue, or an AsyncJob")
-    if _is_of(connection, "sqlalchemy"):
+    if _is_of(connection, "sqlalchemy") and hasattr(connection, "execute"):
         return _firsts(_sqlalchemy(connection.execute, statement, parameters).all())
     numbered = statement.format(*["%s"] * len(parameters))
     if hasattr(connection, "cursor"):
@@ -31,10 +31,12 @@ async def aquery(connection: Any, statement: str, parameters: Sequence[Optional[
     if _is_of(connection, "asyncpg"):
         numbered = statement.format(*(f"${number + 1}" for number in range(len(parameters))))
         return _firsts(await connection.fetch(numbered, *parameters))
-    if _is_of(connection, "sqlalchemy.ext.asyncio"):
+    if _is_of(connection, "sqlalchemy.ext.asyncio") and hasattr(connection, "execute"):
         return _firsts((await _sqlalchemy(connection.execute, statement, parameters)).all())
-    if not _is_async(connection):
+    if hasattr(connection, "execute") and not _is_async(connection):
         raise TypeError(f"{type(connection).__name__} is not asynchronous: use enqueue, or a Job")
+    if not _is_async(connection):
+        raise _unknown(connection)
     numbered = statement.format(*["%s"] * len(parameters))
     if hasattr(connection, "cursor"):
         async with connection.cursor(**_plain_rows(connection)) as cursor:
@@ -75,6 +77,15 @@ def _firsts(rows: Sequence[Any]) -> List[Any]:
 
 
 def _unknown(connection: Any) -> TypeError:
+    if isinstance(connection, str):
+        return TypeError(
+            "enqueue takes an open connection, not a URL: the job is stored in the connection's transaction"
+        )
+    if any(hasattr(connection, name) for name in ("connect", "connection", "begin")):  # an Engine, a ConnectionPool
+        return TypeError(
+            f"enqueue takes a connection with an open transaction, not {type(connection).__name__}: "
+            "for example, with engine.begin() as connection"
+        )
     return TypeError(
         f"{type(connection).__module__}.{type(connection).__name__} is not a connection that is known here; "
         "with another driver, run select bugle.enqueue_job($1::jsonb) with NewJob(…).to_json()"

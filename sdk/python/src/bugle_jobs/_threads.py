@@ -37,8 +37,8 @@ class Threads(Generic[T]):
         self._wake()
 
     def _wake(self) -> None:
-        # Without a lock: what can go wrong is that a thread is woken in vain. A thread that is woken clears the flag
-        # before it looks for jobs, so one that was put while the flag was set is found.
+        # Without a lock: the worst case is a spurious wake-up. A thread that is woken clears the flag before it looks for
+        # jobs, so a job that was put while the flag was set is found.
         if not self._is_waking:
             self._is_waking = True
             self._tokens.put(None)

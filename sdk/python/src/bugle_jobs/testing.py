@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections.abc
 import dataclasses
 import json
 import tempfile
@@ -33,18 +34,28 @@ from typing import (
     Union,
 )
 
-from . import _json
+from . import _json, _sql
 from ._enqueue import capture
 from ._function import Registered
 from ._host import Host
 from ._job import AsyncJob, BaseJob, Ended, Job
-from ._new_job import NewJob, Options, new_job
+from ._new_job import OPTIONS, NewJob, Options, new_job
 from ._run import answer, run_async, run_batch_async, run_work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Ran", "Sandbox", "SandboxJob", "arun", "arun_many", "assert_enqueued", "run", "run_many"]
+__all__ = [
+    "Ran",
+    "Sandbox",
+    "SandboxJob",
+    "aassert_enqueued",
+    "arun",
+    "arun_many",
+    "assert_enqueued",
+    "run",
+    "run_many",
+]
 
 
 @dataclasses.dataclass
@@ -54,11 +65,13 @@ class Ran:
     outcome: str = ""
     """``done``, ``fail``, ``snooze``, ``wait``, ``skip``, ``cancelled`` or ``settled``."""
     result: Any = None
-    """The result, as JSON that was stored and read again."""
+    """The result, as JSON that was stored and read again. Also that of ``complete_in``, with the outcome ``settled``."""
     error: Optional[str] = None
     code: Optional[str] = None
     retryable: bool = True
     retry_after: Optional[float] = None
+    alone: bool = False
+    """Whether the job is retried in a call of its own, because an exception failed the whole batch."""
     delay: Optional[float] = None
     token: Optional[str] = None
     at_most: Optional[float] = None
@@ -108,12 +121,18 @@ class _Recorder:
             value = [{**one._asdict(), "id": str(one.id)} for one in self._families[kind]]
         answered({"value": value})
 
+    def takes_completion(self, job: BaseJob, result: Any) -> bool:
+        self.ran.result = json.loads(_json.text(result))
+        return True
+
     def settle(self, job: BaseJob, result: Any, error: Optional[BaseException]) -> None:
         if job._is_answered:
             return
         job._is_answered = True
         message = json.loads(answer(job, result, error))
         self.ran.outcome = message.pop("type")
+        if self.ran.outcome != "settled":
+            self.ran.result = None  # the transaction of complete_in was rolled back
         del message["id"], message["claim"]
         for name, value in message.items():
             setattr(self.ran, name, value)
@@ -132,10 +151,21 @@ def _function(host: Host, command: str) -> Registered:
         raise LookupError(f"the host has no function for {command!r}; its commands: {known}") from None
 
 
+_FIELDS = frozenset(
+    "id queue attempt max_attempts headers traceparent timeout deadline step context answer".split()
+    + "steps children dependencies cancelled".split()
+)
+
+
 class _Run:
     """Jobs of one command, with a recorder for each."""
 
     def __init__(self, host: Host, command: str, payloads: Sequence[object], given: Dict[str, Any]) -> None:
+        unknown = sorted(given.keys() - _FIELDS)
+        if unknown:
+            raise TypeError(f"a job has no field {unknown[0]!r}; a test can give it {', '.join(sorted(_FIELDS))}")
+        if "id" in given:
+            given["id"] = str(given["id"])
         self.host = host
         self.add: Optional[Callable[[NewJob], int]] = None
         self.cancelled: Optional[str] = given.pop("cancelled", None)
@@ -269,32 +299,108 @@ async def _within(host: Host, work: Coroutine[Any, Any, List[Ran]]) -> List[Ran]
         return await work
 
 
-def _fits(wanted: Any, found: Any) -> bool:
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(name in found and _fits(value, found[name]) for name, value in wanted.items())
-    return bool(wanted == found)
+def _contains(whole: Any, part: Any) -> bool:
+    """As ``@>`` of jsonb, which decides about jobs in a database."""
+    if isinstance(whole, dict) and isinstance(part, dict):
+        return all(name in whole and _contains(whole[name], value) for name, value in part.items())
+    if isinstance(whole, list) and isinstance(part, list):
+        return all(any(_contains(one, value) for one in whole) for value in part)
+    return isinstance(whole, bool) == isinstance(part, bool) and bool(whole == part)
+
+
+def _fits(wanted: NewJob, found: NewJob) -> bool:
+    if wanted.command != found.command or not (wanted.payload == {} or _contains(found.payload, wanted.payload)):
+        return False
+    for name, value in wanted.options.items():
+        has = found.options.get(name)
+        if not (_contains(has, value) if name == "headers" else has == value):
+            return False
+    return True
 
 
 def assert_enqueued(
-    where: Union[Sandbox, Ran, Iterable[Union[NewJob, SandboxJob]]],
+    where: Any,
     command: str,
     payload: object = {},  # noqa: B006
     **options: Unpack[Options],
 ) -> NewJob:
-    """The first job of this command with these options, whose payload contains this one. An AssertionError if there is
-    none says what there is. ``where`` is a sandbox, what ``run`` returned, or a list of jobs.
+    """The first job of this command with these options, whose payload contains this one, as ``@>`` of jsonb has it.
+
+    ``where`` is a sandbox, what ``run`` returned, or a list of jobs; or a connection, in whose transaction jobs were
+    enqueued: there it finds jobs that have not ended. If there is none, the AssertionError says what is enqueued.
     """
+    wanted = _as_stored(NewJob(command, payload, **options))
     if isinstance(where, Sandbox):
-        where = where.jobs
+        jobs = [one.job for one in where.jobs]
     elif isinstance(where, Ran):
-        where = [*where.enqueued, *where.spawned]
-    jobs = [one.job if isinstance(one, SandboxJob) else _new(json.loads(one.to_json())) for one in where]
-    wanted = json.loads(NewJob(command, payload, **options).to_json())
-    for job in jobs:
-        if _fits(wanted, json.loads(job.to_json())):
+        jobs = [*where.enqueued, *where.spawned]
+    elif hasattr(where, "execute") or hasattr(where, "cursor") or not isinstance(where, collections.abc.Iterable):
+        statement, parameters = _stored(wanted)
+        return _found(wanted, _sql.query(where, statement, parameters))
+    else:
+        jobs = [one.job if isinstance(one, SandboxJob) else _as_stored(one) for one in where]
+    return _first(wanted, [(job, _fits(wanted, job)) for job in jobs])
+
+
+async def aassert_enqueued(
+    connection: Any,
+    command: str,
+    payload: object = {},  # noqa: B006
+    **options: Unpack[Options],
+) -> NewJob:
+    """The same as ``assert_enqueued`` with an asynchronous connection."""
+    wanted = _as_stored(NewJob(command, payload, **options))
+    statement, parameters = _stored(wanted)
+    return _found(wanted, await _sql.aquery(connection, statement, parameters))
+
+
+def _as_stored(job: NewJob) -> NewJob:
+    return _new(json.loads(job.to_json()))
+
+
+def _stored(wanted: NewJob) -> Tuple[str, List[Optional[str]]]:
+    """A statement for all jobs that have not ended, and whether they are wanted. Postgres compares: it knows that 60
+    seconds are a minute."""
+    conditions, parameters = ["j.command = w.command"], [wanted.to_json()]
+    if wanted.payload != {}:
+        conditions.append("coalesce(j.payload, 'null') @> coalesce(w.payload, 'null')")
+    for name, value in wanted.options.items():
+        if name in ("after", "on_conflict"):
+            raise ValueError(f"what a job was enqueued with as {name!r} is not stored with it")
+        if name == "headers":
+            conditions.append("j.headers @> w.headers")
+        elif name == "delay":
+            conditions.append("abs(extract(epoch from j.run_at - j.created_at - cast(cast({} as text) as interval))) <= 1")
+            parameters.append(str(value))
+        else:
+            conditions.append(f"j.{name} is not distinct from w.{name}")
+    # the parameters of the conditions come first in the text
+    statement = (
+        f"select cast(jsonb_build_object('fits', {' and '.join(conditions)}, 'job', to_jsonb(j)) as text) "
+        "from jsonb_populate_record(cast(null as bugle.jobs), cast(cast({} as text) as jsonb)) w, bugle.jobs j "
+        "where j.finished_at is null order by j.id"
+    )
+    return statement, [*parameters[1:], parameters[0]]
+
+
+def _found(wanted: NewJob, rows: Iterable[Any]) -> NewJob:
+    jobs = []
+    for row in map(json.loads, rows):
+        columns = row["job"]
+        options = {name: columns[name] for name in OPTIONS if columns.get(name) is not None}
+        jobs.append((NewJob(columns["command"], columns["payload"], **options), row["fits"]))
+    return _first(wanted, jobs)
+
+
+def _first(wanted: NewJob, jobs: Sequence[Tuple[NewJob, bool]]) -> NewJob:
+    for job, fits in jobs:
+        if fits:
             return job
-    told = "".join(f"\n  {job!r}" for job in jobs) or " nothing"
-    raise AssertionError(f"{NewJob(command, payload, **options)!r} is not enqueued; enqueued are:{told}")
+    # those that are meant most likely come first
+    likely = sorted((job for job, _ in jobs), key=lambda job: job.command != wanted.command)
+    told = "".join(f"\n  {job!r}" for job in likely[:10]) or " nothing"
+    more = f"\n  and {len(likely) - 10} more" if len(likely) > 10 else ""
+    raise AssertionError(f"{wanted!r} is not enqueued; enqueued are:{told}{more}")
 
 
 @dataclasses.dataclass
@@ -327,7 +433,7 @@ class SandboxJob:
         return self.job.payload
 
 
-_LIVE = ("ready", "scheduled", "retrying", "waiting")
+_LIVE = ("ready", "scheduled", "retrying", "waiting", "running")
 _DUE = ("ready", "scheduled", "retrying")
 _NOT_HERE = ("after",)
 
@@ -335,9 +441,9 @@ _NOT_HERE = ("after",)
 class Sandbox:
     """A queue in memory: what is enqueued while it is entered goes here, and ``drain`` runs it.
 
-    Its clock stands still; ``advance`` moves it. It knows states, retries (5 seconds later, or as the job says),
+    Its clock stands still; ``advance`` moves it. It supports states, retries (5 seconds later, or as the job says),
     snoozing, answers, chains, children, unique and idempotency keys, and what follows a job (``on_success``,
-    ``on_failure``). It does not know limits, order, deadlines or policies: for those, test with a database and
+    ``on_failure``). It does not support limits, order, deadlines or policies: for those, test with a database and
     ``bugle worker --until-empty``. A job ``after`` others is a ValueError.
     """
 
@@ -380,7 +486,7 @@ class Sandbox:
     def drain(self, *, until_empty: bool = False, most: int = 10_000) -> List[SandboxJob]:
         """Run what is due, and what that enqueues, until nothing is due. Returns the jobs that ran.
 
-        With ``until_empty`` the clock is moved to the next job that is due later, until none is left. Plain functions
+        Jobs of commands that the host does not have are left, as a worker leaves them. With ``until_empty`` the clock is moved to the next job that is due later, until none is left. Plain functions
         run in this thread, async ones all in one event loop, inside the ``lifespan`` of the host. More than ``most``
         runs are a RuntimeError: something enqueues or snoozes without end.
         """
@@ -439,8 +545,8 @@ class Sandbox:
         if most < len(jobs):
             last = jobs[0]
             raise RuntimeError(
-                f"drain does not come to an end: job {last.id} ({last.command}) would be run for the "
-                f"{last.attempt + 1}. time; more runs than this need most=…"
+                f"drain does not end: job {last.id} ({last.command}) has run {len(last.runs)} times and would be run "
+                "again; allow more runs with most=…"
             )
         return most - len(jobs)
 
@@ -455,7 +561,9 @@ class Sandbox:
         new = _new(json.loads(new.to_json()))  # as the database would hold it
         for name in _NOT_HERE:
             if name in new.options:
-                raise ValueError(f"a sandbox does not know {name!r}: test with a database")
+                raise ValueError(f"the sandbox does not support {name!r}: test with a database")
+        if new.options.get("on_conflict", "keep") not in ("keep", "replace", "move"):
+            raise ValueError(f"on_conflict must be keep, replace or move, not {new.options['on_conflict']!r}")
         repeated = new.options.get("idempotency_key")
         for other in self.jobs if repeated is not None else ():
             if (other.command, other.job.options.get("idempotency_key")) == (new.command, repeated):
@@ -464,28 +572,53 @@ class Sandbox:
         for other in self.jobs:
             is_same = other.command == new.command and key is not None and other.job.options.get("unique_key") == key
             if is_same and other.state in _LIVE:
+                self._meet(other, new)
                 return other.id
-        run_at = self.now
-        if "run_at" in new.options:
-            run_at = datetime.fromisoformat(str(new.options["run_at"]).replace("Z", "+00:00"))
-        elif "delay" in new.options:
-            run_at += _interval(new.options["delay"])
+        run_at = self._time_of(new)
         state = "scheduled" if run_at > self.now else "ready"
         self.jobs.append(SandboxJob(len(self.jobs) + 1, new, state, run_at, parent=parent))
         return len(self.jobs)
 
+    def _time_of(self, new: NewJob) -> datetime:
+        if "run_at" in new.options:
+            return datetime.fromisoformat(str(new.options["run_at"]).replace("Z", "+00:00"))
+        return self.now + _interval(new.options.get("delay", "0 seconds"))
+
+    def _meet(self, job: SandboxJob, new: NewJob) -> None:
+        """Do what ``on_conflict`` says about the job that has the unique key. One that was started stays as it is."""
+        how = new.options.get("on_conflict")
+        if job.state in ("running", "waiting"):
+            return
+        if how == "replace":
+            job.job.payload = new.payload
+        elif how == "move":
+            times = ("run_at", "delay")
+            kept = {name: value for name, value in job.job.options.items() if name not in times}
+            job.job.options = {**kept, **{name: new.options[name] for name in times if name in new.options}}
+            job.run_at = self._time_of(new)
+            if job.run_at <= self.now:
+                job.state = "ready"
+            elif job.state == "ready":
+                job.state = "scheduled"
+
     def _next(self, until_empty: bool) -> List[SandboxJob]:
         """The job that is to run; of a command that takes batches, all that are due."""
-        due = [job for job in self.jobs if job.state in _DUE and (until_empty or job.run_at <= self.now)]
+        due = [
+            job
+            for job in self.jobs
+            if job.state in _DUE
+            and (until_empty or job.run_at <= self.now)
+            and _next_command(job) in self.host.functions
+        ]
         if not due:
             return []
         due.sort(key=lambda job: (max(job.run_at, self.now), job.job.options.get("priority", 0), job.id))
         first = due[0]
         self.now = max(self.now, first.run_at)
-        function = self.host.functions.get(first.command)
-        if function is None or function.most is None or first.job.options.get("steps"):
+        function = self.host.functions[_next_command(first)]
+        if function.most is None or not _shares_calls(first):
             return [first]
-        same = [one for one in due if one.command == first.command and not one.job.options.get("steps")]
+        same = [one for one in due if one.command == first.command and _shares_calls(one)]
         return [one for one in same if one.run_at <= self.now][: function.most]
 
     def _prepare(self, jobs: List[SandboxJob]) -> _Run:
@@ -498,19 +631,19 @@ class Sandbox:
 
     def _prepare_one(self, job: SandboxJob) -> _Run:
         chain = job.job.options.get("steps")
-        command, given = job.command, {"id": str(job.id), "answer": job.answer}
+        given = {"id": str(job.id), "answer": job.answer}
         payload = job.payload
         if chain:
-            command, payload = chain[job.step], {**job.payload, **job.context}
+            payload = {**job.payload, **job.context}
             step = {"chain": job.command, "position": job.step + 1, "steps": len(chain), "attempt": 1}
             given.update(context=job.context, step=step)
-        job.attempt += 1
         children = [
             Ended(one.id, None, one.state, None, one.result, one.error) for one in self.jobs if one.parent == job.id
         ]
         given["max_attempts"] = job.job.options.get("max_attempts", self.max_attempts)
-        given.update(attempt=job.attempt, children=children, steps=job.steps, headers=job.job.options.get("headers"))
-        run = _Run(self.host, command, [payload], given)
+        given.update(attempt=job.attempt + 1, children=children, steps=job.steps, headers=job.job.options.get("headers"))
+        run = _Run(self.host, _next_command(job), [payload], given)
+        job.attempt, job.state = job.attempt + 1, "running"
         for recorder in run.recorders:
             recorder.enqueue = self._add
         run.add = self._add
@@ -524,9 +657,9 @@ class Sandbox:
 
     def _end(self, job: SandboxJob, ran: Ran, chain: Optional[Sequence[str]]) -> None:
         job.answer = None
-        if ran.outcome in ("done", "skip"):
+        if ran.outcome in ("done", "skip") or (ran.outcome == "settled" and not ran.spawned):
             if chain:
-                if ran.outcome == "done" and ran.result is not None:
+                if ran.outcome != "skip" and ran.result is not None:
                     output = ran.result if isinstance(ran.result, dict) else {chain[job.step]: ran.result}
                     job.context = {**job.context, **output}
                 job.step += 1
@@ -551,8 +684,6 @@ class Sandbox:
             job.state, job.run_at = "scheduled", self.now + timedelta(seconds=ran.delay or 0)
         elif ran.outcome == "cancelled":
             self._ended(job, "cancelled")
-        elif ran.outcome == "settled" and not ran.spawned:
-            self._ended(job, "completed")
         else:  # for an answer, or for its children
             job.attempt -= 1
             job.state = "waiting"
@@ -572,9 +703,20 @@ class Sandbox:
             parent.state, parent.run_at = "ready", self.now
 
 
+def _next_command(job: SandboxJob) -> str:
+    """The command that a job runs next: of a chain, that of its step."""
+    chain = job.job.options.get("steps")
+    return chain[job.step] if chain else job.command
+
+
+def _shares_calls(job: SandboxJob) -> bool:
+    """Whether a job may be in one call with others."""
+    return not job.job.options.get("steps") and not (job.runs and job.runs[-1].alone)
+
+
 def _interval(text: str) -> timedelta:
     amount, _, unit = text.partition(" ")
     try:
         return timedelta(**{unit.rstrip("s") + "s": float(amount)})
     except (ValueError, TypeError):
-        raise ValueError(f"a sandbox understands timedeltas and seconds, not {text!r}") from None
+        raise ValueError(f"the sandbox supports timedeltas and seconds, not {text!r}") from None
