@@ -617,6 +617,24 @@ async fn a_host_can_take_many_jobs_in_one_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_the_call_of_its_batch_does_not_fail_the_others_twice() {
+    let Some(scene) = Scene::new().await else { return };
+    let fill = "select bugle.enqueue('batch', p_payload => case n when 3 then '\"bad\"' else to_jsonb(n) end, \
+        p_max_attempts => 2, p_retry_delay => '0') from generate_series(1, 5) n";
+    execute(&scene.owner, fill).await;
+    let worker = scene.worker(&scene.host("batch", "concurrency = 1"), &["--queue", "default=20"]);
+
+    let all = "select count(*) = 5 from bugle.jobs where state in ('completed', 'failed')";
+    wait_until(&scene.owner, all).await;
+
+    let failed = "select jsonb_agg(jsonb_build_array(payload, attempt)) from bugle.jobs where state = 'failed'";
+    assert_eq!(query_value::<Value>(&scene.owner, failed).await, json!([["bad", 2]]));
+    let together = "select count(*) from bugle.jobs where state = 'completed' and attempt = 2 and result <> '1'";
+    assert_eq!(query_value::<i64>(&scene.owner, together).await, 0);
+    stop(worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_does_everything_wrong_harms_only_its_own_jobs() {
     let Some(scene) = Scene::new().await else { return };
     let fuzz = scene.folder.write("fuzz.py", include_str!("hosts/fuzz.py"));

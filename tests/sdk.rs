@@ -116,6 +116,16 @@ async fn the_wheel_works_in_an_empty_environment() {
 
     assert_eq!(said, format!("{version} 3\n"));
     assert!(folder.join("installed/bugle_jobs/py.typed").exists());
+    let about = folder.join(&format!("installed/bugle_jobs-{version}.dist-info"));
+    has_licences(&about.join("licenses"));
+}
+
+/// The licences of the repository, as they are at its root.
+fn has_licences(folder: &Path) {
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        let ours = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a licence");
+        assert_eq!(std::fs::read_to_string(folder.join(name)).ok(), Some(ours), "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +138,7 @@ async fn python_enqueues_with_every_driver_in_its_own_transaction() {
         .env("DATABASE_URL", url(&database, "enqueuer"))
         .env("OWNER_URL", url(&database, "owner"));
     let said = run(&mut story).await;
-    assert_eq!(said.lines().count(), 9, "{said}");
+    assert_eq!(said.lines().count(), 10, "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,10 +160,13 @@ async fn the_tarball_works_in_an_empty_folder_with_import_and_with_require() {
         return;
     };
     let folder = Folder::new();
+    // as in a fresh clone after `npm install`: nothing is built yet
+    packages::copy(&sdk("typescript"), &folder.join("source"));
+    std::os::unix::fs::symlink(built.join("package/node_modules"), folder.join("source/node_modules")).expect("a link");
     let mut npm = Command::new("npm");
-    npm.args(["pack", "--silent", "--ignore-scripts", "--pack-destination"])
+    npm.args(["pack", "--silent", "--pack-destination"])
         .arg(folder.path())
-        .current_dir(built.join("package"));
+        .current_dir(folder.join("source"));
     run(&mut npm).await;
     let version = env!("CARGO_PKG_VERSION");
     folder.write("package.json", r#"{ "private": true }"#);
@@ -179,6 +192,17 @@ async fn the_tarball_works_in_an_empty_folder_with_import_and_with_require() {
         let said = run(Command::new("node").arg(program).current_dir(folder.path())).await;
         assert_eq!(said, "3\n", "{program}");
     }
+    has_licences(&folder.join("node_modules/bugle-jobs"));
+    // an older way to look for types, which knows no exports
+    folder.write("old.ts", "import { Host } from 'bugle-jobs';\nimport { Sandbox } from 'bugle-jobs/testing';\n\
+        export const sandbox: Sandbox = new Sandbox(new Host());");
+    let classic = "--noEmit --strict --module preserve --moduleResolution bundler --resolvePackageJsonExports false \
+        --target es2022 --types node old.ts";
+    let mut tsc = Command::new(built.join("package/node_modules/.bin/tsc"));
+    tsc.args(classic.split_ascii_whitespace())
+        .args(["--typeRoots".as_ref(), built.join("package/node_modules/@types").as_os_str()])
+        .current_dir(folder.path());
+    run(&mut tsc).await;
     let manifest = std::fs::read_to_string(folder.join("node_modules/bugle-jobs/package.json")).unwrap();
     assert!(!manifest.contains("\"dependencies\""), "{manifest}");
 }
@@ -208,7 +232,7 @@ async fn typescript_enqueues_with_every_driver_in_its_own_transaction() {
         .env("DATABASE_URL", url(&database, "enqueuer"))
         .env("OWNER_URL", url(&database, "owner"));
     let said = run(&mut node).await;
-    assert_eq!(said.lines().count(), 5, "{said}");
+    assert_eq!(said.lines().count(), 6, "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! `bugle host check`: runs a host as a worker does, without a database, and checks that it follows the protocol.
 //!
-//! The host has to announce three commands that only repeat what their payload says: see docs/hosts.md.
+//! The host has to announce three commands that only do what their payload says: see docs/hosts.md.
 
 use std::future::Future;
 use std::io;
@@ -31,7 +31,7 @@ const EXIT: Duration = Duration::from_secs(5);
 /// The commands that every host to be checked announces.
 const REQUIRED: [&str; 3] = ["check.echo", "check.fail", "check.stop"];
 
-/// What became of one check.
+/// The result of one check.
 pub struct Checked {
     pub name: &'static str,
     pub verdict: Verdict,
@@ -47,16 +47,16 @@ pub enum Verdict {
 
 type Check = for<'a> fn(&'a mut Peer) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
-/// The checks in their order, with the command that they need. The last one ends the host.
-const CHECKS: [(&str, &str, Check); 23] = [
+/// The checks in order, each with the command it needs. The last one ends the host.
+const CHECKS: [(&str, &str, Check); 24] = [
     ("it answers ping", "", |peer| Box::pin(answers_ping(peer))),
     ("it runs a job and returns its result", "", |peer| {
         Box::pin(echoes(peer))
     }),
-    ("it keeps text and numbers as they are", "", |peer| {
+    ("it returns text and numbers unchanged", "", |peer| {
         Box::pin(keeps_values(peer))
     }),
-    ("it reads lines in pieces, and many at once", "", |peer| {
+    ("it reads lines that arrive in pieces, and many at once", "", |peer| {
         Box::pin(reads_pieces(peer))
     }),
     ("it ignores fields and messages it does not know", "", |peer| {
@@ -103,13 +103,18 @@ const CHECKS: [(&str, &str, Check); 23] = [
     ("it answers each job of a batch", "check.batch", |peer| {
         Box::pin(answers_batch(peer))
     }),
+    (
+        "it asks for calls of one for the jobs of a batch that failed as a whole",
+        "check.batch_fail",
+        |peer| Box::pin(fails_batch(peer)),
+    ),
     (LAST, "", |peer| Box::pin(drains(peer))),
 ];
 
 /// The check after which the host exits.
 const LAST: &str = "it finishes its jobs when it is drained";
 
-/// Check the host that this program is. `tell` gets each verdict.
+/// Check the host that this program starts. `tell` gets each verdict.
 ///
 /// # Errors
 /// If it cannot be started, or does not say hello: nothing can be checked then.
@@ -142,7 +147,7 @@ async fn run(peer: &mut Peer, host: &mut Host, mut tell: impl FnMut(&Checked)) -
             Ok(()) => report(name, Verdict::Passed),
             Err(why) => {
                 report(name, Verdict::Failed(why));
-                // later messages would be taken for those that are missing
+                // the messages of this check would be taken for those of the next
                 return false;
             }
         }
@@ -150,7 +155,7 @@ async fn run(peer: &mut Peer, host: &mut Host, mut tell: impl FnMut(&Checked)) -
     let exited = tokio::time::timeout(EXIT, host.ended()).await;
     let verdict = match exited {
         Ok(_) => Verdict::Passed,
-        Err(_) => Verdict::Failed(format!("it still runs {} seconds later", EXIT.as_secs())),
+        Err(_) => Verdict::Failed(format!("it was still running {} seconds later", EXIT.as_secs())),
     };
     report("it exits when the connection is closed", verdict);
     passed
@@ -189,8 +194,8 @@ impl Host {
         tokio::spawn(show(stderr));
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted.map_err(|error| error.to_string()),
-            status = group.ended() => Err(format!("it exited before it connected to BUGLE_HOST: {}", words(status))),
-            () = tokio::time::sleep(PATIENCE) => Err("it has not connected to BUGLE_HOST in time".to_owned()),
+            status = group.ended() => Err(format!("exited before it connected to BUGLE_HOST: {}", words(status))),
+            () = tokio::time::sleep(PATIENCE) => Err("did not connect to BUGLE_HOST in time".to_owned()),
         };
         let (from, to) = accepted?.0.into_split();
         let mut lines = Lines::new(from);
@@ -201,14 +206,14 @@ impl Host {
         let hello = match line {
             Some(Ok(hello)) if first["type"] == "hello" => hello,
             Some(Err(rejected)) if first["type"] == "hello" => return Err(rejected.error),
-            _ => return Err(format!("its first message is not hello: {first}")),
+            _ => return Err(format!("the first message of the host is not hello: {first}")),
         };
         let missing: Vec<&str> = REQUIRED
             .into_iter()
             .filter(|command| !hello.commands.contains_key(*command))
             .collect();
         if !missing.is_empty() {
-            return Err(format!("it does not announce {}", missing.join(", ")));
+            return Err(format!("the host does not announce {}", missing.join(", ")));
         }
         let mut peer = Peer {
             lines,
@@ -234,7 +239,7 @@ fn words(status: io::Result<ExitStatus>) -> String {
     status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-/// What the host prints is for the person who wrote it.
+/// Print the output of the host, for its author.
 async fn show(from: impl AsyncRead + Unpin) {
     each_line(from, |line| eprintln!("{line}")).await;
 }
@@ -277,8 +282,8 @@ impl Peer {
         let written = tokio::time::timeout(PATIENCE, self.to.write_all(bytes)).await;
         match written {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("it cannot be written to: {error}")),
-            Err(_) => Err("it does not read".to_owned()),
+            Ok(Err(error)) => Err(format!("the host cannot be written to: {error}")),
+            Err(_) => Err("the host does not read".to_owned()),
         }
     }
 
@@ -313,7 +318,7 @@ impl Peer {
         Ok(job)
     }
 
-    /// The next message must be this, about this job; and `done` and the like may have further fields.
+    /// The next message must have this type, be about this job and have these fields. It may have others.
     async fn expect(&mut self, kind: &str, job: &Value, fields: Value) -> Result<Value, String> {
         let message = self.next().await?;
         expect(&message, kind, job, &fields)?;
@@ -351,7 +356,7 @@ fn expect(message: &Value, kind: &str, job: &Value, fields: &Value) -> Result<()
     }
 }
 
-/// Whether two values are equal, numbers by what they are worth. Null is the same as a missing field.
+/// Whether two values are equal, numbers by their value. Null is the same as a missing field.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
@@ -433,7 +438,10 @@ async fn reads_pieces(peer: &mut Peer) -> Result<(), String> {
             continue;
         }
         let Some(at) = missing.iter().position(|job| job["id"] == message["id"]) else {
-            return Err(format!("this is about no job that it has: {}", show_value(&message)));
+            return Err(format!(
+                "this is not about a job that the host has: {}",
+                show_value(&message)
+            ));
         };
         let job = missing.remove(at);
         expect(&message, "done", job, &json!({"result": job["payload"]}))?;
@@ -448,7 +456,7 @@ async fn ignores_news(peer: &mut Peer) -> Result<(), String> {
     job["news"] = json!({"a": [1, null]});
     job["headers"] = Value::Null;
     peer.send(job.clone()).await?;
-    // it may say that it does not know the message
+    // the host may reject the message as unknown
     let mut message = peer.next().await?;
     if message["type"] == "error" {
         message = peer.next().await?;
@@ -470,10 +478,10 @@ async fn reads_large(peer: &mut Peer) -> Result<(), String> {
     peer.expect("fail", &job, json!({"error": "large"})).await.map(drop)
 }
 
-/// The most that a worker sends. Values that serde_json itself would refuse.
+/// The largest values that a worker sends. Some of them serde_json itself would reject.
 async fn reads_extremes(peer: &mut Peer) -> Result<(), String> {
     let nested = |open: &str, close: &str, levels: usize| format!("{}1{}", open.repeat(levels), close.repeat(levels));
-    // the payload itself is a level
+    // the payload itself counts as a level
     let levels = MOST_LEVELS - 1;
     for extreme in [
         nested("[", "]", levels),
@@ -513,7 +521,7 @@ async fn runs_many(peer: &mut Peer) -> Result<(), String> {
     for _ in 0..peer.hello.concurrency.min(100) {
         running.push(peer.give("check.stop", json!({})).await?);
     }
-    // all of them occupy it, and it still answers
+    // the host is full, and still answers
     answers_ping(peer).await?;
     while let Some(job) = running.pop() {
         cancel(peer, &job, "cancelled").await?;
@@ -632,23 +640,48 @@ async fn enqueues(peer: &mut Peer) -> Result<(), String> {
 }
 
 async fn answers_batch(peer: &mut Peer) -> Result<(), String> {
-    let jobs: Vec<Value> = (0..3)
+    gives_batch(peer, "check.batch", 3, |message, job| {
+        expect(message, "done", job, &json!({"result": job["payload"]}))
+    })
+    .await
+}
+
+async fn fails_batch(peer: &mut Peer) -> Result<(), String> {
+    for count in [3, 1] {
+        gives_batch(peer, "check.batch_fail", count, |message, job| {
+            expect(message, "fail", job, &json!({"alone": true}))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Send this number of jobs in one call, and check the outcome of each.
+async fn gives_batch(
+    peer: &mut Peer,
+    command: &str,
+    count: usize,
+    check: impl Fn(&Value, &Value) -> Result<(), String>,
+) -> Result<(), String> {
+    let jobs: Vec<Value> = (0..count)
         .map(|number| {
-            let mut job = peer.job("check.batch", json!(number));
+            let mut job = peer.job(command, json!(number));
             job.as_object_mut().expect("an object").remove("type");
             job
         })
         .collect();
-    peer.send(json!({"type": "jobs", "command": "check.batch", "jobs": jobs}))
+    peer.send(json!({"type": "jobs", "command": command, "jobs": jobs}))
         .await?;
     let mut missing: Vec<&Value> = jobs.iter().collect();
     while !missing.is_empty() {
         let message = peer.next().await?;
         let Some(at) = missing.iter().position(|job| job["id"] == message["id"]) else {
-            return Err(format!("this is about no job of the batch: {}", show_value(&message)));
+            return Err(format!(
+                "this is not about a job of the batch: {}",
+                show_value(&message)
+            ));
         };
-        let job = missing.remove(at);
-        expect(&message, "done", job, &json!({"result": job["payload"]}))?;
+        check(&message, missing.remove(at))?;
     }
     Ok(())
 }

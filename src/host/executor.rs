@@ -17,8 +17,8 @@ use crate::observe::trace;
 
 /// How long a host may take to answer a job after it was told to stop it.
 const GRACE: Duration = Duration::from_secs(3);
-/// The delay before a job that no host runs is given back, so that it is not claimed again at once before the
-/// database knows.
+/// The delay before a job that no host runs is given back. Without it, the worker would claim the job again at once,
+/// before the database knows that the command is no longer served.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long jobs of a command with batches are collected, so that those that were claimed together come together.
@@ -74,7 +74,7 @@ async fn run(shared: Arc<Shared>, context: Context) -> Outcome {
     }
 }
 
-/// A job that a host is to run. If it is dropped, the answer is no longer awaited.
+/// A job that a host is to run. When the ticket is dropped, the job is abandoned.
 struct Ticket<'a> {
     shared: &'a Shared,
     context: &'a Context,
@@ -116,7 +116,7 @@ impl<'a> Ticket<'a> {
         self.context.job().held
     }
 
-    /// Tell the process that has it to stop. False if none has it.
+    /// Tell the process that runs the job to stop it. False if none has the job.
     fn cancel(&self) -> bool {
         let reason = self.context.inner.attempt.stop();
         self.shared.pool().cancel(self.held(), self.number, reason)
@@ -126,7 +126,7 @@ impl<'a> Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.context.inner.attempt.resume_clock();
-        // closed: there was an answer, or there will be none
+        // otherwise there was an answer, or there will be none
         if matches!(self.answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             self.shared.pool().give_up(self.held(), self.number);
         }

@@ -57,12 +57,12 @@ impl Mailbox {
         Ok(mailbox)
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the program said last about the outcome of its job, after it has exited.
+    /// The last outcome that the program has sent, after it has exited.
     pub async fn outcome(self) -> Option<Outcome> {
         self.over.cancel();
         self.connections.close();

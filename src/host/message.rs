@@ -101,17 +101,17 @@ pub struct Line<'a> {
 /// A field as it was written. Null is the same as a missing field.
 type Raw<'a> = Option<&'a RawValue>;
 
-/// What a host says first.
+/// The first message of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The commands it runs, and how many jobs of each it takes in one call; none: one job in each.
+    /// The commands it runs, each with the largest number of jobs in one call; none for one job in each call.
     pub commands: BTreeMap<String, Option<u32>>,
     pub concurrency: u32,
     pub language: Option<String>,
     pub sdk: Option<String>,
 }
 
-/// A question of a host, which is answered with `reply`.
+/// A call of a host, which is answered with `reply`.
 #[derive(Debug)]
 pub enum Call {
     GetStep(String),
@@ -153,12 +153,12 @@ impl<'a> Line<'a> {
         self.kind.as_deref().unwrap_or_default()
     }
 
-    /// The name of the call, if it wants an answer.
+    /// The name of the call, if the message is to be answered.
     pub fn call(&self) -> Result<Option<String>, Rejected> {
         text("call", self.call).map_err(bad_message)
     }
 
-    /// The job it names, if it does, and the claim, if it says under which.
+    /// The job that the message names, and the claim, if it names one.
     pub fn job(&self) -> Result<Option<(i64, Option<i64>)>, Rejected> {
         let number = |name: &str, raw: Raw| -> Result<Option<i64>, Rejected> {
             let Some(text) = text(name, raw).map_err(bad_message)? else {
@@ -210,7 +210,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// The outcome it reports, if it is one. What cannot be stored is an outcome too: it fails the job.
+    /// The outcome, if the message is one. An outcome that cannot be stored fails the job.
     pub fn outcome(&self) -> Option<Outcome> {
         Some(self.outcome_or_why_not()?.unwrap_or_else(|why| {
             let message = format!("the outcome {:?} is not valid: {why}", self.kind());
@@ -283,12 +283,12 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// What the host reports as its own error.
+    /// The text of an `error` message.
     pub fn error(&self) -> String {
         text("error", self.error).ok().flatten().map(short).unwrap_or_default()
     }
 
-    /// The question, if it is one.
+    /// The call, if the message is one.
     pub fn question(&self) -> Option<Result<Call, Rejected>> {
         let bad = |why: String| Rejected::new("bad_call", why);
         let name = || text("name", self.name)?.ok_or_else(|| "name is missing".to_owned());
@@ -322,7 +322,7 @@ fn bad_message(why: String) -> Rejected {
     Rejected::new("bad_message", why)
 }
 
-/// A field of this type. The message says what it should be, and not what it is.
+/// A field of this type. The error says what the field should be, and does not repeat its value.
 fn field<T: DeserializeOwned>(name: &str, what: &str, raw: Raw) -> Result<Option<T>, String> {
     let Some(raw) = raw else { return Ok(None) };
     serde_json::from_str(raw.get())
@@ -376,7 +376,7 @@ fn announcement(command: &Value) -> Result<(String, Option<u32>), String> {
     Ok((name, most))
 }
 
-/// As much of a log message as of a line of output.
+/// The beginning of a log message, as much as is kept of a line of output.
 fn cut(mut text: String) -> String {
     if text.len() > LONGEST_LOG {
         text.truncate(text.floor_char_boundary(LONGEST_LOG));
@@ -472,7 +472,7 @@ impl ToHost<'_> {
     /// The line, with its end.
     pub fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("it is JSON");
-        // between the tokens of a payload that a stage has written; a string contains none
+        // a stage may have written a payload with line feeds between its tokens; strings contain none
         for byte in &mut line {
             if matches!(*byte, b'\n' | b'\r') {
                 *byte = b' ';
@@ -489,7 +489,7 @@ pub fn names(held: HeldJob) -> (String, String) {
 }
 
 impl<'a> Line<'a> {
-    /// The id as it was written, to be quoted in an error.
+    /// The id as it was written, to be repeated in an error.
     pub fn written_id(&self) -> Option<&'a RawValue> {
         // an id of any length could be sent; a long one is not repeated in the error
         self.id.filter(|id| id.get().len() <= 100)
@@ -634,10 +634,7 @@ mod tests {
                 r#""type": "fail", "error": "e", "retryable": "secret""#,
                 "retryable must be",
             ),
-            (
-                r#""type": "fail", "error": "e", "alone": "secret""#,
-                "alone must be",
-            ),
+            (r#""type": "fail", "error": "e", "alone": "secret""#, "alone must be"),
             (r#""type": "snooze""#, "delay is missing"),
             (r#""type": "snooze", "delay": -1"#, "delay must be"),
             (r#""type": "snooze", "delay": "secret""#, "delay must be"),

@@ -3,7 +3,7 @@
 //! ```text
 //!  crew ── HostExecutor ──▶ Pool (which job in which process) ──▶ Outbox ── socket ──▶ process
 //!                             ▲                                                          │
-//!                             └────────── Ear (what a process says) ◀── Lines ◀──────────┘
+//!                             └────────── Ear (its messages) ◀───────── Lines ◀──────────┘
 //! ```
 
 #[cfg(feature = "cli")]
@@ -46,7 +46,7 @@ const LAST_WORDS: Duration = Duration::from_secs(9);
 #[derive(Clone)]
 pub struct Hosts(Arc<Shared>);
 
-/// What the hosts of a worker share.
+/// The state that the hosts of a worker share.
 pub struct Shared {
     hosts: Vec<Host>,
     /// The commands that the worker runs itself: a host cannot announce them.
@@ -60,7 +60,7 @@ pub struct Shared {
     executors: RwLock<BTreeMap<String, Arc<dyn Executor>>>,
     /// For calls that are not about a job.
     database: OnceLock<connect::Pool>,
-    /// Counts the changes of what is announced and of how the hosts are.
+    /// Counts the changes of announced commands and of the status of hosts.
     changes: watch::Sender<u64>,
     stopping: CancellationToken,
     processes: TaskTracker,
@@ -72,7 +72,7 @@ struct Host {
     config: HostConfig,
     /// The variables of its processes.
     env: Vec<(OsString, OsString)>,
-    /// It was said that the worker holds fewer jobs than it could run.
+    /// Whether the log has said that the worker holds fewer jobs than this host could run.
     is_told: AtomicBool,
 }
 
@@ -135,7 +135,7 @@ impl Hosts {
         }
     }
 
-    /// Let their processes end, and kill those that do not.
+    /// Let their processes finish, and kill those that do not exit.
     pub async fn stop(&self) {
         self.0.stopping.cancel();
         self.0.pool().retire_all();
@@ -143,7 +143,7 @@ impl Hosts {
         let _ = tokio::time::timeout(LAST_WORDS, self.0.processes.wait()).await;
     }
 
-    /// The executor of a command that a host runs, or ran once.
+    /// The executor of a command that a host runs or has run.
     pub fn executor_for(&self, command: &str) -> Option<Arc<dyn Executor>> {
         self.0.executors.read().unwrap().get(command).cloned()
     }
@@ -163,12 +163,12 @@ impl Hosts {
         self.0.changes.subscribe()
     }
 
-    /// Report everything again: the database no longer has it.
+    /// Report everything again: the database has lost it.
     pub fn changed(&self) {
         self.0.changed();
     }
 
-    /// How they are.
+    /// The status of each host.
     pub fn status(&self) -> Vec<HostStatus> {
         status::of(&self.0)
     }
@@ -183,7 +183,7 @@ impl Shared {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Say once that the slots of the worker leave a host idle.
+    /// Log, once for each host, that the slots of the worker leave it idle.
     fn compare_slots(&self, host: usize, hello: &Hello) {
         let host = &self.hosts[host];
         let (jobs, most) = host.capacity(hello);
@@ -205,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Accept what a host announces, or say why not.
+    /// Accept the commands that a host announces, or reject them with the reason.
     fn admit(self: &Arc<Self>, host: usize, hello: &Hello) -> Result<(), Rejected> {
         if let Some(taken) = hello.commands.keys().find(|command| self.own.contains(command)) {
             let why = format!(

@@ -21,15 +21,15 @@ const MOST_SUSPECTS: usize = 10_000;
 /// The number of a process, unique in this worker.
 pub type ProcessId = u64;
 
-/// What a job that waits for a host gets.
+/// The answer to a job that waits for a host.
 pub enum Answer {
     /// Its outcome.
     Outcome(Outcome),
-    /// It could not be run here; it is not to blame.
+    /// The job could not be run here, and its attempt does not count.
     GivenBack,
 }
 
-/// A job that no process has been given.
+/// A job that waits for a process.
 pub struct Waiting {
     pub number: u64,
     pub command: String,
@@ -44,10 +44,10 @@ impl Waiting {
     }
 }
 
-/// A job that a process has been given and has not answered.
+/// A job that was sent to a process and is unanswered.
 struct Flight {
     talk: Arc<Talk>,
-    /// None: it was given up.
+    /// None if the job was abandoned.
     answer: Option<oneshot::Sender<Answer>>,
     /// The ping that was sent with its cancellation.
     ping: Option<u64>,
@@ -61,20 +61,20 @@ struct Process {
     commands: BTreeMap<String, Option<u32>>,
     concurrency: usize,
     flights: HashMap<HeldJob, Flight>,
-    /// The calls that are under way, with the number of their jobs that were not answered. Each counts as one.
+    /// The calls that are under way, with the numbers of their unanswered jobs. Each counts as one of `concurrency`.
     calls: HashMap<u64, usize>,
-    /// How many jobs it was given.
+    /// How many jobs were sent to it.
     given: u64,
     max_jobs: Option<u64>,
-    /// It gets no more jobs, and ends when it has answered those it has.
+    /// The process gets no more jobs, and ends when it has answered those it has.
     draining: bool,
-    /// It gets no more jobs until it has none and can take a suspect.
+    /// The process gets no more jobs until it has none and can take a suspect.
     reserved: bool,
-    /// It runs a suspect, alone.
+    /// The process runs a suspect, alone.
     suspect: bool,
     pings: u64,
     pongs: u64,
-    /// Why it is to be killed.
+    /// Why the process is to be killed.
     kill: Option<Kill>,
     out: Outbox,
     changed: Arc<Notify>,
@@ -83,46 +83,46 @@ struct Process {
 /// Why the worker kills a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kill {
-    /// It did not answer `ping`.
+    /// The process did not answer `ping`.
     Silent,
-    /// All its jobs were given up, and it can take no more.
+    /// All its jobs were abandoned, and it can take no more.
     Stuck,
-    /// It broke the protocol.
+    /// The process broke the protocol.
     Broken(String),
 }
 
-/// What a process should do now.
+/// What the worker should do with a process now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     Run,
-    /// It is to be replaced: it gets no more jobs.
+    /// Replace it: it gets no more jobs.
     Retire,
-    /// It was retired and has answered all its jobs.
+    /// Close its connection: it was retired and has answered all its jobs.
     Close,
     Kill(Kill),
 }
 
-/// What a host has announced, and how it is.
+/// What a host has announced, and its status.
 #[derive(Default)]
 pub struct HostState {
-    /// What it announced last, and by which process.
+    /// The latest announcement.
     pub hello: Option<Hello>,
-    /// False after it could not be started again: its jobs would not run.
+    /// False after the host could not be started again: its jobs would not run.
     pub serving: bool,
     /// Whether one of its processes has said hello or has failed to start.
     pub known: bool,
-    /// Why a process ended last.
+    /// Why the last process that ended did.
     pub error: Option<String>,
     /// How many processes were started.
     pub started: u64,
-    /// How many ended with jobs that they had not answered.
+    /// How many processes ended with unanswered jobs.
     pub lost: u64,
-    /// How many ended that were not told to, and when the last of them did.
+    /// How many processes ended although they were not told to, and when the last of them did.
     pub crashes: u64,
     pub crashed_at: Option<SystemTime>,
 }
 
-/// How a host is doing.
+/// How busy a host is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     pub ready: usize,
@@ -139,7 +139,7 @@ pub struct Pool {
     /// Commands with batches whose jobs are just coming in.
     gathering: BTreeSet<String>,
     processes: BTreeMap<ProcessId, Process>,
-    /// Jobs that were in a process that died, and in how many of them they were alone.
+    /// Jobs that were in a process that died, with the number of such processes in which they were alone.
     suspects: HashMap<JobId, u32>,
     /// Jobs of calls that failed as a whole. Each is given in a call of its own, so that one of them cannot fail the
     /// others again.
@@ -194,7 +194,7 @@ impl Pool {
             })
     }
 
-    /// How the host is doing.
+    /// How busy the host is.
     pub fn load(&self, host: usize) -> Load {
         let mut load = Load::default();
         for process in self.processes.values().filter(|process| process.host == host) {
@@ -249,7 +249,7 @@ impl Pool {
         self.withdraw();
     }
 
-    /// A process has ended, and was not told to.
+    /// A process has ended although it was not told to.
     pub fn crashed(&mut self, host: usize) {
         let state = &mut self.hosts[host];
         state.crashes += 1;
@@ -276,8 +276,8 @@ impl Pool {
         go.into_iter().for_each(give_back);
     }
 
-    /// A job is to be run. True if its command takes batches: then [`gather`](Pool::gather) is to be called in a
-    /// moment, when those that were claimed with it have come.
+    /// Run a job. True if its command takes batches: then call [`gather`](Pool::gather) in a moment, when the jobs that
+    /// were claimed with it have arrived.
     pub fn submit(&mut self, job: Waiting) -> bool {
         if !self.serves(&job.command) {
             give_back(job);
@@ -302,7 +302,7 @@ impl Pool {
         self.hosts.iter().filter_map(of_host).any(|most| most.is_some())
     }
 
-    /// Jobs of a command that takes batches were waited for.
+    /// Send the jobs of a command that takes batches: those that were claimed together have arrived.
     pub fn gather(&mut self, command: &str) {
         self.gathering.remove(command);
         let fits = |(_, process): &(&ProcessId, &Process)| process.commands.contains_key(command);
@@ -333,8 +333,7 @@ impl Pool {
         }
     }
 
-    /// A suspect runs alone: in a process that has no jobs, or in one that gets none until it has answered those it
-    /// has.
+    /// Run a suspect alone: in a process that has no jobs, or in one that gets none until it has answered those it has.
     fn submit_suspect(&mut self, job: Waiting) {
         let command = &job.command;
         let fits = |process: &&mut Process| process.is_open() && process.commands.contains_key(command);
@@ -380,7 +379,7 @@ impl Pool {
                 let first = self.waiting.get(command)?.front()?;
                 Some((first.number, command.as_str()))
             });
-            // those that are being gathered come a moment later
+            // commands whose jobs are still being gathered are served a moment later
             let oldest = oldest.filter(|(_, command)| !self.gathering.contains(*command));
             let Some((_, command)) = oldest.min() else { return };
             let queue = self.waiting.get_mut(command).expect("it has a first job");
@@ -396,7 +395,7 @@ impl Pool {
         }
     }
 
-    /// The job that a message of this process names. Without a claim, the one it was given last.
+    /// The job that a message of this process names. Without a claim, the one that was sent to it last.
     pub fn find(&self, id: ProcessId, job: JobId, claim: Option<i64>) -> Option<Arc<Talk>> {
         let process = self.processes.get(&id)?;
         if let Some(claim) = claim {
@@ -407,7 +406,7 @@ impl Pool {
             .map(|(_, flight)| flight.talk.clone())
     }
 
-    /// A process has answered a job. False if it had answered it before.
+    /// A process has answered a job. False if the job was answered before.
     pub fn ended(&mut self, id: ProcessId, held: HeldJob, outcome: Outcome) -> bool {
         let Some(process) = self.processes.get_mut(&id) else {
             return false;
@@ -432,7 +431,7 @@ impl Pool {
         true
     }
 
-    /// A job should stop. False if no process has it: then it does not wait any more either.
+    /// Tell the process that runs a job to stop it. False if none has the job, which then no longer waits for one.
     pub fn cancel(&mut self, held: HeldJob, number: u64, reason: Option<Stop>) -> bool {
         let flying = self.processes.values_mut().find(|process| {
             let flight = process.flights.get(&held);
@@ -457,7 +456,7 @@ impl Pool {
         true
     }
 
-    /// A job that waits does not any more.
+    /// Remove a job from those that wait.
     fn forget(&mut self, number: u64) {
         self.waiting_suspects.retain(|job| job.number != number);
         for jobs in self.waiting.values_mut() {
@@ -469,14 +468,14 @@ impl Pool {
         self.waiting.retain(|_, jobs| !jobs.is_empty());
     }
 
-    /// A process is there.
+    /// A process has answered a ping.
     pub fn pong(&mut self, id: ProcessId) {
         if let Some(process) = self.processes.get_mut(&id) {
             process.pongs += 1;
         }
     }
 
-    /// The outcome of this job is no longer awaited. It was cancelled a while ago, or never.
+    /// Abandon a job: its outcome is no longer awaited, whether it was cancelled before or not.
     pub fn give_up(&mut self, held: HeldJob, number: u64) {
         self.forget(number);
         for process in self.processes.values_mut() {
@@ -493,7 +492,7 @@ impl Pool {
         }
     }
 
-    /// It gets no more jobs.
+    /// Give a process no more jobs.
     pub fn retire(&mut self, id: ProcessId) {
         if let Some(process) = self.processes.get_mut(&id) {
             process.retire();
@@ -501,12 +500,12 @@ impl Pool {
         self.withdraw();
     }
 
-    /// So do all.
+    /// Give no process any more jobs.
     pub fn retire_all(&mut self) {
         self.processes.values_mut().for_each(Process::retire);
     }
 
-    /// What it should do.
+    /// What the worker should do with a process.
     pub fn order(&self, id: ProcessId) -> Order {
         match self.processes.get(&id) {
             None => Order::Close,
@@ -517,15 +516,15 @@ impl Pool {
         }
     }
 
-    /// Whether it has jobs that it has not answered.
+    /// Whether a process has unanswered jobs.
     pub fn is_busy(&self, id: ProcessId) -> bool {
         self.processes
             .get(&id)
             .is_some_and(|process| !process.flights.is_empty())
     }
 
-    /// A process has ended, for this reason. If the worker has killed it because of one of its jobs, the others are
-    /// given back. Otherwise it is unknown which of them caused it.
+    /// A process has ended, for this reason. If the worker killed it because of abandoned jobs, the others are given
+    /// back. Otherwise it is unknown which of its jobs was the cause.
     pub fn leave(&mut self, id: ProcessId, killed: Option<&Kill>, why: &str) {
         let Some(process) = self.processes.remove(&id) else {
             return;
@@ -553,10 +552,10 @@ impl Pool {
         others.into_iter().for_each(|id| self.fill(id));
     }
 
-    /// A job was in a process that died. In how many it was alone.
+    /// Note that a job was in a process that died. Returns in how many such processes it was alone.
     fn suspect(&mut self, job: JobId, alone: bool) -> u32 {
         if self.suspects.len() >= MOST_SUSPECTS && !self.suspects.contains_key(&job) {
-            // any other: it would have to kill another process to be suspected again
+            // in place of any other, which is suspected again if it kills another process
             let other = self.suspects.keys().next().copied();
             other.map(|other| self.suspects.remove(&other));
         }
@@ -571,7 +570,7 @@ impl Pool {
 }
 
 impl Process {
-    /// Whether it gets jobs.
+    /// Whether the process gets jobs.
     fn is_open(&self) -> bool {
         !self.draining && !self.suspect && self.kill.is_none()
     }
@@ -580,7 +579,7 @@ impl Process {
         self.is_open() && !self.reserved && self.calls.len() < self.concurrency
     }
 
-    /// Give it these jobs of one command in one call.
+    /// Send it these jobs of one command in one call.
     fn give(&mut self, jobs: Vec<Waiting>, suspect: bool) {
         let Some(first) = jobs.first() else { return };
         (self.suspect, self.reserved) = (suspect, false);
@@ -637,7 +636,7 @@ impl Process {
         }
     }
 
-    /// A process all of whose jobs were given up would never take another.
+    /// Kill a process all of whose jobs were abandoned, if it has no room for others: it would never take another job.
     fn check_stuck(&mut self) {
         let is_full = self.calls.len() >= self.concurrency || self.reserved || self.draining || self.suspect;
         if is_full && !self.flights.is_empty() && self.flights.values().all(|flight| flight.answer.is_none()) {
@@ -717,7 +716,7 @@ fn is_writable(at: &SystemTime) -> bool {
         .is_ok_and(|since| since.as_secs() < 253_402_300_800)
 }
 
-/// A message about a job that the process does not have.
+/// The rejection of a message about a job that the process does not have.
 pub fn not_held() -> Rejected {
     Rejected::new(
         "not_held",
@@ -728,14 +727,14 @@ pub fn not_held() -> Rejected {
 /// How long a process may live and still count as one that could not start.
 pub const SHORT_LIFE: Duration = Duration::from_secs(5);
 
-/// The time until a process is started again: none, unless it could not start or lived shortly.
+/// The delay before a process is started again: none, unless it could not start or lived only briefly.
 #[derive(Default)]
 pub struct Restart {
     failures: u32,
 }
 
 impl Restart {
-    /// A process that began then has ended. `said_hello`: it was ready.
+    /// The delay after a process that began then and has ended. `said_hello`: it was ready.
     pub fn after(&mut self, began: Instant, said_hello: bool) -> Duration {
         if said_hello && began.elapsed() >= SHORT_LIFE {
             self.failures = 0;

@@ -27,12 +27,12 @@ use crate::execute::executor::Outcome;
 
 /// How long a process may take to say hello.
 const HELLO: Duration = Duration::from_secs(60);
-/// How long it may take to exit after its connection was closed, and after SIGTERM.
+/// How long a process may take to exit after its connection was closed, and after SIGTERM.
 const EXIT: Duration = Duration::from_secs(5);
 const TERMINATE: Duration = Duration::from_secs(2);
-/// How long to read on after it has exited. Only a process that it has left behind can still hold the other end.
+/// How long to read on after a process has exited. Only a process that it has left behind can still write.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// How often to look at the memory of a process.
+/// How often to measure the memory of a process.
 const WEIGH: Duration = Duration::from_secs(2);
 /// A host that is not started again before this much time has passed does not serve its commands meanwhile.
 const SERVED_WITHOUT: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ struct Ended {
     /// When it was started.
     began: Instant,
     said_hello: bool,
-    /// It was told to.
+    /// The worker had told it to end.
     orderly: bool,
     why: String,
 }
@@ -53,13 +53,13 @@ pub async fn keep(shared: Arc<Shared>, host: usize, number: u32) {
     let mut restart = Restart::default();
     while !shared.stopping.is_cancelled() {
         let retired = Arc::new(Notify::new());
-        // the worker waits for it when it stops, even if no one else does
+        // a task of the tracker, so that a worker that stops waits for it
         let life = shared
             .processes
             .spawn(live(shared.clone(), host, number, retired.clone()));
         let ended = tokio::select! {
             ended = life => ended,
-            // it ends by itself while its successor starts
+            // the old process finishes its jobs while its successor starts
             () = retired.notified() => continue,
         };
         let Ok(ended) = ended else { continue };
@@ -143,7 +143,7 @@ struct Started {
     pid: Option<u32>,
     listener: UnixListener,
     socket: PathBuf,
-    /// The end of what it wrote to stderr.
+    /// The last lines of its stderr.
     tail: Arc<Mutex<Tail>>,
     readers: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -221,7 +221,7 @@ impl Started {
         })
     }
 
-    /// Wait until it has connected and said hello.
+    /// Wait until the process has connected and said hello.
     async fn greet(
         &mut self,
         shared: &Arc<Shared>,
@@ -236,7 +236,7 @@ impl Started {
                 let (from, to) = stream.into_split();
                 let (mut lines, out) = (Lines::new(from), Outbox::open(to));
                 match first_line(&mut lines).await {
-                    // it only checked whether the socket is open
+                    // the connection was closed again without a message
                     Ok(None) | Err(None) => continue,
                     Ok(Some(hello)) => match shared.admit(host, &hello) {
                         Ok(()) => return Ok((hello, lines, out)),
@@ -263,7 +263,7 @@ impl Started {
         }
     }
 
-    /// Why it ended, with its last words.
+    /// The reason for the end of the process, with the last lines of its stderr.
     async fn explained(&mut self, why: String) -> String {
         for reader in &mut self.readers {
             if tokio::time::timeout(LAST_WORDS, &mut *reader).await.is_err() {
@@ -274,7 +274,7 @@ impl Started {
     }
 }
 
-/// The greeting; none if the connection ends before it has come.
+/// The greeting; none if the connection ends before.
 async fn first_line(lines: &mut Lines<OwnedReadHalf>) -> Result<Option<Hello>, Option<Rejected>> {
     loop {
         if let Some(text) = lines.next().map_err(Some)? {
@@ -311,7 +311,7 @@ impl std::ops::Deref for Ear<OfProcess> {
 }
 
 impl Connection {
-    /// Welcome it, and give it jobs.
+    /// Send `welcome`, and let the process have jobs.
     fn open(
         shared: &Arc<Shared>,
         host: usize,
@@ -340,7 +340,7 @@ impl Connection {
             number,
             id,
         };
-        // the worker may have begun to stop while it said hello
+        // the worker may have begun to stop in the meantime
         if shared.stopping.is_cancelled() {
             shared.pool().retire(id);
         }
@@ -353,12 +353,13 @@ impl Connection {
         }
     }
 
-    /// Attend to it until it has ended. Why it ended, if it was not told to; and why the worker killed it, if it did.
+    /// Attend to the process until it has ended. Returns why it ended, unless it was told to, and why the worker killed
+    /// it, if it did.
     async fn attend(&self, started: &mut Started, mut lines: Lines<OwnedReadHalf>) -> (Option<String>, Option<Kill>) {
         let pid = started.pid;
         let mut exited = None;
         let mut weigh = tokio::time::interval(WEIGH);
-        // one future all the time: what it has read must not be lost
+        // a single future, because bytes that it has read must not be lost
         let mut hearing = Box::pin(self.hear(&mut lines));
         let killed = loop {
             tokio::select! {
@@ -385,7 +386,7 @@ impl Connection {
                     break None;
                 }
                 _ = weigh.tick(), if self.max_memory.is_some() => {
-                    // it reads as many small files as there are processes on the machine
+                    // blocking, because it reads a small file for each process of the machine
                     let weighed = tokio::task::spawn_blocking(move || pid.map(resident)).await;
                     if weighed.ok().flatten() > self.max_memory {
                         self.jobs.retire();
@@ -399,7 +400,7 @@ impl Connection {
         drop(lines);
         let status = match exited {
             Some(status) => status,
-            // whatever it was doing, its outcome will never be known
+            // killed at once: the outcomes of its jobs can no longer be received
             None if killed.is_some() || self.jobs.is_busy() => started.group.kill_now().await,
             None => {
                 let exit = tokio::time::timeout(EXIT, started.group.ended()).await;
@@ -414,7 +415,7 @@ impl Connection {
         }
         let why = match (&killed, status) {
             (Some(Kill::Silent), _) => "was killed: it did not answer ping".to_owned(),
-            (Some(Kill::Stuck), _) => "was killed: it did not stop jobs that it was told to stop".to_owned(),
+            (Some(Kill::Stuck), _) => "was killed: it did not stop the jobs it was told to stop".to_owned(),
             (Some(Kill::Broken(why)), _) => format!("was killed: {why}"),
             (None, Ok(status)) => said(&status),
             (None, Err(error)) => error.to_string(),
@@ -422,7 +423,7 @@ impl Connection {
         (Some(why), killed)
     }
 
-    /// Hear what it says until the connection ends.
+    /// Handle its messages until the connection ends.
     async fn hear(&self, lines: &mut Lines<OwnedReadHalf>) -> Result<(), Rejected> {
         loop {
             while let Some(text) = lines.next()? {
@@ -519,7 +520,7 @@ fn resident(group: u32) -> u64 {
 
 /// The resident pages of a process by its `/proc/PID/stat`, if it belongs to this group.
 fn pages_in_group(stat: &str, group: u32) -> Option<u64> {
-    // behind the name, which may contain anything: state, parent, group …
+    // after the name, which may contain anything: state, parent, group …
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let its_group: u32 = fields.nth(2)?.parse().ok()?;
     let pages = fields.nth(18)?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! What a host can be expected to read: parsers of many languages recurse, or bound the length of numbers, and one
-//! payload must not end a process that runs other jobs.
+//! Which values a host can be expected to read: parsers of many languages recurse, or bound the length of numbers, and
+//! one payload must not end a process that runs other jobs.
 
 use serde_json::value::RawValue;
 

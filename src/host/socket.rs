@@ -38,9 +38,9 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 pub struct Lines<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// The position at which the next line begins.
     begin: usize,
-    /// Up to where there is no line end.
+    /// The position up to which there is no line end.
     scanned: usize,
 }
 
@@ -101,12 +101,12 @@ enum Out {
     Close,
 }
 
-/// What is to be sent. Cheap to clone.
+/// Messages that are to be sent. Cheap to clone.
 #[derive(Clone)]
 pub struct Outbox(mpsc::UnboundedSender<Out>);
 
 impl Outbox {
-    /// An outbox, and the task that writes what it gets.
+    /// Open an outbox, and start the task that writes its messages.
     pub fn open(to: impl AsyncWrite + Unpin + Send + 'static) -> Outbox {
         let (outbox, lines) = mpsc::unbounded_channel();
         tokio::spawn(write(to, lines));

@@ -1,4 +1,4 @@
-//! How the hosts are: for `/readyz`, metrics and `bugle.workers`.
+//! The status of the hosts: for `/readyz`, metrics and `bugle.workers`.
 
 use serde::Serialize;
 
@@ -13,12 +13,12 @@ pub struct HostStatus {
     pub processes: u32,
     /// How many of them run jobs.
     pub ready: usize,
-    /// What it announced.
+    /// The commands it announced.
     pub commands: Vec<String>,
-    /// Its language and package, if it told.
+    /// Its language, if it announced one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// The package.
+    /// Its package, if it announced one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sdk: Option<String>,
     /// Why a process is missing.
@@ -29,7 +29,7 @@ pub struct HostStatus {
     /// How many of its jobs one call takes at most, if it takes several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
-    /// How many of its processes have ended that were not told to.
+    /// How many of its processes have ended although the worker had not told them to.
     pub crashes: u64,
     /// When the last of these ended, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct HostStatus {
     /// How many processes were started.
     #[serde(skip)]
     pub started: u64,
-    /// How many ended with jobs that they had not answered.
+    /// How many processes ended with unanswered jobs.
     #[serde(skip)]
     pub lost: u64,
     /// Whether one of its processes has said hello, or has failed to start.
@@ -49,7 +49,7 @@ pub struct HostStatus {
 }
 
 impl HostStatus {
-    /// What keeps it from running jobs, if anything does.
+    /// Why it runs no jobs, if so.
     pub fn failing(&self) -> Option<String> {
         if self.ready > 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What a host, or a program, says about its jobs.
+//! Messages of a host, or of a program, about its jobs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -22,12 +22,12 @@ use crate::state::{self, Reason};
 /// How much of one connection may be unfinished, in kilobytes: calls that the database has not answered, messages that
 /// wait for them, answers that were not read. Beyond that, the worker does not read on.
 const MOST_UNFINISHED: usize = 16 * 1024;
-/// What a message weighs at least: there are about a thousand of them at most.
+/// The least weight of a message, which limits their number to about a thousand.
 const LEAST_WEIGHT: usize = 16;
 /// How many calls of one connection may enqueue at once. They share the pool of the executors.
 const MOST_ENQUEUEING: usize = 2;
 
-/// One job that a host or a program runs, and what it has said about it.
+/// One job that a host or a program runs, and its messages about it.
 pub struct Talk {
     pub context: Context,
     inner: Mutex<Inner>,
@@ -35,7 +35,7 @@ pub struct Talk {
 
 #[derive(Default)]
 struct Inner {
-    /// A call about the job is under way: what comes after it has to wait, because order matters.
+    /// A call about the job is under way: later messages about it have to wait, because order matters.
     busy: bool,
     waiting: VecDeque<(Vec<u8>, OwnedSemaphorePermit)>,
     /// The newest progress that was not stored yet.
@@ -89,7 +89,7 @@ impl Talk {
     }
 }
 
-/// On a connection for steps: an executor that needs all others must not be held up by its progress.
+/// On a connection for steps: an executor that uses all others must not be held up by its progress.
 async fn report(context: &Context, percent: f32, note: &str) -> Result<()> {
     let connection = context.inner.steps.get().await?;
     context.inner.attempt.moved.store(true, Ordering::Release);
@@ -102,20 +102,20 @@ pub trait Jobs: Send + Sync + 'static {
     /// The job that a message names by its id and claim. A program has only one, which it need not name.
     fn find(&self, named: Option<(i64, Option<i64>)>) -> Result<Arc<Talk>, Rejected>;
 
-    /// The outcome of a job. False if it has had one.
+    /// Deliver the outcome of a job. False if the job was answered before.
     fn ended(&self, talk: &Arc<Talk>, outcome: Outcome) -> bool;
 
-    /// It is there.
+    /// The host has answered a ping.
     fn pong(&self);
 
     /// For calls that are not about a job.
     fn pool(&self) -> Pool;
 
-    /// Write a log line of it.
+    /// Write a log line of the host or program.
     fn log(&self, job: Option<i64>, line: &LogLine);
 }
 
-/// Hears what comes in on one connection, and answers.
+/// Handles the messages of one connection, and answers them.
 pub struct Ear<J> {
     pub jobs: J,
     out: Outbox,
@@ -136,7 +136,7 @@ impl<J: Jobs> Ear<J> {
     /// Handle a message. Waits while too much is unfinished.
     ///
     /// # Errors
-    /// If the connection cannot go on.
+    /// If the connection has to be closed.
     pub async fn hear(self: &Arc<Self>, text: &[u8]) -> Result<(), Rejected> {
         let line = Line::parse(text)?;
         match self.heard(&line, false) {
@@ -183,7 +183,7 @@ impl<J: Jobs> Ear<J> {
             .expect("it is never closed")
     }
 
-    /// `is_turn`: everything that was said about the job before has been handled.
+    /// `is_turn`: all earlier messages about the job have been handled.
     fn heard(&self, line: &Line, is_turn: bool) -> Result<Done, Rejected> {
         let has_call = line.call()?.is_some();
         let done = match has_call {
@@ -199,7 +199,7 @@ impl<J: Jobs> Ear<J> {
             "error" => {
                 let rejected = LogLine {
                     level: tracing::Level::WARN,
-                    message: format!("it reports: {}", line.error()),
+                    message: format!("reported an error: {}", line.error()),
                 };
                 self.jobs.log(None, &rejected);
                 return Ok(Done::Yes);
@@ -251,7 +251,7 @@ impl<J: Jobs> Ear<J> {
         }
     }
 
-    /// Make a call, and then handle what was said about its job meanwhile, in that order.
+    /// Make a call, and then handle the messages about its job that arrived meanwhile, in their order.
     fn ask(self: &Arc<Self>, line: &Line, talk: Option<Arc<Talk>>, call: Call, permit: OwnedSemaphorePermit) {
         let (ear, name) = (self.clone(), line.call().ok().flatten().unwrap_or_default());
         tokio::spawn(async move {
@@ -312,14 +312,14 @@ impl<J: Jobs> Ear<J> {
     }
 }
 
-/// What became of a message.
+/// What is to be done about a message.
 enum Done {
     Yes,
-    /// Accepted, and it wants to know.
+    /// Nothing more, except to confirm it.
     Answer,
-    /// It has to wait for a call about the same job.
+    /// Wait for a call about the same job.
     Later(Arc<Talk>),
-    /// It is a call.
+    /// Make this call.
     Ask(Option<Arc<Talk>>, Call),
 }
 
@@ -399,7 +399,7 @@ fn related(found: Result<Vec<DependencyResult>>) -> Answer {
 /// Enqueue jobs, all or none. Their ids, in their order.
 async fn enqueue(pool: Pool, call: Call) -> Answer {
     let Call::Enqueue(jobs) = call else {
-        return Err(Rejected::new("bad_call", "it needs the id of a job"));
+        return Err(Rejected::new("bad_call", "the call needs the id of a job"));
     };
     let enqueue = async || -> Result<Vec<String>> {
         let mut connection = pool.get().await?;

@@ -91,8 +91,13 @@ errors = []
 for line in reader:
     message = json.loads(line)
     if message["type"] == "jobs":
+        has_failed = any(job["payload"] == "bad" for job in message["jobs"])
         for job in message["jobs"]:
-            send("done", id=job["id"], claim=job["claim"], result=len(message["jobs"]))
+            same = {"id": job["id"], "claim": job["claim"]}
+            if has_failed:
+                send("fail", error="the call has failed", code="call", alone=True, **same)
+            else:
+                send("done", result=len(message["jobs"]), **same)
     elif message["type"] == "job":
         threading.Thread(target=run, args=[message], daemon=True).start()
     elif message["type"] == "cancel" and message["id"] in cancelled:

@@ -22,5 +22,8 @@ host.on("check.spawn", async (job) => {
 });
 host.on("check.enqueue", (job) => job.enqueueMany(job.payload as NewJob[]));
 host.onMany("check.batch", { most: 10 }, (jobs) => jobs.map((job) => job.payload));
+host.onMany("check.batch_fail", { most: 10 }, () => {
+  throw new Error("the call has failed");
+});
 
 await host.run();

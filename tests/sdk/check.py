@@ -73,4 +73,9 @@ def batch(jobs):
     return [job.payload for job in jobs]
 
 
+@host.on_many("check.batch_fail", most=10)
+def batch_fail(jobs):
+    raise ValueError("the call has failed")
+
+
 host.run()

@@ -7,6 +7,7 @@ import pg from "pg";
 import postgres from "postgres";
 
 import { type Client, enqueue, enqueueMany, type NewJob, type Options } from "bugle-jobs";
+import { assertEnqueued } from "bugle-jobs/testing";
 
 const url = process.env["DATABASE_URL"] as string;
 const owner = new pg.Client(process.env["OWNER_URL"]);
@@ -120,5 +121,48 @@ const chain = await enqueue(client, "order", {}, { steps: ["fetch", "ship"] });
 const { rows: steps } = await owner.query("select steps from bugle.jobs where id = $1", [chain]);
 assert.deepEqual(steps, [{ steps: ["fetch", "ship"] }]);
 console.log("options");
+
+// a test asks for what its transaction has enqueued
+const { run_at: _, ...others } = options;
+const mail: NewJob = { command: "mail", payload: { to: [{ name: "ada" }], n: 1 }, ...others, queue: "slow", delay: 60 };
+const wanted: Options = { queue: "slow", timeout: 300, headers: { tenant: "a" }, deadline: options.deadline, delay: 60 };
+
+async function asks(client: Client): Promise<void> {
+  await enqueue(client, "mail", null);
+  await enqueue(client, mail);
+  const job = await assertEnqueued(client, "mail", { to: [{ name: "ada" }] }, wanted);
+  assert.deepEqual([job.payload, job.timeout], [mail.payload, "00:05:00"]);
+  assert.equal((await assertEnqueued(client, "mail", null)).payload, null);
+  const missing: [string, unknown, Options?][] = [
+    ["mail", { to: [{ name: "eve" }] }],
+    ["mail", { n: true }],
+    ["mail", {}, { timeout: 301 }],
+    ["mail", {}, { delay: 90 }],
+    ["mial", {}],
+  ];
+  for (const one of missing) {
+    await assert.rejects(assertEnqueued(client, ...one), /is not enqueued; enqueued are:\n  {"command":"/);
+  }
+}
+
+await owner.query("begin");
+await asks(owner);
+await owner.query("rollback");
+const owners = postgres(process.env["OWNER_URL"] as string);
+await assert.rejects(
+  owners.begin(async (sql) => {
+    await asks(sql);
+    throw new Undo();
+  }),
+  Undo,
+);
+await assert.rejects(
+  drizzlePostgres(owners).transaction(async (tx) => {
+    await asks(tx);
+    throw new Undo();
+  }),
+);
+await owners.end();
+console.log("asserted");
 
 await Promise.all([owner.end(), client.end(), pool.end(), sql.end()]);

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from bugle_jobs import NewJob, Options, aenqueue, aenqueue_many, enqueue, enqueue_many
+from bugle_jobs.testing import aassert_enqueued, assert_enqueued
 
 URL = os.environ["DATABASE_URL"]
 OWNER = psycopg.connect(os.environ["OWNER_URL"], autocommit=True)
@@ -191,3 +192,61 @@ found = OWNER.execute("select state, payload from bugle.jobs where id = %s", [wa
 assert found == ("waiting", None), found
 assert OWNER.execute("select steps from bugle.jobs where id = %s", [chain]).fetchone()[0] == ["fetch", "ship"]
 print("options")
+
+# a test asks for what its transaction has enqueued
+mail = NewJob("mail", {"to": [{"name": "ada"}], "n": 1}, queue="slow", delay=60, **{**options, "run_at": None})
+WANTED = {"queue": "slow", "timeout": 300, "headers": {"tenant": "a"}, "deadline": at + timedelta(hours=1), "delay": 60}
+
+
+with contextlib.suppress(Undo), OWNER.transaction():
+    enqueue(OWNER, "mail", None)
+    enqueue(OWNER, mail)
+    found = assert_enqueued(OWNER, "mail", {"to": [{"name": "ada"}]}, **WANTED)
+    assert (found.payload, found.options["timeout"]) == (mail.payload, "00:05:00"), found
+    assert assert_enqueued(OWNER, "mail", None).payload is None
+    for command, payload, wanted in [
+        ("mail", {"to": [{"name": "eve"}]}, {}),
+        ("mail", {"n": True}, {}),
+        ("mail", {}, {"timeout": 301}),
+        ("mail", {}, {"delay": 90}),
+        ("mial", {}, {}),
+    ]:
+        try:
+            assert_enqueued(OWNER, command, payload, **wanted)
+        except AssertionError as error:
+            assert "is not enqueued; enqueued are:\n  NewJob('" in str(error), error
+        else:
+            raise RuntimeError(f"found {command} {payload} {wanted}")
+    raise Undo
+
+
+async def ask():
+    async with await psycopg.AsyncConnection.connect(os.environ["OWNER_URL"]) as connection:
+        await aenqueue(connection, mail)
+        await aassert_enqueued(connection, "mail", {"n": 1}, **WANTED)
+        await connection.rollback()
+    connection = await asyncpg.connect(os.environ["OWNER_URL"])
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    transaction = connection.transaction()
+    await transaction.start()
+    await aenqueue(connection, mail)
+    await aassert_enqueued(connection, "mail", {"n": 1}, **WANTED)
+    await transaction.rollback()
+    await connection.close()
+
+
+asyncio.run(ask())
+with sqlalchemy.create_engine(os.environ["OWNER_URL"].replace("postgresql://", "postgresql+psycopg://")).begin() as opened:
+    enqueue(opened, mail)
+    assert_enqueued(opened, "mail", {"n": 1}, **WANTED)
+    opened.rollback()
+print("asserted")
+
+# what is not a connection is said, with the real ones
+for wrong in (engine, URL, sqlalchemy.orm.sessionmaker(engine)):
+    try:
+        enqueue(wrong, "ship")
+    except TypeError as error:
+        assert "takes a" in str(error), error
+    else:
+        raise RuntimeError(wrong)

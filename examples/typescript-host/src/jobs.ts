@@ -9,7 +9,7 @@ interface Commands {
 }
 
 export const host = new Host<Commands>();
-const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+export const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 
 // the booking and the completion of the job are one transaction: run twice, booked once
 host.on("book_stock", async (job) => {

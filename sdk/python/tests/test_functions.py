@@ -509,9 +509,11 @@ class TestingTest(unittest.TestCase):
 
     def test_a_payload_that_contains_another_is_found(self) -> None:
         jobs = [NewJob("mail", {"to": [{"name": "ada", "copy": True}, {"name": "bob"}], "n": 1}, steps=["a", "b"])]
-        for part in ({}, {"to": [{"name": "bob"}]}, {"to": [], "n": 1.0}, {"to": [{"copy": True, "name": "ada"}]}):
+        parts: List[Any] = [{}, {"to": [{"name": "bob"}]}, {"to": [], "n": 1.0}, {"to": [{"copy": True, "name": "ada"}]}]
+        for part in parts:
             testing.assert_enqueued(jobs, "mail", part)
-        for part in ({"to": [{"name": "eve"}]}, {"to": {}}, {"n": True}, {"n": None}, 5):
+        others: List[Any] = [{"to": [{"name": "eve"}]}, {"to": {}}, {"n": True}, {"n": None}, 5]
+        for part in others:
             with self.assertRaises(AssertionError, msg=part):
                 testing.assert_enqueued(jobs, "mail", part)
         with self.assertRaises(AssertionError):

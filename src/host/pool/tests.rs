@@ -198,7 +198,11 @@ async fn after_a_call_that_failed_each_of_its_jobs_has_a_call_of_its_own_until_i
     scene.end(process, jobs[2]);
     let mut together = others;
     together.insert(0, jobs[1]);
-    assert_eq!(scene.jobs_of(process), together, "not those that were answered otherwise");
+    assert_eq!(
+        scene.jobs_of(process),
+        together,
+        "not those that were answered otherwise"
+    );
     together.iter().for_each(|job| _ = scene.end(process, *job));
     assert_eq!(scene.jobs_of(process), jobs[..1], "it failed its call again");
 }
