@@ -194,13 +194,19 @@ async fn the_tarball_works_in_an_empty_folder_with_import_and_with_require() {
     }
     has_licences(&folder.join("node_modules/bugle-jobs"));
     // an older way to look for types, which knows no exports
-    folder.write("old.ts", "import { Host } from 'bugle-jobs';\nimport { Sandbox } from 'bugle-jobs/testing';\n\
-        export const sandbox: Sandbox = new Sandbox(new Host());");
+    folder.write(
+        "old.ts",
+        "import { Host } from 'bugle-jobs';\nimport { Sandbox } from 'bugle-jobs/testing';\n\
+        export const sandbox: Sandbox = new Sandbox(new Host());",
+    );
     let classic = "--noEmit --strict --module preserve --moduleResolution bundler --resolvePackageJsonExports false \
         --target es2022 --types node old.ts";
     let mut tsc = Command::new(built.join("package/node_modules/.bin/tsc"));
     tsc.args(classic.split_ascii_whitespace())
-        .args(["--typeRoots".as_ref(), built.join("package/node_modules/@types").as_os_str()])
+        .args([
+            "--typeRoots".as_ref(),
+            built.join("package/node_modules/@types").as_os_str(),
+        ])
         .current_dir(folder.path());
     run(&mut tsc).await;
     let manifest = std::fs::read_to_string(folder.join("node_modules/bugle-jobs/package.json")).unwrap();

@@ -125,7 +125,8 @@ console.log("options");
 // a test asks for what its transaction has enqueued
 const { run_at: _, ...others } = options;
 const mail: NewJob = { command: "mail", payload: { to: [{ name: "ada" }], n: 1 }, ...others, queue: "slow", delay: 60 };
-const wanted: Options = { queue: "slow", timeout: 300, headers: { tenant: "a" }, deadline: options.deadline, delay: 60 };
+const { deadline } = options;
+const wanted: Options = { queue: "slow", timeout: 300, headers: { tenant: "a" }, deadline, delay: 60 };
 
 async function asks(client: Client): Promise<void> {
   await enqueue(client, "mail", null);

@@ -236,7 +236,8 @@ async def ask():
 
 
 asyncio.run(ask())
-with sqlalchemy.create_engine(os.environ["OWNER_URL"].replace("postgresql://", "postgresql+psycopg://")).begin() as opened:
+owners = os.environ["OWNER_URL"].replace("postgresql://", "postgresql+psycopg://")
+with sqlalchemy.create_engine(owners).begin() as opened:
     enqueue(opened, mail)
     assert_enqueued(opened, "mail", {"n": 1}, **WANTED)
     opened.rollback()

@@ -509,7 +509,8 @@ class TestingTest(unittest.TestCase):
 
     def test_a_payload_that_contains_another_is_found(self) -> None:
         jobs = [NewJob("mail", {"to": [{"name": "ada", "copy": True}, {"name": "bob"}], "n": 1}, steps=["a", "b"])]
-        parts: List[Any] = [{}, {"to": [{"name": "bob"}]}, {"to": [], "n": 1.0}, {"to": [{"copy": True, "name": "ada"}]}]
+        to_ada = {"to": [{"copy": True, "name": "ada"}]}
+        parts: List[Any] = [{}, {"to": [{"name": "bob"}]}, {"to": [], "n": 1.0}, to_ada]
         for part in parts:
             testing.assert_enqueued(jobs, "mail", part)
         others: List[Any] = [{"to": [{"name": "eve"}]}, {"to": {}}, {"n": True}, {"n": None}, 5]

@@ -6,7 +6,7 @@ import { BadPayload } from "./outcomes.js";
 import { answer, type Registered, runBatch, runOne } from "./run.js";
 import { VERSION } from "./version.js";
 
-/** What checks a payload: a schema of zod, valibot, arktype or others (Standard Schema), or a function. */
+/** Checks a payload: a schema of zod, valibot, arktype or others (Standard Schema), or a function. */
 export type Schema<P> =
   | ((payload: unknown) => P)
   | { parse(payload: unknown): P }
@@ -15,17 +15,17 @@ export type Schema<P> =
 export type JobFunction<P> = (job: Job<P>) => unknown;
 export type BatchFunction<P> = (jobs: Job<P>[]) => unknown;
 
-/** Is around each call of a function, whose jobs it gets: one, or those of a batch. It returns what `run` returns. */
+/** Called around each call of a function, with its jobs: one, or those of a batch. Returns what `run` returns. */
 export type Around = (jobs: readonly Job[], run: () => Promise<unknown>) => unknown;
 
 export interface HostOptions {
-  /** How many jobs a process runs at once, if the worker's file does not say it. Default: 64 */
+  /** The number of jobs that a process runs at once, unless the worker's file sets it. Default: 64 */
   concurrency?: number;
   /** Called around each call of a function, for example to run it within an AsyncLocalStorage. */
   around?: Around;
 }
 
-/** How a batch is called, and what checks the payload of each of its jobs. */
+/** The size of batches, and a schema for the payloads of their jobs. */
 export interface BatchOptions<P> {
   /** At most this many jobs are in one call. */
   most: number;
@@ -65,9 +65,10 @@ export class Host<Commands extends Record<keyof Commands, unknown> = Record<stri
   /**
    * Run up to `most` jobs of a command in one call of this function.
    *
-   * It returns an array with a result or an outcome for each job, in their order; or it calls `job.done` and `job.fail`
-   * and returns nothing, and jobs without an outcome are completed. An error fails all jobs that have no outcome yet,
-   * and they are retried each in a call of its own. To fail all of them and have them retried together, throw a `Fail`.
+   * The function returns an array with a result or an outcome for each job, in their order; or it calls `job.done` and
+   * `job.fail` and returns nothing, and jobs without an outcome are completed. An error fails all jobs that have no
+   * outcome yet, and they are retried each in a call of its own. To fail all of them and have them retried together,
+   * throw a `Fail`.
    */
   onMany<C extends keyof Commands & string, P extends Commands[C] = Commands[C]>(
     command: C,

@@ -53,7 +53,7 @@ export interface Reply {
   code?: string | null;
 }
 
-/** Where the messages of a job go: the worker, or a test. @internal */
+/** The receiver of the messages of a job: the worker, or a test. @internal */
 export interface Channel {
   send(message: Record<string, unknown>): void;
   progress(id: string, message: Record<string, unknown>): void;
@@ -95,7 +95,7 @@ export class Job<P = any> {
     return this.message.id;
   }
 
-  /** Which command this is. */
+  /** The command. */
   get command(): string {
     return this.message.command;
   }
@@ -110,7 +110,7 @@ export class Job<P = any> {
     return this.message.attempt ?? 1;
   }
 
-  /** How often the job is attempted before it fails for good, if that is limited. */
+  /** The number of attempts before the job fails for good, if that is limited. */
   get maxAttempts(): number | undefined {
     return this.message.max_attempts ?? undefined;
   }
@@ -135,17 +135,17 @@ export class Job<P = any> {
     return this.message.traceparent ?? undefined;
   }
 
-  /** How many seconds this attempt may take. */
+  /** The time limit of this attempt, in seconds. */
   get timeout(): number | undefined {
     return this.message.timeout ?? undefined;
   }
 
-  /** When that is over. */
+  /** The time at which the limit of this attempt ends. */
   get deadline(): Date | undefined {
     return this.message.deadline ? new Date(this.message.deadline) : undefined;
   }
 
-  /** Its place, if it is a step of a chain. */
+  /** The place of the job in its chain, if it has one. */
   get chain(): Chain | undefined {
     return this.message.step ?? undefined;
   }
@@ -155,7 +155,7 @@ export class Job<P = any> {
     return this.message.context ?? {};
   }
 
-  /** What it was resumed with, if it had waited for an answer. */
+  /** The answer with which the job was resumed, if it had waited for one. */
   get answer(): any {
     return this.message.answer ?? undefined;
   }
@@ -169,7 +169,7 @@ export class Job<P = any> {
     return this.#controller.signal;
   }
 
-  /** Why the job should stop (`timeout`, `cancelled`, `lost`, `shutdown`), if it should. */
+  /** The reason why the job should stop (`timeout`, `cancelled`, `lost`, `shutdown`), if it should. */
   get cancelled(): string | undefined {
     return this.#cancelled;
   }
@@ -194,7 +194,7 @@ export class Job<P = any> {
     this.#channel.send({ type: "log", id: this.id, level, message });
   }
 
-  /** A folder for this attempt, which the worker removes. It is created when it is first asked for. */
+  /** A folder for this attempt, which is created by this call and removed by the worker. */
   async workspace(): Promise<string> {
     const path = this.message.workdir;
     if (path === undefined) throw new Error("this job has no workspace");

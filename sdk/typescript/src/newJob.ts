@@ -6,7 +6,7 @@ export type Interval = number | string;
 /** A Date, or a time as Postgres spells it. */
 export type Time = Date | string;
 
-/** What a new job may set besides its command and its payload: the columns of `bugle.jobs`. */
+/** The options of a new job, besides its command and its payload: the columns of `bugle.jobs`. */
 export interface Options {
   queue?: string | null;
   priority?: number | null;
@@ -82,7 +82,7 @@ const OPTIONS: Record<keyof Options, Kind> = {
 /** The names of the options. */
 export const OPTION_NAMES: readonly string[] = Object.keys(OPTIONS);
 
-/** What the functions that enqueue one job were given. */
+/** The job of the arguments of a function that enqueues one. */
 export function oneJob(job: NewJob | string, payload: unknown, options: Options | undefined): NewJob {
   return typeof job === "string" ? { ...options, command: job, payload } : job;
 }

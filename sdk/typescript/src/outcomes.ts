@@ -1,4 +1,4 @@
-// How a job ends other than by a result: throw one of these, or return it.
+// Outcomes of a job other than a result: throw one of these, or return it.
 import { show } from "./json.js";
 
 /** A number of seconds; a RangeError for one that Bugle would reject. */
@@ -16,7 +16,7 @@ export function text(value: string | null | undefined, what: string): string | u
   return value;
 }
 
-/** What all outcomes have in common. */
+/** The base class of all outcomes. */
 export abstract class Outcome extends Error {
   /** The type of the message. */
   abstract readonly type: string;

@@ -50,7 +50,7 @@ async function checkAndRun(registered: Registered, job: Job): Promise<void> {
   }
 }
 
-/** What an error of a schema means: the payload does not fit, unless the system was the cause. */
+/** The outcome for an error of a schema: the payload does not fit, unless the system was the cause. */
 function misfit(error: unknown): unknown {
   const isOfSystem = (one: unknown) =>
     one instanceof Error && /^(E(?!RR_)[A-Z0-9_]+|UND_ERR_\w+)$/.test(String((one as { code?: unknown }).code));
@@ -102,7 +102,7 @@ function isPromise(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as PromiseLike<unknown> | undefined | null)?.then === "function";
 }
 
-/** The outcome of a job, as a line. There always is one: a job without an answer would hang. */
+/** The outcome of a job, as a line. There always is one, because a job without an answer would hang. */
 export function answer(job: Job, result: unknown, error: unknown, isError: boolean): string {
   try {
     return answerOf(job, result, error, isError);
@@ -146,7 +146,7 @@ function outcomeOf(job: Job, error: unknown): Outcome {
   return new Fail(told(error), { code: typeof code === "string" && code !== "" ? code : error.name });
 }
 
-/** An error as people want to read it: what it says, and where it was thrown. */
+/** An error as people read it: its message, and where it was thrown. */
 function told(error: Error): string {
   let text = error.stack ?? `${error.name}: ${error.message}`;
   if (error.cause instanceof Error) text += `\ncaused by ${error.cause.name}: ${error.cause.message}`;

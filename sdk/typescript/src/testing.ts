@@ -25,7 +25,7 @@ import { type NewJob, type Options, OPTION_NAMES, oneJob, spelled } from "./newJ
 import { type Client, query } from "./sql.js";
 import { answer, type Registered, runBatch, runOne } from "./run.js";
 
-/** What one run of a function did. */
+/** The effects of one run of a function. */
 export interface Ran {
   outcome: "done" | "fail" | "snooze" | "wait" | "skip" | "cancelled" | "settled";
   /** As JSON that was stored and read again. Also that of `completeIn`, with the outcome `settled`. */
@@ -48,7 +48,7 @@ export interface Ran {
   spawned: NewJob[];
 }
 
-/** What a run finds: fields of the job, and what the worker would answer. */
+/** The circumstances of a run: fields of the job, and answers of the worker. */
 export interface Given {
   attempt?: number;
   headers?: Record<string, unknown>;
@@ -227,7 +227,7 @@ export async function runMany<C extends Record<keyof C, unknown>, K extends keyo
   return runAll(host, command, payloads, given);
 }
 
-/** As `@>` of jsonb, which decides about jobs in a database. */
+/** Whether one JSON value contains another, as the operator `@>` of jsonb has it. */
 function contains(whole: any, part: any): boolean {
   if (Array.isArray(whole) && Array.isArray(part)) {
     return part.every((value) => whole.some((one) => contains(one, value)));
@@ -287,7 +287,7 @@ export function assertEnqueued(
   return first(wanted, jobs.map((job) => [job, fits(wanted, copy(spelled(job)))]));
 }
 
-/** Postgres compares: it knows that 60 seconds are a minute. */
+/** Ask a database. Postgres compares, because 60 seconds are a minute. */
 async function inDatabase(client: Client, wanted: any): Promise<NewJob> {
   const { command: _, payload, ...options } = wanted;
   const conditions = ["j.command = w.command"];
@@ -330,7 +330,8 @@ function first(wanted: any, jobs: readonly [NewJob, boolean][]): NewJob {
   const isOther = ([job]: [NewJob, boolean]) => Number(job.command !== wanted.command);
   const likely = [...jobs].sort((a, b) => isOther(a) - isOther(b)).map(([job]) => `\n  ${toJson(job)}`);
   const more = likely.length > 10 ? `\n  and ${likely.length - 10} more` : "";
-  throw new Error(`${toJson(wanted)} is not enqueued; enqueued are:${likely.slice(0, 10).join("") || " nothing"}${more}`);
+  const told = likely.slice(0, 10).join("") || " nothing";
+  throw new Error(`${toJson(wanted)} is not enqueued; enqueued are:${told}${more}`);
 }
 
 /** A job in a sandbox. It has the columns of `bugle.jobs` that matter to a test. */
@@ -454,7 +455,9 @@ export class Sandbox {
       throw new RangeError(`on_conflict must be keep, replace or move, not ${options.on_conflict}`);
     }
     const repeated = options.idempotency_key;
-    const known = this.jobs.find((one) => repeated && one.command === command && one.options.idempotency_key === repeated);
+    const known = this.jobs.find(
+      (one) => repeated && one.command === command && one.options.idempotency_key === repeated,
+    );
     if (known) return known.id;
     const key = options.unique_key;
     const same = this.jobs.find(

@@ -415,7 +415,7 @@ test("a job can be told to stop", async () => {
 test("a drain that does not come to an end says so", async () => {
   const sandbox = new Sandbox(new Host().on("again", () => new Snooze(60)));
   sandbox.enqueue("again");
-  await assert.rejects(sandbox.drain({ untilEmpty: true, most: 50 }), /job 1 \(again\) has run 50 times and would be run/);
+  await assert.rejects(sandbox.drain({ untilEmpty: true, most: 50 }), /job 1 \(again\) has run 50 times and would be/);
   assert.equal(sandbox.job("1").runs.length, 50);
 });
 

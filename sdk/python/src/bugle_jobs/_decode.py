@@ -272,7 +272,7 @@ def _is_typed_dict(annotation: Any) -> bool:
 
 
 def decoder(annotation: Any) -> Decoder:
-    """What turns JSON into a value of this type. A TypeError if nothing could."""
+    """The function that turns JSON into a value of this type. A TypeError if there is none."""
     try:
         if annotation in _SIMPLE:
             return _SIMPLE[annotation]

@@ -13,7 +13,7 @@ from ._outcomes import BadPayload
 
 AnyFunction = Callable[..., Any]
 Around = Callable[[Sequence[Any]], ContextManager[Any]]
-"""What is entered around each call of a function, with the jobs of the call."""
+"""Makes a context manager that is entered around each call of a function, from the jobs of the call."""
 
 
 class Registered(NamedTuple):

@@ -25,8 +25,8 @@ B = TypeVar("B", bound=AnyFunction)
 class Host:
     """The functions that run jobs.
 
-    ``concurrency`` is how many jobs a process runs at once, if the worker's file does not say it. ``lifespan`` returns
-    an asynchronous context manager that is entered before the first job and left after the last, for what async
+    ``concurrency`` is the number of jobs that a process runs at once, unless the worker's file sets it. ``lifespan``
+    returns an asynchronous context manager that is entered before the first job and left after the last, for what async
     functions share, such as a pool of connections. ``around`` returns a context manager that is entered around each
     call of a function, in the same thread. It gets the jobs of the call: one, or those of a batch. What the function
     raises passes through it.
@@ -93,7 +93,8 @@ class Host:
         path = os.environ.get("BUGLE_HOST")
         if not path:
             arguments: List[str] = getattr(sys, "orig_argv", ["", *sys.argv])[1:]  # since Python 3.10, with -m
-            program = ", ".join(json.dumps(one, ensure_ascii=False) for one in [sys.executable or "python3", *arguments])
+            command = [sys.executable or "python3", *arguments]
+            program = ", ".join(json.dumps(one, ensure_ascii=False) for one in command)
             sys.exit(
                 "BUGLE_HOST is not set: a worker starts this program. Put this into its file, and run `bugle dev`:\n\n"
                 f"[hosts.app]\nprogram = [{program}]"
@@ -129,7 +130,7 @@ class Host:
 
 
 class Connection(asyncio.Protocol):
-    """The connection to a worker. Everything happens in the thread of the event loop, except what is said."""
+    """The connection to a worker. Everything runs in the thread of the event loop, except sending."""
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -203,7 +204,7 @@ class Connection(asyncio.Protocol):
             handler(message)
 
     def _salvage(self, line: bytes) -> None:
-        """One value that Python cannot read ends its own job, and no other."""
+        """Let a value that Python cannot read end its own job, and no other."""
         try:
             message, why = _json.salvage(line.decode())
             kind, told = message["type"], "; ".join(why)
@@ -251,7 +252,7 @@ class Connection(asyncio.Protocol):
         self._write(_json.line(message))
 
     def progress(self, message: Dict[str, Any]) -> None:
-        """Only the newest of a job is sent."""
+        """Send progress. Only the newest of a job is sent."""
         self._progress[message["id"]] = _json.line(message)
         self._schedule()
 

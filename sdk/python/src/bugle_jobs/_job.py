@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Literal, Protocol, Unpack
 
     class Channel(Protocol):
-        """Where the messages of a job go: the worker, or a test."""
+        """The receiver of the messages of a job: the worker, or a test."""
 
         def send(self, message: Dict[str, Any]) -> None: ...
 
@@ -76,7 +76,7 @@ class Ended(NamedTuple):
 
 
 class Sent:
-    """Says that a message is on its way. There is nothing to wait for; in an async function, ``await`` is allowed."""
+    """Stands for a message that is on its way. There is nothing to wait for; in async functions, await is allowed."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ _FINISH_STEP = (
 
 
 class BaseJob:
-    """What ``Job`` and ``AsyncJob`` have in common."""
+    """The base class of ``Job`` and ``AsyncJob``."""
 
     __slots__ = (
         "_message",
@@ -134,7 +134,7 @@ class BaseJob:
 
     @property
     def command(self) -> str:
-        """Which command this is."""
+        """The command."""
         return str(self._message["command"])
 
     @property
@@ -149,7 +149,7 @@ class BaseJob:
 
     @property
     def max_attempts(self) -> Optional[int]:
-        """How often the job is attempted before it fails for good, if that is limited."""
+        """The number of attempts before the job fails for good, if that is limited."""
         return self._message.get("max_attempts")
 
     @property
@@ -174,18 +174,18 @@ class BaseJob:
 
     @property
     def timeout(self) -> Optional[float]:
-        """How many seconds this attempt may take."""
+        """The time limit of this attempt, in seconds."""
         return self._message.get("timeout")
 
     @property
     def deadline(self) -> Optional[datetime]:
-        """When that is over."""
+        """The time at which the limit of this attempt ends."""
         text = self._message.get("deadline")
         return None if text is None else _datetime(text)
 
     @property
     def chain(self) -> Optional[Chain]:
-        """Its place, if it is a step of a chain."""
+        """The place of the job in its chain, if it has one."""
         step = self._message.get("step")
         return step and Chain(step["chain"], step["position"], step["steps"], step["attempt"])
 
@@ -196,16 +196,16 @@ class BaseJob:
 
     @property
     def answer(self) -> Any:
-        """What it was resumed with, if it had waited for an answer."""
+        """The answer with which the job was resumed, if it had waited for one."""
         return self._message.get("answer")
 
     @property
     def cancelled(self) -> Optional[str]:
-        """Why the job should stop (``timeout``, ``cancelled``, ``lost``, ``shutdown``), or None."""
+        """The reason why the job should stop (``timeout``, ``cancelled``, ``lost``, ``shutdown``), or None."""
         return self._cancelled
 
     def workspace(self) -> Path:
-        """A folder for this attempt, which the worker removes. It is created when it is first asked for."""
+        """A folder for this attempt, which is created by this call and removed by the worker."""
         path = Path(self._message["workdir"])
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path

@@ -82,7 +82,7 @@ def _parts(text: str) -> List[str]:
 
 
 def salvage(line: str) -> Tuple[Dict[str, Any], List[str]]:
-    """What can be read of a message that cannot be read as a whole, and why the rest cannot.
+    """The readable part of a message that cannot be read as a whole, and why the rest cannot.
 
     A number may be longer than Python converts, or a value nested deeper than it recurses. Of a list of jobs, those
     that have such a value have the reason in ``unreadable``.

@@ -20,7 +20,7 @@ Time = Union[datetime, str]
 
 
 class Options(TypedDict, total=False):
-    """What a new job may set besides its command and its payload. ``None`` means the default."""
+    """The options of a new job, besides its command and its payload. ``None`` means the default."""
 
     queue: Optional[str]
     priority: Optional[int]
@@ -83,7 +83,7 @@ class NewJob:
 
 
 def new_job(command: Union[str, NewJob], payload: object, options: Any) -> NewJob:
-    """What the functions that enqueue one job were given."""
+    """The job of the arguments of a function that enqueues one."""
     if isinstance(command, NewJob):
         if payload != {} or options:
             raise TypeError("a NewJob has its payload and its options already")

@@ -1,4 +1,4 @@
-"""How a job ends other than by a result: raise one of these, or return it."""
+"""Outcomes of a job other than a result: raise one of these, or return it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def optional_text(value: Optional[str], what: str) -> Optional[str]:
 
 
 class Outcome(Exception):
-    """What all outcomes have in common."""
+    """The base class of all outcomes."""
 
     type = ""
 

@@ -95,7 +95,7 @@ def _settle_all(function: Registered, jobs: List[BaseJob], results: Any) -> None
 
 
 def answer(job: BaseJob, result: Any, error: Optional[BaseException]) -> bytes:
-    """The outcome of a job, as a line. There always is one: a job without an answer would hang."""
+    """The outcome of a job, as a line. There always is one, because a job without an answer would hang."""
     try:
         return _answer(job, result, error)
     except Exception as cause:  # such as an error whose text cannot be made, or is no Unicode
@@ -128,7 +128,7 @@ def identity(message: Dict[str, Any]) -> Dict[str, str]:
 
 
 def outcome(job: BaseJob, error: BaseException) -> Outcome:
-    """What an exception means for a job."""
+    """The outcome of a job whose function has raised this exception."""
     if isinstance(error, asyncio.CancelledError):
         return Cancelled(job._cancelled)
     if isinstance(error, Outcome):
@@ -139,7 +139,7 @@ def outcome(job: BaseJob, error: BaseException) -> Outcome:
 
 
 def _told(error: BaseException) -> str:
-    """An exception as people want to read it: what it says, and where in their code it was raised."""
+    """An exception as people read it: its message, and where in their code it was raised."""
     first = "".join(traceback.format_exception_only(type(error), error)).strip()
     own = os.path.dirname(__file__)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if os.path.dirname(frame.filename) != own]

@@ -37,7 +37,7 @@ class Threads(Generic[T]):
         self._wake()
 
     def _wake(self) -> None:
-        # Without a lock: the worst case is a spurious wake-up. A thread that is woken clears the flag before it looks for
+        # Without a lock: the worst case is a spurious wake-up. A thread that is woken clears the flag before it takes
         # jobs, so a job that was put while the flag was set is found.
         if not self._is_waking:
             self._is_waking = True

@@ -60,12 +60,12 @@ __all__ = [
 
 @dataclasses.dataclass
 class Ran:
-    """What one run of a function did."""
+    """The effects of one run of a function."""
 
     outcome: str = ""
     """``done``, ``fail``, ``snooze``, ``wait``, ``skip``, ``cancelled`` or ``settled``."""
     result: Any = None
-    """The result, as JSON that was stored and read again. Also that of ``complete_in``, with the outcome ``settled``."""
+    """The result, as JSON that was stored and read again; with the outcome ``settled``, that of ``complete_in``."""
     error: Optional[str] = None
     code: Optional[str] = None
     retryable: bool = True
@@ -300,7 +300,7 @@ async def _within(host: Host, work: Coroutine[Any, Any, List[Ran]]) -> List[Ran]
 
 
 def _contains(whole: Any, part: Any) -> bool:
-    """As ``@>`` of jsonb, which decides about jobs in a database."""
+    """Whether one JSON value contains another, as the operator ``@>`` of jsonb has it."""
     if isinstance(whole, dict) and isinstance(part, dict):
         return all(name in whole and _contains(whole[name], value) for name, value in part.items())
     if isinstance(whole, list) and isinstance(part, list):
@@ -359,8 +359,8 @@ def _as_stored(job: NewJob) -> NewJob:
 
 
 def _stored(wanted: NewJob) -> Tuple[str, List[Optional[str]]]:
-    """A statement for all jobs that have not ended, and whether they are wanted. Postgres compares: it knows that 60
-    seconds are a minute."""
+    """A statement for all jobs that have not ended, and whether they are wanted. Postgres compares, because 60 seconds
+    are a minute."""
     conditions, parameters = ["j.command = w.command"], [wanted.to_json()]
     if wanted.payload != {}:
         conditions.append("coalesce(j.payload, 'null') @> coalesce(w.payload, 'null')")
@@ -370,7 +370,8 @@ def _stored(wanted: NewJob) -> Tuple[str, List[Optional[str]]]:
         if name == "headers":
             conditions.append("j.headers @> w.headers")
         elif name == "delay":
-            conditions.append("abs(extract(epoch from j.run_at - j.created_at - cast(cast({} as text) as interval))) <= 1")
+            delay = "cast(cast({} as text) as interval)"
+            conditions.append(f"abs(extract(epoch from j.run_at - j.created_at - {delay})) <= 1")
             parameters.append(str(value))
         else:
             conditions.append(f"j.{name} is not distinct from w.{name}")
@@ -486,9 +487,10 @@ class Sandbox:
     def drain(self, *, until_empty: bool = False, most: int = 10_000) -> List[SandboxJob]:
         """Run what is due, and what that enqueues, until nothing is due. Returns the jobs that ran.
 
-        Jobs of commands that the host does not have are left, as a worker leaves them. With ``until_empty`` the clock is moved to the next job that is due later, until none is left. Plain functions
-        run in this thread, async ones all in one event loop, inside the ``lifespan`` of the host. More than ``most``
-        runs are a RuntimeError: something enqueues or snoozes without end.
+        Jobs of commands that the host does not have are left, as a worker leaves them. With ``until_empty`` the clock
+        is moved to the next job that is due later, until none is left. Plain functions run in this thread, async ones
+        all in one event loop, inside the ``lifespan`` of the host. More than ``most`` runs are a RuntimeError:
+        something enqueues or snoozes without end.
         """
         is_async = self.host._lifespan is not None or any(one.is_async for one in self.host.functions.values())
         if not is_async:
@@ -641,7 +643,8 @@ class Sandbox:
             Ended(one.id, None, one.state, None, one.result, one.error) for one in self.jobs if one.parent == job.id
         ]
         given["max_attempts"] = job.job.options.get("max_attempts", self.max_attempts)
-        given.update(attempt=job.attempt + 1, children=children, steps=job.steps, headers=job.job.options.get("headers"))
+        given.update(attempt=job.attempt + 1, children=children, steps=job.steps)
+        given["headers"] = job.job.options.get("headers")
         run = _Run(self.host, _next_command(job), [payload], given)
         job.attempt, job.state = job.attempt + 1, "running"
         for recorder in run.recorders:
