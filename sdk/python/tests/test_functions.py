@@ -159,7 +159,7 @@ class Page:
 class RegisteringTest(unittest.TestCase):
     def test_a_type_may_contain_itself(self) -> None:
         host = Host()
-        host.on("tree")(plant)
+        host.on("tree")(children_of)
 
         payload: Dict[str, Any] = {"name": "a", "children": [{"name": "b", "children": []}]}
         self.assertEqual(testing.run(host, "tree", payload).result, payload["children"])
@@ -177,11 +177,11 @@ class RegisteringTest(unittest.TestCase):
     def test_a_decorator_without_its_parentheses_is_an_error_at_once(self) -> None:
         host = Host()
         with self.assertRaisesRegex(TypeError, r'write @host.on\("command"\) above the function'):
-            host.on(plant)  # type: ignore[arg-type]
+            host.on(children_of)  # type: ignore[arg-type]
         with self.assertRaisesRegex(TypeError, r'write @host.on_many\("command", most=100\)'):
-            host.on_many(plant, most=1)  # type: ignore[arg-type]
+            host.on_many(children_of, most=1)  # type: ignore[arg-type]
         with self.assertRaisesRegex(ValueError, "most must be between 1 and 10000, not 0"):
-            host.on_many("plant", most=0)
+            host.on_many("children_of", most=0)
 
     def test_a_function_that_could_never_be_called_is_an_error_when_it_is_registered(self) -> None:
         def nothing() -> None: ...
@@ -251,7 +251,7 @@ class RegisteringTest(unittest.TestCase):
             self.assertIn("a number from 0 to 100", ran.error or "")
 
 
-def plant(tree: Tree) -> List[Tree]:
+def children_of(tree: Tree) -> List[Tree]:
     return tree.children
 
 

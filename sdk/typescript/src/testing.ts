@@ -59,7 +59,7 @@ export interface Given {
   children?: Ended[];
   dependencies?: Ended[];
   max_attempts?: number;
-  /** The job is asked to stop, for this reason, as soon as its function waits. */
+  /** The job should stop, for this reason, as soon as its function waits. */
   cancelled?: "timeout" | "cancelled" | "lost" | "shutdown";
 }
 

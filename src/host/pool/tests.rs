@@ -167,7 +167,7 @@ async fn a_suspect_runs_alone_and_three_deaths_end_it() {
     assert_eq!(
         scene.jobs_of(fourth).len(),
         2,
-        "it was restarted by a person: it is no suspect any more"
+        "it was restarted by an operator, and is not a suspect any more"
     );
 }
 

@@ -237,7 +237,7 @@ def run(
 
     ``steps`` are those that are done already; ``job`` are fields of the job, such as ``attempt=3``, ``answer=…``,
     ``headers=…`` or ``context=…``. With ``cancelled="timeout"`` (or ``"cancelled"``, ``"lost"``, ``"shutdown"``) the
-    job is asked to stop: an async function at its first wait, a plain one when it next asks.
+    job should stop: an async function stops at its first wait, a plain one when it next checks.
     """
     given = {"steps": steps, "children": children, "dependencies": dependencies, "cancelled": cancelled, **job}
     return _run_now(_Run(host, command, [payload], given))[0]
