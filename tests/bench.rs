@@ -371,8 +371,17 @@ async fn fleet_compares_one_worker_with_one_for_each_database_and_measures_many_
         "{one}"
     );
     named(&lines, "2 databases, one worker for each");
+    for flood in ["no jobs", "500 jobs"] {
+        let others = named(&lines, &format!("1 of 2 databases, {flood} in the other"));
+        assert!(others["p99_ms"].as_f64().is_some_and(|time| time > 0.0), "{others}");
+    }
     let idle = named(&lines, "3 workers: idle");
     assert_eq!(idle["notes"]["connections_per_worker"], 2.0, "{idle}");
+    // each worker holds at least the lock that proves its life
+    assert!(
+        idle["notes"]["locks"].as_i64().is_some_and(|locks| locks >= 3),
+        "{idle}"
+    );
     for what in ["started", "one job", "a burst"] {
         named(&lines, &format!("3 workers: {what}"));
     }
@@ -405,6 +414,7 @@ async fn fleet_kills_and_restarts_only_servers_of_its_own() {
     for phase in ["before", "while one is down", "after its restart"] {
         let line = named(&lines, &format!("1 of 2 databases, {phase}"));
         assert!(line["per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{line}");
+        assert!(line["notes"].get("median_to_before").is_some(), "{line}");
     }
     named(&lines, "2 workers: restart of the server");
 }

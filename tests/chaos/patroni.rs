@@ -21,13 +21,16 @@ use tokio::net::TcpStream;
 
 use super::enqueuers::connect;
 use super::proxy::Proxy;
-use crate::judge::now;
+use super::round::starved;
+use crate::judge::{Recorder, now};
 use crate::poll::look_for_up_to;
 
 pub const NODES: usize = 3;
 /// After this time without a renewal, the lock of the primary is free: `ttl`. Patroni recommends 30 seconds; a round
 /// has more failovers with less.
 pub const TTL: Duration = Duration::from_secs(12);
+/// How often Patroni looks.
+pub const LOOP_WAIT: Duration = Duration::from_secs(1);
 const PASSWORD: &str = "chaos";
 
 /// Writes down what the nodes and etcd say about themselves, several times a second.
@@ -36,6 +39,7 @@ pub struct Observer {
     etcd: (Ipv4Addr, u16),
     /// The name and the URL of each server.
     servers: Vec<(String, String)>,
+    recorder: Recorder,
 }
 
 /// Its timeline, what it waits for, who receives what, and what the checkpointer does: only that process puts a changed
@@ -59,6 +63,7 @@ impl Observer {
             .open(&self.log)
             .expect("a log");
         while !done.load(Ordering::Acquire) {
+            let before = now();
             let servers = self.servers.iter().map(|(name, url)| async move {
                 let asked = async {
                     let client = connect(url).await?;
@@ -71,6 +76,10 @@ impl Observer {
                 )
             });
             let (mut said, sync) = tokio::join!(futures_util::future::join_all(servers), self.sync());
+            // a session and a query take a second: what takes long then does not take long because of workers
+            if !said.iter().any(|said| said.contains(" primary timeline ")) {
+                starved(&self.recorder, before);
+            }
             said.push(sync);
             for line in said {
                 let _ = writeln!(log, "{} {line}", now());
@@ -83,22 +92,8 @@ impl Observer {
     /// Who leads and who may be promoted: the keys of Patroni in etcd.
     async fn sync(&self) -> String {
         let mut keys = "etcd".to_owned();
-        for name in ["leader", "sync", "failover"] {
-            let body = format!(
-                "{{\"key\": \"{}\"}}",
-                base64(format!("/service/shop/{name}").as_bytes())
-            );
-            let asked = tokio::time::timeout(
-                Duration::from_secs(1),
-                request(self.etcd, "POST", "/v3/kv/range", &body),
-            );
-            let value = async {
-                let said = asked.await.ok()??;
-                let said: Value = serde_json::from_str(said.split_once("\r\n\r\n")?.1).ok()?;
-                Some(said["kvs"][0]["value"].as_str().unwrap_or_default().to_owned())
-            };
-            let value = value.await.unwrap_or_default();
-            let value = String::from_utf8_lossy(&unbase64(&value)).into_owned();
+        for name in ["leader", "sync", "failover", "failsafe"] {
+            let value = value_of(self.etcd, name).await.unwrap_or_default();
             keys += &format!(" {name}={value}");
         }
         keys
@@ -364,7 +359,8 @@ impl Cluster {
         }
     }
 
-    fn trouble(&self, what: &str) -> String {
+    /// What is wrong, and the last lines of the logs.
+    pub fn trouble(&self, what: &str) -> String {
         let last = |name: &str| {
             let text = std::fs::read_to_string(self.folder.with_file_name(name)).unwrap_or_default();
             let lines: Vec<&str> = text.lines().rev().take(12).collect();
@@ -381,7 +377,7 @@ impl Cluster {
         let Node { number, port, rest, .. } = node;
         let [server, api, etcd] = node.links.each_ref().map(|link| link.port);
         let (ip, folder, bin) = (self.ip, node.folder.display(), self.programs.postgres.display());
-        let ttl = TTL.as_secs();
+        let (ttl, loop_wait) = (TTL.as_secs(), LOOP_WAIT.as_secs());
         let config = format!(
             "scope: chaos
 name: node{number}
@@ -390,7 +386,7 @@ etcd3: {{use_proxies: true, hosts: ['127.0.0.1:{etcd}']}}
 bootstrap:
   dcs:
     ttl: {ttl}
-    loop_wait: 1
+    loop_wait: {loop_wait}
     retry_timeout: 5
     maximum_lag_on_failover: 1073741824
     primary_start_timeout: 0
@@ -554,12 +550,13 @@ tags: {{nofailover: false, noloadbalance: false, clonefrom: false}}
     }
 
     /// What writes down the state of the cluster there.
-    pub fn observer(&self, log: PathBuf) -> Observer {
+    pub fn observer(&self, log: PathBuf, recorder: Recorder) -> Observer {
         let server = |node: &Node| (node.name(), self.url_of(node, "postgres"));
         Observer {
             log,
             etcd: (self.ip, self.etcd_port),
             servers: self.nodes.iter().map(server).collect(),
+            recorder,
         }
     }
 
@@ -570,14 +567,29 @@ tags: {{nofailover: false, noloadbalance: false, clonefrom: false}}
         }
     }
 
-    /// A node that others cannot reach and that does not reach etcd, or one that is on the network again.
-    pub fn cut_off(&self, node: &Node, time: Duration) {
-        for proxy in &node.links {
-            match time {
-                Duration::ZERO => proxy.link.restore(),
-                time => proxy.link.hold(time),
-            }
+    /// It does not reach etcd for this time, or from now on if there is none.
+    pub fn cut_off_from_etcd(&self, node: &Node, time: Duration) {
+        interrupt(&node.links[2..], time);
+    }
+
+    /// The other nodes do not reach its server and its Patroni; clients do.
+    pub fn cut_off_from_others(&self, node: &Node, time: Duration) {
+        interrupt(&node.links[..2], time);
+    }
+
+    /// Change `failsafe_mode`, and wait until the leader has put that into effect: it publishes who has to be reachable.
+    pub async fn set_failsafe(&self, leader: &Node, on: bool) -> bool {
+        let body = format!("{{\"failsafe_mode\": {on}}}");
+        let said = self.ask(leader, "PATCH", "/config", &body).await.unwrap_or_default();
+        if !said.starts_with("HTTP/1.0 200") {
+            return false;
         }
+        let published = look_for_up_to(Duration::from_secs(60), || async {
+            let value = value_of((self.ip, self.etcd_port), "failsafe").await?;
+            let names = (0..NODES).all(|number| value.contains(&format!("node{number}")));
+            (names || !on).then_some(())
+        });
+        published.await.is_some()
     }
 
     /// Its replicas receive nothing any more.
@@ -610,6 +622,11 @@ impl Node {
         }
     }
 
+    /// Whether it was not killed.
+    pub fn has_patroni(&self) -> bool {
+        self.patroni.lock().unwrap().is_some()
+    }
+
     /// By itself: it is started again, as a service is.
     fn patroni_has_ended(&self) -> bool {
         let mut patroni = self.patroni.lock().unwrap();
@@ -634,6 +651,26 @@ impl Drop for Cluster {
         }
         let _ = self._haproxy.wait();
     }
+}
+
+fn interrupt(links: &[Proxy], time: Duration) {
+    for proxy in links {
+        match time {
+            Duration::ZERO => proxy.link.restore(),
+            time => proxy.link.hold(time),
+        }
+    }
+}
+
+/// The value of a key of Patroni in etcd; empty if there is none.
+async fn value_of(etcd: (Ipv4Addr, u16), name: &str) -> Option<String> {
+    let key = base64(format!("/service/chaos/{name}").as_bytes());
+    let body = format!("{{\"key\": \"{key}\"}}");
+    let asked = request(etcd, "POST", "/v3/kv/range", &body);
+    let said = tokio::time::timeout(Duration::from_secs(1), asked).await.ok()??;
+    let said: Value = serde_json::from_str(said.split_once("\r\n\r\n")?.1).ok()?;
+    let value = said["kvs"][0]["value"].as_str().unwrap_or_default();
+    Some(String::from_utf8_lossy(&unbase64(value)).into_owned())
 }
 
 /// The answer to one HTTP request. `None` if there is none soon.

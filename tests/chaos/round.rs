@@ -310,7 +310,7 @@ pub async fn watch_time(recorder: Recorder, done: Arc<AtomicBool>) {
     }
 }
 
-fn starved(recorder: &Recorder, since: u64) {
+pub fn starved(recorder: &Recorder, since: u64) {
     let whom = String::new;
     let fault = Fault::Starved;
     recorder.record_since(since, Event::Fault { fault, whom: whom() });

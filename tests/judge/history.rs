@@ -140,12 +140,18 @@ pub enum Fault {
     FrozenPrimary,
     /// The primary reaches neither etcd nor the other nodes; clients reach it.
     CutOffPrimary,
+    /// The primary does not reach etcd; all others, and clients, reach it.
+    NoEtcdForPrimary,
+    /// The other nodes do not reach the primary; it reaches etcd, and clients reach it.
+    CutOffFromOthers,
     /// The primary is killed when no replica has received its newest commits.
     LaggingReplica,
     /// The next primary is killed as soon as it is one.
     TwoFailovers,
     /// etcd does not answer for longer than the lock of the primary lasts.
     NoEtcd,
+    /// The same in `failsafe_mode`: the primary goes on.
+    NoEtcdFailsafe,
 }
 
 impl Fault {
@@ -155,7 +161,8 @@ impl Fault {
         match self {
             Kill | Freeze | ServerKill | CommitReplyLost | BackendKill | TerminateAll | Cut | HalfOpen | Slow
             | Suicide | HostKill | HostFreeze | Starved | Switchover | PrimaryKill | PatroniKill | NodeKill
-            | FrozenPrimary | CutOffPrimary | LaggingReplica | TwoFailovers | NoEtcd => true,
+            | FrozenPrimary | CutOffPrimary | NoEtcdForPrimary | CutOffFromOthers | LaggingReplica | TwoFailovers
+            | NoEtcd | NoEtcdFailsafe => true,
             Blip | Muted | LockHeld | LongTransaction | ClockOff | Flood => false,
         }
     }
