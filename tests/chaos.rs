@@ -5,7 +5,7 @@
 //! again, `--host-kills N` kills more hosts. `--patroni` plays failovers of a Patroni cluster instead. What everybody
 //! saw is compared with the tables in the end (`judge/`); there must be no violation. With `--bars`, as `bin/chaos`
 //! plays it, figures are held against their bars too; without, as in `bin/test`, three failovers follow the short round
-//! where Patroni is installed.
+//! if `BUGLE_TEST_PATRONI` is set and Patroni is installed.
 
 mod judge;
 #[path = "common/poll.rs"]

@@ -541,6 +541,31 @@ fn the_schemas_of_kubernetes_accept_the_manifests() {
     assert!(!judged.status.success(), "a misspelled field is found");
 }
 
+/// `kustomize build`, or the same in kubectl; none if neither is installed.
+fn kustomized(folder: &Path) -> Option<String> {
+    let build = |program: &str, word: &str| Command::new(program).arg(word).arg(folder).output().ok();
+    let built = build("kustomize", "build").or_else(|| build("kubectl", "kustomize"))?;
+    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    assert!(built.status.success(), "{said}");
+    Some(String::from_utf8(built.stdout).expect("text"))
+}
+
+#[test]
+fn kustomize_builds_every_resource_of_the_manifests() {
+    let Some(built) = kustomized(&deploy("kubernetes")) else {
+        return eprintln!("skipped: neither kustomize nor kubectl is installed");
+    };
+    let kinds = |text: &str| {
+        let kinds = text.lines().filter_map(|line| line.strip_prefix("kind: "));
+        let mut kinds: Vec<String> = kinds.map(String::from).collect();
+        kinds.sort();
+        kinds
+    };
+    let files = manifests("kubernetes").into_iter();
+    let texts: String = files.map(|name| read(&format!("kubernetes/{name}")) + "\n").collect();
+    assert_eq!(kinds(&built), kinds(&texts), "{built}");
+}
+
 #[test]
 fn systemd_understands_the_unit() {
     // it checks that the program is there too

@@ -421,6 +421,61 @@ async fn the_verbs_a_state_allows_are_those_of_the_schema() {
 }
 
 #[tokio::test]
+async fn contexts_in_production_ask_before_a_change_and_one_without_a_url_is_listed_with_the_reason() {
+    let shop = Database::new().await;
+    let owner = shop.owner().await;
+    enqueue(&owner, "ship").await;
+    let folder = Folder::new();
+    std::fs::create_dir(folder.join("bugle")).expect("a folder");
+    let url = shop.url("owner");
+    let contexts = format!(
+        "[contexts.shop]\nurl = \"{url}\"\nproduction = true\n[contexts.test]\nurl = \"{url}\"\n\
+         [contexts.unset]\nurl = \"env:BUGLE_NO_SUCH_URL\"\n"
+    );
+    std::fs::write(folder.join("bugle/config.toml"), contexts).expect("a file");
+    let home = folder.join("").display().to_string();
+    let web = Web::with("127.0.0.1:0", "", &["--all-contexts"], &[("XDG_CONFIG_HOME", &home)]);
+
+    let list = web.get("/").await;
+    for text in [
+        "href=\"/db/shop/\">shop</a> <span class=\"ro\">production</span>",
+        "href=\"/db/test/\">test</a></td>",
+        "context &#34;unset&#34;: ",
+    ] {
+        assert!(list.body.contains(text), "{text}: {}", list.body);
+    }
+    assert_eq!(web.get("/db/unset/").await.status, 503);
+
+    let page = web.get("/db/shop/enqueue").await.body;
+    assert!(page.contains("shop (production)") && page.contains("c-red"), "{page}");
+    let csrf = common::web::hidden(&page, "csrf").expect("a token");
+    let form = format!("csrf={csrf}&id=1&more=%0Atwo+%22lines%22");
+    let state = "select state from bugle.jobs where id = 1";
+    let asked = web.post("/db/shop/act/cancel", "", &form).await;
+    assert_eq!(asked.status, 200, "{}", asked.body);
+    for text in [
+        "Change shop (production)?".to_owned(),
+        "action=\"/db/shop/act/cancel?production=confirmed\"".to_owned(),
+        format!("<textarea name=\"csrf\" hidden>\n{csrf}</textarea>"),
+        "<textarea name=\"more\" hidden>\n\ntwo &#34;lines&#34;</textarea>".to_owned(),
+    ] {
+        assert!(asked.body.contains(&text), "{text}: {}", asked.body);
+    }
+    assert_eq!(query_value::<String>(&owner, state).await, "ready");
+    let shown = web.post("/db/shop/act/cancel/sql", "", &form).await;
+    assert!(shown.body.contains("bugle.cancel"), "{}", shown.body);
+    let confirmed = web.post("/db/shop/act/cancel?production=confirmed", "", &form).await;
+    assert_eq!(confirmed.status, 303, "{}", confirmed.body);
+    assert_eq!(query_value::<String>(&owner, state).await, "cancelled");
+
+    enqueue(&owner, "ship").await;
+    let page = web.get("/db/test/enqueue").await.body;
+    let csrf = common::web::hidden(&page, "csrf").expect("a token");
+    let done = web.post("/db/test/act/cancel", "", &format!("csrf={csrf}&id=2")).await;
+    assert_eq!(done.status, 303, "a test database does not ask: {}", done.body);
+}
+
+#[tokio::test]
 async fn several_databases_are_listed_and_the_pages_of_each_are_below_its_name() {
     let (shop, billing) = (Database::new().await, Database::new().await);
     enqueue(&shop.owner().await, "ship").await;

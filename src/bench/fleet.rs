@@ -22,15 +22,20 @@ use super::{Bench, Line};
 /// slots in total. Timed from the start of the first executor until all completions are durable.
 ///
 /// outage: one worker process serves these databases, in which jobs are enqueued at a constant rate. One server is
-/// killed, and later started again. The completions of the others are counted for each second.
+/// killed, and later started again. The completions of the others are counted for each second: their median, and how it
+/// compares with the seconds before, say whether they stay flat.
+///
+/// flood: one worker process serves these databases. Jobs of twenty milliseconds are enqueued at a constant rate in all
+/// but the last, first alone, then while a flood of them waits in the last one. The time from each enqueueing to its
+/// start says whether the flood disturbs the others.
 ///
 /// workers: many worker processes of one database are started at once; then they are idle, get one job after the other,
-/// and a burst; then their server is restarted.
+/// and a burst; then their server is restarted. Locks are those in the shared lock table.
 ///
 /// With --database-url all databases are on that server, which is neither killed nor restarted.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// What to measure [default: drain,outage,workers]
+    /// What to measure [default: drain,outage,flood,workers]
     #[arg(long = "part", value_delimiter = ',', value_name = "PART")]
     pub parts: Option<Vec<Part>>,
     /// Number of databases [default: 4]
@@ -42,15 +47,18 @@ pub struct Options {
     /// drain: number of rounds; the median is reported [default: 3]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
-    /// Slots for each database [default: 500]
+    /// Slots for each database [default: 500; flood: 16]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
-    /// outage: jobs per second in each database [default: 200]
+    /// outage, flood: jobs per second in each database [default: 200]
     #[arg(long, value_name = "N")]
     pub rate: Option<u64>,
-    /// outage: length of each of the three phases [default: 10]
+    /// outage, flood: length of each phase [default: 10]
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<u64>,
+    /// flood: number of jobs in the last database [default: 50000]
+    #[arg(long, value_name = "N")]
+    pub flood: Option<u64>,
     /// workers: number of processes [default: 200]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
@@ -66,6 +74,8 @@ pub enum Part {
     Drain,
     /// One of the servers is killed under load
     Outage,
+    /// A backlog in one of the databases
+    Flood,
     /// Many workers of one database
     Workers,
 }
@@ -74,7 +84,7 @@ pub enum Part {
 /// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let has = |part: Part| options.parts.as_ref().is_none_or(|parts| parts.contains(&part));
-    if has(Part::Drain) || has(Part::Outage) {
+    if has(Part::Drain) || has(Part::Outage) || has(Part::Flood) {
         let count = bench.choose(options.databases, 4, 2);
         let others = match bench.server.is_private() {
             true => (1..count).map(|_| bench.server.another()).collect::<Result<Vec<_>>>()?,
@@ -82,6 +92,9 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         };
         if has(Part::Drain) {
             drain(bench, &others, count, &options).await?;
+        }
+        if has(Part::Flood) {
+            flood(bench, &others, count, &options).await?;
         }
         if has(Part::Outage) && !others.is_empty() {
             outage(bench, others, &options).await?;
@@ -175,10 +188,10 @@ async fn drain_once(databases: &[Database], is_one: bool, jobs: u64, slots: u32)
 
 /// Enqueues jobs at a constant rate until it is asked to stop, also after an outage. Returns how many were
 /// acknowledged.
-async fn enqueue(database: Arc<Database>, rate: u64, stop: Arc<AtomicBool>) -> u64 {
+async fn enqueue(database: Arc<Database>, command: &str, rate: u64, stop: Arc<AtomicBool>) -> u64 {
     let mut acknowledged = 0;
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
-    let insert = "insert into bugle.jobs (command) select 'noop' from generate_series(1, $1::bigint)";
+    let insert = "insert into bugle.jobs (command) select $2 from generate_series(1, $1::bigint)";
     while !stop.load(Ordering::Acquire) {
         let Ok(client) = database.connect().await else {
             ticks.tick().await;
@@ -187,7 +200,7 @@ async fn enqueue(database: Arc<Database>, rate: u64, stop: Arc<AtomicBool>) -> u
         while !stop.load(Ordering::Acquire) {
             ticks.tick().await;
             let count = (rate / 10).max(1);
-            match client.execute(insert, &[&(count as i64)]).await {
+            match client.execute(insert, &[&(count as i64), &command]).await {
                 Ok(_) => acknowledged += count,
                 Err(_) => break,
             }
@@ -209,7 +222,7 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
     let stop = Arc::new(AtomicBool::new(false));
     let enqueuers: Vec<_> = all
         .iter()
-        .map(|database| tokio::spawn(enqueue(database.clone(), rate, stop.clone())))
+        .map(|database| tokio::spawn(enqueue(database.clone(), "noop", rate, stop.clone())))
         .collect();
     // until all of them are served
     for database in &all {
@@ -239,10 +252,7 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
     }
     for (database, acknowledged) in all.iter().zip(acknowledged) {
         let client = database.connect().await?;
-        let left = "select not exists (select from bugle.jobs_live)";
-        while !client.query_one(left, &[]).await?.get::<_, bool>(0) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        empty(&client).await?;
         // an insert whose reply was lost may have been committed
         let done: i64 = client
             .query_one("select count(*) from bugle.jobs where state = 'completed'", &[])
@@ -255,6 +265,7 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
     }
     worker.stop().await?;
 
+    let mut usual = None;
     for (phase, begin) in PHASES.iter().zip(begins.windows(2)) {
         let mut times = Vec::new();
         let (mut windows, mut jobs) = (Vec::new(), 0);
@@ -281,20 +292,101 @@ async fn outage(bench: &mut Bench, mut others: Vec<Server>, options: &Options) -
             jobs += rows.len() as u64;
             windows.extend(counts);
         }
+        let in_a_second = median(windows.iter().map(|count| f64::from(*count)).collect());
+        let usual = *usual.get_or_insert(in_a_second);
         let line = Line::new("fleet", format!("{} of {count} databases, {phase}", count - 1), jobs);
         let mut line = line
             .rate(begin[1] - begin[0])
             .times(Percentiles::of(times))
             .note("least_in_a_second", windows.iter().min().copied())
             .note("most_in_a_second", windows.iter().max().copied())
-            .note(
-                "median_in_a_second",
-                median(windows.iter().map(|count| f64::from(*count)).collect()),
-            );
+            .note("median_in_a_second", in_a_second)
+            .note("median_to_before", in_a_second / usual);
         if *phase == PHASES[2] {
             line = line.note("s_until_the_other_completes_jobs", until_completed);
         }
         bench.add(line);
+    }
+    Ok(())
+}
+
+async fn flood(bench: &mut Bench, others: &[Server], count: usize, options: &Options) -> Result<()> {
+    let rate = bench.choose(options.rate, 200, 50);
+    let pause = Duration::from_secs(bench.choose(options.seconds, 10, 2));
+    let jobs = bench.choose(options.flood, 50_000, 500);
+    let slots = options.slots.unwrap_or(16);
+    let databases = databases(bench, others, count).await?;
+    let databases: Vec<Arc<Database>> = databases.into_iter().map(Arc::new).collect();
+    let worker = Workers::start_for_all(databases.iter().map(|database| &**database), slots)?;
+    let (flooded, calm) = databases.split_last().context("one of several")?;
+    let client = flooded.connect().await?;
+    for is_flooded in [false, true] {
+        bench.progress("fleet: flood");
+        if is_flooded {
+            let insert = "insert into bugle.jobs (command) select 'nap' from generate_series(1, $1::bigint)";
+            client.execute(insert, &[&(jobs as i64)]).await?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let enqueuers: Vec<_> = calm
+            .iter()
+            .map(|database| tokio::spawn(enqueue(database.clone(), "nap", rate, stop.clone())))
+            .collect();
+        // until all of them are served
+        let begin = of_day();
+        for database in calm {
+            completed_after(database, begin).await?;
+        }
+        let left = async || -> Result<i64> {
+            let left = "select count(*) from bugle.jobs_live";
+            Ok(client.query_one(left, &[]).await?.get(0))
+        };
+        let (begin, waiting) = (of_day(), left().await?);
+        tokio::time::sleep(pause).await;
+        let (end, left) = (of_day(), left().await?);
+        stop.store(true, Ordering::Release);
+        for enqueuer in enqueuers {
+            enqueuer.await?;
+        }
+        let mut times = Vec::new();
+        for database in calm {
+            let client = database.connect().await?;
+            empty(&client).await?;
+            times.extend(starts(&client, begin, end).await?);
+        }
+        empty(&client).await?;
+        let phase = match is_flooded {
+            true => format!("{jobs} jobs in the other"),
+            false => "no jobs in the other".into(),
+        };
+        let what = format!("{} of {count} databases, {phase}", calm.len());
+        let line = Line::new("fleet", what, times.len() as u64).rate(end - begin);
+        let mut line = line.times(Percentiles::of(times)).note("slots", slots * count as u32);
+        if is_flooded {
+            line = line
+                .note("per_s_in_the_other", (waiting - left) as f64 / (end - begin))
+                .note("left_in_the_other", left);
+        }
+        bench.add(line);
+    }
+    worker.stop().await?;
+    drop(client);
+    let databases = databases.into_iter().filter_map(Arc::into_inner).collect();
+    remove(bench, others, databases).await
+}
+
+/// From enqueueing to start, in milliseconds, of the jobs that were enqueued in this time.
+async fn starts(client: &tokio_postgres::Client, begin: f64, end: f64) -> Result<Vec<f64>> {
+    let sql = "select extract(epoch from j.first_started_at - j.created_at)::double precision * 1000 from bugle.jobs j \
+        where j.state = 'completed' and j.created_at between to_timestamp($1) and to_timestamp($2)";
+    let rows = client.query(sql, &[&begin, &end]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Wait until there is no unfinished job.
+async fn empty(client: &tokio_postgres::Client) -> Result<()> {
+    let is_empty = "select not exists (select from bugle.jobs_live)";
+    while !client.query_one(is_empty, &[]).await?.get::<_, bool>(0) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
@@ -355,6 +447,8 @@ async fn workers(bench: &mut Bench, options: &Options) -> Result<()> {
             },
             (asked / passed).max(0.0),
         )
+        .note("locks", locks(&client).await?)
+        .note("lock_table", lock_table(&client).await?)
         .note("resident_mb", median(memory));
     line.seconds = Some(passed.round());
     bench.add(line);
@@ -387,8 +481,23 @@ async fn workers(bench: &mut Bench, options: &Options) -> Result<()> {
     let begin = now();
     let insert = "insert into bugle.jobs (command) select 'noop' from generate_series(1, $1::bigint)";
     client.execute(insert, &[&(burst as i64)]).await?;
-    let end = running.drained(&client, singles + burst).await?;
+    let watch = database.connect().await?;
+    let (end, most) = {
+        let mut most = 0;
+        let watching = async {
+            loop {
+                most = most.max(locks(&watch).await?);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let end = tokio::select! {
+            end = running.drained(&client, singles + burst) => end?,
+            failed = watching => return failed,
+        };
+        (end, most)
+    };
     let mut line = Line::new("fleet", named("a burst"), burst).rate((end - begin) as f64 / 1e9);
+    line = line.note("locks_at_most", most);
     if is_tracked {
         tokio::time::sleep(published).await;
         line = line.note(
@@ -433,6 +542,19 @@ async fn workers(bench: &mut Bench, options: &Options) -> Result<()> {
 async fn claims(client: &tokio_postgres::Client) -> Result<i64> {
     let sql = "select coalesce(sum(f.calls), 0)::bigint from pg_stat_user_functions f \
         where f.schemaname = 'bugle' and f.funcname = 'claim'";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// The locks in the shared lock table of the server: advisory ones, and those that found no room in their session.
+async fn locks(client: &tokio_postgres::Client) -> Result<i64> {
+    let sql = "select count(*) from pg_locks where not fastpath and locktype <> 'virtualxid'";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// For how many the table was made.
+async fn lock_table(client: &tokio_postgres::Client) -> Result<i64> {
+    let sql = "select current_setting('max_locks_per_transaction')::bigint \
+        * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 

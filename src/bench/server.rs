@@ -24,22 +24,28 @@ pub struct Server {
     private: Option<PrivatePostgres>,
     /// What a temporary server was asked to be.
     version: Option<u32>,
+    settings: Vec<(String, String)>,
     databases: Mutex<Vec<String>>,
 }
 
 impl Server {
     /// The server of this URL, or a temporary one. `settings` apply only to a temporary one.
     pub fn start(url: Option<&str>, version: Option<u32>, settings: &[(&str, &str)]) -> Result<Server> {
+        let settings = SETTINGS.iter().chain(settings);
+        let settings = settings
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
+        Server::start_as(url, version, settings)
+    }
+
+    fn start_as(url: Option<&str>, version: Option<u32>, settings: Vec<(String, String)>) -> Result<Server> {
         let (config, private) = match url {
             Some(url) => (connect::parse(url)?, None),
             None => {
-                let settings = SETTINGS.iter().chain(settings);
                 let private = PrivatePostgres::start(&Options {
                     version,
                     durable: true,
-                    settings: settings
-                        .map(|(name, value)| (name.to_string(), value.to_string()))
-                        .collect(),
+                    settings: settings.clone(),
                     ..Options::of_bugle()?
                 })?;
                 (connect::parse(&private.url("postgres"))?, Some(private))
@@ -49,6 +55,7 @@ impl Server {
             config,
             private,
             version,
+            settings,
             databases: Mutex::default(),
         })
     }
@@ -58,9 +65,9 @@ impl Server {
         self.private.is_some()
     }
 
-    /// A second temporary server like this one.
+    /// A second temporary server with the same settings.
     pub fn another(&self) -> Result<Server> {
-        Server::start(None, self.version, &[])
+        Server::start_as(None, self.version, self.settings.clone())
     }
 
     /// Kill a temporary server, as in a crash.

@@ -21,6 +21,8 @@ use crate::config::Config;
 use crate::{Context, Registry, Settings, Shutdown, Worker};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);
+/// How long the command `nap` takes.
+const NAP: Duration = Duration::from_millis(20);
 /// The variable with the URLs of several databases, one on each line.
 pub(super) const DATABASES: &str = "BUGLE_BENCH_DATABASES";
 
@@ -133,10 +135,17 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 fn executors(seen: &Arc<Seen>, outdated: bool) -> Registry {
-    let (count, time) = (seen.clone(), seen.clone());
+    let (count, nap, time) = (seen.clone(), seen.clone(), seen.clone());
     let registry = Registry::new().on("noop", move |_: Context, _: IgnoredAny| {
         count.one();
         async { Ok(()) }
+    });
+    let registry = registry.on("nap", move |_: Context, _: IgnoredAny| {
+        nap.one();
+        async {
+            tokio::time::sleep(NAP).await;
+            Ok(())
+        }
     });
     if outdated {
         return registry;

@@ -15,7 +15,7 @@ use super::output;
 #[cfg(feature = "dev")]
 use super::private_server::shop::Shop;
 use crate::config::{Config, DatabaseConfig, environment};
-use crate::db::connect::parse_given_by;
+use crate::db::connect::{Target, parse_given_by};
 use crate::web::access::Mode;
 use crate::web::server;
 use crate::web::several::Named;
@@ -203,25 +203,36 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The databases to list: those of a worker's file, or of all contexts.
+/// The databases to list: those of a worker's file, or of all contexts. One whose URL is not known is listed with the
+/// reason.
 fn several(config: Option<&Path>) -> Result<Vec<Named>> {
     let Some(path) = config else {
-        let named = |context: contexts::Context| {
-            let target = context.target()?;
-            Ok(Named {
-                name: context.name,
-                target,
-            })
+        let named = |context: contexts::Context| Named {
+            target: known(context.target()),
+            production: context.production,
+            name: context.name,
         };
-        return contexts::all()?.into_iter().map(named).collect();
+        return Ok(contexts::all()?.into_iter().map(named).collect());
     };
     let named = |(name, database): (String, DatabaseConfig)| {
         let url = database.url.resolve(&environment);
-        let url = url.map_err(|error| error.in_context(&format!("databases.{name}")))?;
-        let target = parse_given_by(&format!("databases.{name} of {}", path.display()), &url)?;
-        Ok(Named { name, target })
+        let url = url.map_err(|error| error.in_context(&format!("databases.{name}")));
+        let target = url.and_then(|url| parse_given_by(&format!("databases.{name} of {}", path.display()), &url));
+        Named {
+            name,
+            target: known(target.map_err(anyhow::Error::from)),
+            production: false,
+        }
     };
-    Config::from_file(path)?.databases.into_iter().map(named).collect()
+    Ok(Config::from_file(path)?.databases.into_iter().map(named).collect())
+}
+
+/// The target, or what is wrong with it, which is also said now.
+fn known(target: Result<Target>) -> Result<Target, String> {
+    target.map_err(|error| {
+        eprintln!("warning: {error}");
+        error.to_string()
+    })
 }
 
 /// The pages of a shop that is open until Ctrl-C.

@@ -1,21 +1,22 @@
 //! One site for several databases: a list of them, and the pages of each below `/db/NAME`.
 //!
 //! Each has its own [`Door`], which is opened at the first request, so that a database that is down is an entry of the
-//! list and no reason not to start.
+//! list and no reason not to start. In production, each change is asked about once more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
-use axum::Router;
-use axum::extract::{Extension, Request};
-use axum::http::StatusCode;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Extension, Form, FromRequest, Request};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Router, http};
 use tokio::sync::OnceCell;
 
 use super::access::{Door, Mode};
 use super::server::Peer;
-use super::site::{ICON, Options, STYLE, asset_named, base_of, html};
+use super::site::{ICON, LARGEST_FORM, Options, STYLE, asset_named, base_of, html};
 use super::text::span;
 use crate::db::connect::{Pool, Target, asked};
 use crate::error::Result;
@@ -29,8 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Named {
     /// Its name, in the list and in the path of its pages.
     pub name: String,
-    /// How to connect.
-    pub target: Target,
+    /// How to connect, or why that is not known.
+    pub target: std::result::Result<Target, String>,
+    /// Whether every change must be confirmed.
+    pub production: bool,
 }
 
 /// The site.
@@ -41,15 +44,20 @@ pub struct Several {
 
 struct Entry {
     name: String,
-    target: Target,
+    production: bool,
     options: Options,
+    way: std::result::Result<Way, String>,
+}
+
+struct Way {
+    target: Target,
     pool: Pool,
     door: OnceCell<Arc<Door>>,
 }
 
-impl Entry {
-    async fn door(&self) -> Result<&Arc<Door>> {
-        let open = || Door::new(self.options.mode.clone(), &self.target, self.options.clone());
+impl Way {
+    async fn door(&self, options: &Options) -> Result<&Arc<Door>> {
+        let open = || Door::new(options.mode.clone(), &self.target, options.clone());
         self.door.get_or_try_init(open).await
     }
 }
@@ -57,6 +65,7 @@ impl Entry {
 /// What the list says about a database.
 struct Line {
     name: String,
+    production: bool,
     figures: Option<Figures>,
     trouble: Option<String>,
 }
@@ -83,23 +92,68 @@ struct Databases {
     lines: Vec<Line>,
 }
 
+/// The question before a change in production.
+#[derive(Template)]
+#[template(path = "production.html")]
+struct Production {
+    base: String,
+    style: String,
+    icon: String,
+    name: String,
+    color: String,
+    /// Where the form goes.
+    action: String,
+    fields: Vec<(String, String)>,
+}
+
+/// What is added to the address of a change that was confirmed.
+const CONFIRMED: &str = "production=confirmed";
+
+/// Whether a form that is sent there changes something. The steps of a long operation were confirmed with the first.
+fn is_change(path: &str, fields: &[(String, String)]) -> bool {
+    let has = |name: &str| fields.iter().any(|(field, _)| field == name);
+    let only_asks = ["/sql", "/preview", "/jobs/bulk", "/logout", "/login"];
+    let is_first_step = path.ends_with("/add-missing") && !has("apply");
+    !only_asks.iter().any(|end| path.ends_with(end)) && !is_first_step && !has("done")
+}
+
 impl Several {
     /// # Errors
     /// If a connection string is not valid.
     pub fn new(databases: Vec<Named>, options: Options) -> Result<Arc<Several>> {
-        let entry = |Named { name, target }: Named| {
+        let entry = |named: Named| {
+            let Named {
+                name,
+                target,
+                production,
+            } = named;
+            let shown = if production {
+                format!("{name} (production)")
+            } else {
+                name.clone()
+            };
+            let way = |target: Target| -> Result<Way> {
+                Ok(Way {
+                    pool: Pool::for_client(&target, "web", 1)?,
+                    door: OnceCell::new(),
+                    target,
+                })
+            };
             Ok(Entry {
                 options: Options {
                     base_path: format!("{}/db/{name}", options.base_path),
+                    color: options.color.clone().or_else(|| production.then(|| "red".to_owned())),
                     name: Some(match &options.name {
-                        Some(instance) => format!("{instance}: {name}"),
-                        None => name.clone(),
+                        Some(instance) => format!("{instance}: {shown}"),
+                        None => shown,
                     }),
                     ..options.clone()
                 },
-                pool: Pool::for_client(&target, "web", 1)?,
-                door: OnceCell::new(),
-                target,
+                way: match target {
+                    Ok(target) => Ok(way(target)?),
+                    Err(why) => Err(why),
+                },
+                production,
                 name,
             })
         };
@@ -120,7 +174,8 @@ impl Several {
     pub async fn tidy(self: Arc<Several>) {
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            for door in self.databases.iter().filter_map(|entry| entry.door.get()) {
+            let ways = self.databases.iter().filter_map(|entry| entry.way.as_ref().ok());
+            for door in ways.filter_map(|way| way.door.get()) {
                 door.tidy_once();
             }
         }
@@ -142,7 +197,17 @@ impl Several {
             if rest == name {
                 return super::site::redirect(&format!("{base}/db/{name}/"), "");
             }
-            let opened = tokio::time::timeout(PATIENCE, entry.door()).await;
+            let Ok(way) = &entry.way else {
+                return self.list(base, StatusCode::SERVICE_UNAVAILABLE).await;
+            };
+            let request = match entry.production && request.method() == Method::POST && !rest.contains("/api/") {
+                true => match self.ask_first(entry, &base, request).await {
+                    Ok(request) => request,
+                    Err(question) => return question,
+                },
+                false => request,
+            };
+            let opened = tokio::time::timeout(PATIENCE, way.door(&entry.options)).await;
             return match opened {
                 Ok(Ok(door)) => door.enter(peer, request).await,
                 Ok(Err(_)) | Err(_) => self.list(base, StatusCode::SERVICE_UNAVAILABLE).await,
@@ -154,20 +219,53 @@ impl Several {
         }
     }
 
+    /// The same request, if it changes nothing or was confirmed; a page that asks for that otherwise. The page sends the
+    /// same form again, with the same protection against other sites.
+    async fn ask_first(&self, entry: &Entry, base: &str, request: Request) -> std::result::Result<Request, Response> {
+        if request.uri().query() == Some(CONFIRMED) {
+            return Ok(request);
+        }
+        let (parts, body) = request.into_parts();
+        let body = to_bytes(body, LARGEST_FORM).await;
+        let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE.into_response())?;
+        let again = |parts: http::request::Parts| Request::from_parts(parts, Body::from(body.clone()));
+        let fields = Form::<Vec<(String, String)>>::from_request(again(parts.clone()), &()).await;
+        let Form(fields) = fields.map_err(IntoResponse::into_response)?;
+        let path = parts.uri.path().to_owned();
+        if !is_change(&path, &fields) {
+            return Ok(again(parts));
+        }
+        let below = path.strip_prefix(self.options.base_path.as_str()).unwrap_or(&path);
+        let page = Production {
+            style: format!("{base}{}", STYLE.url),
+            icon: format!("{base}{}", ICON.url),
+            action: format!("{base}{below}?{CONFIRMED}"),
+            base: format!("{base}/db/{}", entry.name),
+            name: entry.options.name.clone().unwrap_or_default(),
+            color: entry.options.color.clone().unwrap_or_default(),
+            fields,
+        };
+        Err(html(&page))
+    }
+
     async fn list(&self, base: String, status: StatusCode) -> Response {
         let is_open = self.options.mode == Mode::Open;
         let lines = self.databases.iter().map(|entry| async move {
             let mut line = Line {
                 name: entry.name.clone(),
+                production: entry.production,
                 figures: None,
                 trouble: None,
             };
-            if is_open {
-                match tokio::time::timeout(PATIENCE, figures(&entry.pool)).await {
+            let first = |said: &str| said.lines().next().unwrap_or_default().to_owned();
+            match &entry.way {
+                Err(why) => line.trouble = Some(first(why)),
+                Ok(way) if is_open => match tokio::time::timeout(PATIENCE, figures(&way.pool)).await {
                     Ok(Ok(figures)) => line.figures = Some(figures),
-                    Ok(Err(error)) => line.trouble = error.to_string().lines().next().map(String::from),
-                    Err(_) => line.trouble = Some(format!("no reply within {} s", PATIENCE.as_secs())),
-                }
+                    Ok(Err(error)) => line.trouble = Some(format!("unreachable: {}", first(&error.to_string()))),
+                    Err(_) => line.trouble = Some(format!("unreachable: no reply within {} s", PATIENCE.as_secs())),
+                },
+                Ok(_) => {}
             }
             line
         });

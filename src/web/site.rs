@@ -71,7 +71,7 @@ const LIMITS: Limits = Limits {
     keep_alive: true,
 };
 /// The largest form, and how long a browser may take to send it.
-const LARGEST_FORM: usize = 4 * 1024 * 1024;
+pub const LARGEST_FORM: usize = 4 * 1024 * 1024;
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the login may do is asked for at most this often.
 const RIGHTS_EVERY: Duration = Duration::from_secs(5);

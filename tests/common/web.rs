@@ -22,9 +22,15 @@ impl Web {
 
     /// Listening at this address, with the database of this URL.
     pub fn listening(listen: &str, url: &str, more: &[&str]) -> Web {
+        Web::with(listen, url, more, &[])
+    }
+
+    /// The same with further variables.
+    pub fn with(listen: &str, url: &str, more: &[&str], variables: &[(&str, &str)]) -> Web {
         let arguments = [&["web", "--listen", listen], more].concat();
         let mut process = command(&arguments)
             .env("BUGLE_DATABASE_URL", url)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
