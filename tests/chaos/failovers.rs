@@ -352,6 +352,15 @@ async fn round(programs: Programs, folder: &Path, plan: &Plan, seed: u64) -> Res
         })
         .collect();
     places.iter().for_each(|place| place.start());
+    // a worker that starts while there is no primary ends with an error, and a service manager starts it again
+    let client = owner(&direct).await;
+    let serve = || async {
+        let alive = "select count(*) from bugle.workers where state = 'alive'";
+        let alive: i64 = client.query_one(alive, &[]).await.ok()?.get(0);
+        (alive == WORKERS as i64).then_some(())
+    };
+    look_for(serve).await.ok_or("the workers do not start")?;
+    drop(client);
     let load = Arc::new(Load {
         enqueued: AtomicUsize::new(0),
         wanted: usize::MAX,
