@@ -219,8 +219,8 @@ impl Several {
         }
     }
 
-    /// The same request, if it changes nothing or was confirmed; a page that asks for that otherwise. The page sends the
-    /// same form again, with the same protection against other sites.
+    /// The same request, if it changes nothing or was confirmed; a page that asks for that otherwise. It sends the same
+    /// form again, with the same protection against other sites.
     async fn ask_first(&self, entry: &Entry, base: &str, request: Request) -> std::result::Result<Request, Response> {
         if request.uri().query() == Some(CONFIRMED) {
             return Ok(request);

@@ -514,7 +514,7 @@ impl<'a> Stage<'a> {
         let met = self.strike(kind, (old, &lost), rng, &mut played.failovers).await;
         // why: the old one stays away for a moment that the round's seed chooses
         tokio::time::sleep(Duration::from_millis(rng.u64(500..4000))).await;
-        self.mend(kind, old, rng).await;
+        self.repair(kind, old, rng).await;
         let healthy = cluster.healthy(self.synchronous, PATIENCE).await;
         self.recorder.record(Event::Over {
             fault: kind,
@@ -642,7 +642,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Nothing is broken any more.
-    async fn mend(&self, kind: Fault, old: &Node, rng: &mut Rng) {
+    async fn repair(&self, kind: Fault, old: &Node, rng: &mut Rng) {
         let cluster = self.cluster;
         match kind {
             Fault::FrozenPrimary if self.synchronous => {

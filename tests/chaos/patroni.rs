@@ -577,7 +577,7 @@ tags: {{nofailover: false, noloadbalance: false, clonefrom: false}}
         interrupt(&node.links[..2], time);
     }
 
-    /// Change `failsafe_mode`, and wait until the leader has put that into effect: it publishes who has to be reachable.
+    /// Change `failsafe_mode`, and wait until it is in effect: the leader has published which nodes it has to reach.
     pub async fn set_failsafe(&self, leader: &Node, on: bool) -> bool {
         let body = format!("{{\"failsafe_mode\": {on}}}");
         let said = self.ask(leader, "PATCH", "/config", &body).await.unwrap_or_default();
