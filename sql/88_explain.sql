@@ -219,7 +219,8 @@ as $$
         when p_job.outstanding = 1 then 'It waits for '
         else format('It waits for %s jobs; the first is ', p_job.outstanding)
       end || 'job %s (%s), which is %s.', n.id, bugle.quoted(n.command), n.state),
-    format('It continues when they have ended: select * from bugle.explain(%s); set_state overrides.', n.id),
+    format('It continues when %s: select * from bugle.explain(%s); set_state overrides.',
+      case when p_job.outstanding = 1 then 'that job has ended' else 'they have ended' end, n.id),
     jsonb_build_object('state', p_job.state, 'outstanding', p_job.outstanding, 'children', c.all_of_them,
       'jobs', (select jsonb_agg(a.id order by a.id) from needed a))
   from children c
@@ -616,7 +617,7 @@ declare
   v_limits bugle.queues;
   v_command_limit integer;
   v_queue constant text := format('its queue %s', bugle.quoted(p_job.queue));
-  v_key constant text := format('its limit key %s', bugle.quoted(p_job.limit_key));
+  v_key constant text := format('its key %s', bugle.quoted(p_job.limit_key));
   v_set_limits constant text := replace(format('select bugle.set_limits(%L, ', p_job.queue), '%', '%%');
 begin
   select q.* into v_limits from bugle.queues q where q.name = p_job.queue;

@@ -69,7 +69,7 @@ select
   end as state,
   r.queues, r.slots, r.commands, r.running, r.completed, r.failed,
   r.id = k.keeper and r.stopped_at is null as is_keeper, r.started_at, r.seen_at, r.lost_at, r.stopped_at, r.hosts,
-  r.short_of, r.overdue
+  r.short_of, r.overdue, r.id = k.deputy and r.stopped_at is null as is_deputy
 from bugle.registrations r
   cross join bugle.keeping k;
 comment on view bugle.workers is 'Worker processes: alive ones, and those that left in the last days.';
@@ -79,6 +79,7 @@ comment on column bugle.workers.state is
   'alive, paused, lost (its connection or its heartbeat is gone) or stopped (it signed off).';
 comment on column bugle.workers.running is 'How many jobs it ran when it was last seen.';
 comment on column bugle.workers.is_keeper is 'Whether it runs maintenance: rescues, promotions, history.';
+comment on column bugle.workers.is_deputy is 'Whether it takes over maintenance if the keeper is lost.';
 
 -- Computed on demand, from the registered workers and the first jobs of each queue.
 create or replace view bugle.unserved as

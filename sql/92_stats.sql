@@ -334,14 +334,14 @@ comment on function bugle.fingerprint is
 create or replace function bugle.group_errors(p_since interval default '1 hour', p_most integer default 10000)
 returns table (
   command text, code text, fingerprint text, attempts bigint, jobs bigint, first_at timestamptz, last_at timestamptz,
-  last_job bigint, last_error text, is_complete boolean)
+  last_job bigint, last_error text, is_complete boolean, error_line text, hosts text[])
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 set enable_seqscan = off set jit = off
 as $$
 begin
   return query
   with newest as materialized (
-    select a.job, a.command, a.code, a.error, a.ended_at
+    select a.job, a.command, a.code, a.error, a.ended_at, a.worker
     from bugle.attempts a
     where a.outcome in ('failed', 'timed_out', 'rescued')
       and a.ended_at > now() - least(greatest(p_since, interval '0'), interval '10 years')
@@ -351,19 +351,25 @@ begin
     -- one fingerprint for equal messages: it costs more than everything else here
     select d.error, bugle.fingerprint(d.error) as fingerprint
     from (select distinct n.error from newest n) d
+  ), hosts as materialized (
+    select r.id as worker, r.host
+    from (select distinct n.worker from newest n) w
+      join bugle.registrations r on r.id = w.worker
   ), groups as (
     select
       n.command, n.code, m.fingerprint, count(*) as attempts, count(distinct n.job) as jobs,
       min(n.ended_at) as first_at, max(n.ended_at) as last_at,
       (array_agg(n.job order by n.ended_at desc))[1] as last_job,
-      (array_agg(n.error order by n.ended_at desc))[1] as last_error
+      (array_agg(n.error order by n.ended_at desc))[1] as last_error,
+      (array_agg(distinct h.host) filter (where h.host is not null))[1:20] as hosts
     from newest n
       left join messages m on m.error = n.error
+      left join hosts h on h.worker = n.worker
     group by n.command, n.code, m.fingerprint
   )
   select
     g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, left(g.last_error, 1000),
-    (select count(*) < p_most from newest)
+    (select count(*) < p_most from newest), bugle.error_line(g.last_error), coalesce(g.hosts, '{}')
   from groups g
   order by g.attempts desc, g.last_at desc;
 end
@@ -386,3 +392,6 @@ comment on column bugle.error_groups.last_job is 'The job of the latest.';
 comment on column bugle.error_groups.last_error is 'The latest error.';
 comment on column bugle.error_groups.is_complete is
   'False if there were more failures than were read: the counts cover the newest.';
+comment on column bugle.error_groups.error_line is 'The line of the latest error that says what went wrong.';
+comment on column bugle.error_groups.hosts is
+  'The hosts of the workers that ran them, at most 20, as long as these workers are known.';

@@ -43,6 +43,8 @@ async fn fill(owner: &Client) {
          select bugle.set_state(1, 'failed', '{name}'); \
          insert into bugle.attempts (job, claim, attempt, command, outcome, code, error, started_at, ended_at) \
            values (1, 1, 1, '{name}', 'failed', '{name}', repeat('{name}' || chr(10), 100), now(), now()); \
+         insert into bugle.registrations (name, host, protocol, queues, slots, commands, life_key, backend_pid) \
+           values ('{name}', '{name}', bugle.protocol(), array['{name}'], '{{3}}', array['{name}'], 0, 0); \
          insert into bugle.jobs (command, steps) values ('chain', '{{one,two}}'); \
          insert into bugle.jobs (command, queue, run_at) \
            select 'mail', 'mail', now() + n * interval '1 minute' from generate_series(-40, 40) n; \
@@ -66,6 +68,7 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
         ("/commands", "/commands/"),
         ("/schedules", "/schedules/"),
         ("/workflows", "/workflows/"),
+        ("/workers", "/workers/"),
     ] {
         if !paths.iter().any(|path| path == list) {
             continue;
@@ -116,6 +119,7 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
     page.size(1280, 900).await;
     let screens = screens(&page, &web).await;
     assert!(screens.len() > 20, "{screens:?}");
+    assert!(screens.iter().any(|path| path.starts_with("/workers/")), "{screens:?}");
     let mut problems = Vec::new();
     page.complaints();
 
@@ -141,9 +145,14 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
                      [...document.querySelectorAll('body *')].filter((e) => \
                        e.getBoundingClientRect().right > innerWidth + 1 \
                        && !e.closest('.scroll, pre, svg, .sr, nav')) \
-                       .map((e) => e.outerHTML.slice(0, 80)).slice(0, 3)]",
+                       .map((e) => e.outerHTML.slice(0, 80)).slice(0, 3), \
+                     [...document.querySelectorAll(innerWidth > 760 ? '.scroll:not(#graph)' : '.scroll:has(.cards)')] \
+                       .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.parentElement.id)]",
                 )
                 .await;
+            if state[4] != serde_json::json!([]) {
+                problems.push(format!("{at}: tables are wider than their boxes: {}", state[4]));
+            }
             if state[0] != 0 || state[2] != 0 {
                 problems.push(format!("{at}: hostile text became part of the page"));
             }

@@ -431,6 +431,8 @@ async fn the_overview_tells_of_rings_late_updates_and_rescues_and_has_buttons_th
     execute(&owner, story).await;
     let web = Web::start(&database, "owner", &[]);
 
+    // the overview does not wait for the doctor: the page of its findings does
+    let database = web.get("/database").await.body;
     let page = web.get("/").await.body;
     for part in [
         "12 rings/min",
@@ -445,11 +447,18 @@ async fn the_overview_tells_of_rings_late_updates_and_rescues_and_has_buttons_th
     // dead letters: what they are is known, and restarting them is rehearsed
     let form = fields(&page, "/jobs/bulk");
     assert!(
-        form.contains(&("q".to_owned(), "state:failed command:mail reason:operator".to_owned())),
+        form.contains(&(
+            "q".to_owned(),
+            "state:failed ended:<1h command:mail reason:operator".to_owned()
+        )),
         "{form:?}"
     );
     let preview = post(&web, "/jobs/bulk", &changed(&form, &[])).await;
     assert!(preview.body.contains("<b>3 jobs</b>"), "{}", preview.body);
+    assert!(
+        fields(&database, "/jobs/bulk").contains(&("verb".to_owned(), "restart".to_owned())),
+        "{database}"
+    );
     let workers = web.get("/workers").await.body;
     assert!(
         workers.contains("Late updates") && workers.contains(">90 s<"),
@@ -572,6 +581,32 @@ async fn dead_letters_are_grouped_filtered_and_selected() {
         "grouped by reason: {page}"
     );
     assert!(page.contains(">one<"), "the step that failed: {page}");
+    assert!(
+        page.contains("operator <b>4</b></a>"),
+        "how many of each, above them: {page}"
+    );
+    let worker: i64 = query_value(
+        &owner,
+        "select worker from bugle.register('digger', 'pit', 1, '0', bugle.protocol(), '{default}', '{3}', '{mail}')",
+    )
+    .await;
+    let story = format!(
+        "update bugle.jobs_failed set worker = {worker} where id = 2; \
+         update bugle.jobs_failed set finished_at = now() - interval '3 hours' where id in (1, 3)"
+    );
+    execute(&owner, &story).await;
+    for (filter, jobs) in [
+        ("step=one", 1),
+        ("step=two", 0),
+        ("worker=pit", 1),
+        ("worker=digger", 1),
+        ("within=1+hour", 2),
+        ("within=24+hours", 4),
+        ("command=mail&within=1+hour", 2),
+    ] {
+        let page = web.get(&format!("/dead-letters?{filter}")).await.body;
+        assert_eq!(page.matches("name=\"id\"").count(), jobs, "{filter}: {page}");
+    }
     let mail = web.get("/dead-letters?command=mail").await.body;
     assert!(
         mail.matches("name=\"id\"").count() == 3 && !mail.contains(">chain<"),
@@ -606,7 +641,7 @@ async fn a_worker_has_a_page_with_what_it_runs() {
     execute(&owner, &story).await;
 
     let page = web.get(&format!("/workers/{worker}")).await.body;
-    for part in ["digger", "default</a>", "3 slots", "href=\"/jobs/1\"", "/commands/noop"] {
+    for part in ["digger", "default</a> 3", "href=\"/jobs/1\"", "/commands/noop"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert_eq!(web.get("/workers/999").await.status, 404);
@@ -638,4 +673,162 @@ async fn a_job_links_to_its_trace_and_its_logs() {
     assert!(page.contains(">door</a>") && page.contains("Enqueued by"), "{page}");
     let page = web.get("/jobs/2").await.body;
     assert!(!page.contains("traces.example.org") && page.contains("?q=2"), "{page}");
+}
+
+#[tokio::test]
+async fn jobs_that_wait_for_another_with_their_order_key_are_explained_where_slots_are_free() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let register = "select worker from bugle.register('w', 'here', 1, '0', bugle.protocol(), '{q}', '{3}', '{x}')";
+    query_value::<i64>(&owner, register).await;
+    let story = "insert into bugle.jobs (command, queue, order_key) values ('x', 'q', 'door'), ('x', 'q', 'door'); \
+        select bugle.set_state(1, 'retrying')";
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+
+    let queue = web.get("/queues/q").await.body;
+    for button in [
+        "/act/reschedule?id=1&amp;run_at=now&amp;back=",
+        "/act/set_limits?queue=q&amp;order_on_retry=pass&amp;back=",
+    ] {
+        assert!(queue.contains(button), "{button}: {queue}");
+    }
+    let queues = web.get("/queues").await.body;
+    assert!(queues.contains("1 blocked by their order keys"), "{queues}");
+    let overview = web.get("/").await.body;
+    assert!(
+        overview.contains("1 job waits for job <a class=\"mono\" href=\"/jobs/1\">"),
+        "{overview}"
+    );
+    let form = fields(&overview, "/act/set_limits");
+    let done = post(&web, "/act/set_limits", &changed(&form, &[])).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    let passes = "select order_on_retry = 'pass' from bugle.queues where name = 'q'";
+    assert!(query_value::<bool>(&owner, passes).await);
+}
+
+#[tokio::test]
+async fn a_query_offers_what_its_states_allow_and_one_that_is_wrong_has_no_list() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command) values ('x'), ('x'); select bugle.set_state(1, 'failed', 'a test')";
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+    let offers = |page: &str, verb: &str| page.contains(&format!("name=\"verb\" value=\"{verb}\""));
+
+    let failed = web.get("/jobs?q=state:failed").await.body;
+    assert!(
+        offers(&failed, "restart") && offers(&failed, "remove") && !offers(&failed, "pause"),
+        "{failed}"
+    );
+    let ready = web.get("/jobs?q=state:ready").await.body;
+    assert!(offers(&ready, "pause") && !offers(&ready, "restart"), "{ready}");
+    let all = web.get("/jobs").await.body;
+    assert!(offers(&all, "pause") && offers(&all, "restart"), "{all}");
+    let wrong = web.get("/jobs?q=color:red").await.body;
+    assert!(
+        wrong.contains("is not a name of the query") && !wrong.contains("No job matches"),
+        "{wrong}"
+    );
+    assert!(
+        wrong.contains("href=\"/jobs?q=state%3Afailed\""),
+        "the states stay: {wrong}"
+    );
+}
+
+#[tokio::test]
+async fn the_columns_of_jobs_can_be_workers_keys_and_parts_of_payloads() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let register = "select worker from bugle.register('digger', 'here', 1, '0', bugle.protocol(), '{q}', '{3}', '{x}')";
+    let worker: i64 = query_value(&owner, register).await;
+    let story = format!(
+        "insert into bugle.jobs (command, order_key, payload) \
+           values ('x', 'door', '{{\"user\": {{\"id\": 9007199254740993}}, \"secret\": \"hush\"}}'); \
+         update bugle.settings set redacted_paths = '{{secret}}'; \
+         update bugle.jobs_live set state = 'running', worker = {worker}, claim = 1, attempt = 1, progress = 40, \
+           progress_note = 'page 2', started_at = now(), first_started_at = now()"
+    );
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+
+    let usual = web.get("/jobs").await.body;
+    assert!(usual.contains("</progress> 40 % page 2"), "how far it is: {usual}");
+    let chosen = web
+        .get("/jobs?columns=worker&columns=keys&columns=payload.user.id&columns=payload.secret")
+        .await
+        .body;
+    for part in [
+        ">digger</a>",
+        ">order door</span>",
+        ">9007199254740993</span>",
+        "payload.user.id</th>",
+    ] {
+        assert!(chosen.contains(part), "{part}: {chosen}");
+    }
+    assert!(!chosen.contains("hush"), "redacted: {chosen}");
+}
+
+#[tokio::test]
+async fn the_timeline_counts_from_the_start_of_the_same_attempt() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "insert into bugle.jobs (command) values ('x'); \
+        insert into bugle.attempts (job, claim, attempt, started_at, ended_at) values \
+          (1, 1, 1, now() - interval '1 hour', now() - interval '1 hour' + interval '3 seconds'), \
+          (1, 2, 2, null, now() - interval '20 minutes')";
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+
+    let page = web.get("/jobs/1").await.body;
+    assert!(page.contains("after 3.0 s"), "{page}");
+    assert_eq!(
+        page.matches("<small>after ").count(),
+        1,
+        "the start of the second is unknown: {page}"
+    );
+}
+
+#[tokio::test]
+async fn the_form_of_a_schedule_names_its_defaults_and_what_completes_it() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    execute(&owner, "insert into bugle.commands (name) values ('report')").await;
+
+    let form = web.get("/act/add_schedule?back=%2Fschedules").await.body;
+    for part in [
+        "name=\"timezone\" value=\"\" placeholder=\"UTC\" list=\"zones\"",
+        "name=\"queue\" value=\"\" placeholder=\"default\" list=\"queues\"",
+        "run once (default)",
+        "<datalist id=\"commands\"><option value=\"report\">",
+        "<datalist id=\"policies\">",
+        // the page it belongs to
+        "href=\"/schedules\" aria-current=\"page\"",
+    ] {
+        assert!(form.contains(part), "{part}: {form}");
+    }
+    let words = web.get("/cron-in-words?cron=0+9+*+*+TUE").await;
+    assert_eq!(words.body, "every Tuesday at 09:00");
+    assert_eq!(web.get("/cron-in-words?cron=%3Cb%3E").await.body, "");
+}
+
+#[tokio::test]
+async fn changes_say_in_words_what_became_of_a_queue() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let story = "select bugle.set_limits('mail', p_max_running => 4, p_max_starts => 90, \
+          p_starts_period => '1 minute'); \
+        select bugle.pause_queue('mail'); select bugle.resume_queue('mail')";
+    for statement in story.split("; ") {
+        execute(&owner, statement).await;
+    }
+
+    let page = web.get("/changes").await.body;
+    for part in ["none → 4 at once, 90 starts per minute", ">paused → resumed<"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }

@@ -263,6 +263,7 @@ async fn a_template_is_changed_by_the_owner_and_shown_to_others() {
         ("timeout", "5 minutes"),
         ("steps", "a, b, c"),
         ("limit_key", "$.tenant"),
+        ("note", "slower now"),
     ];
 
     let page = pages.get("/commands/mail").await;
@@ -285,6 +286,22 @@ async fn a_template_is_changed_by_the_owner_and_shown_to_others() {
     assert_eq!(
         query_value::<String>(&owner, stored).await,
         "none 00:05:00 {a,b,c} $.\"tenant\""
+    );
+    let change = "select concat_ws(' | ', verb, from_state, to_state, note) from bugle.changes where command = 'mail'";
+    assert_eq!(
+        query_value::<String>(&owner, change).await,
+        "set_template | queue slow, steps a, b | limit_key $.\"tenant\", steps a, b, c, timeout 00:05:00 | slower now"
+    );
+    let sql = pages
+        .post(
+            "/commands/mail/template/sql",
+            &[("timeout", "00:05:00"), ("queue", "it's")],
+        )
+        .await;
+    assert_eq!(
+        sql.body,
+        "insert into bugle.commands (name, queue)\nvalues ('mail', 'it''s')\non conflict (name) do update\n\
+         set queue = excluded.queue;"
     );
     let wrong = pages.post("/commands/mail/template", &[("timeout", "soon")]).await;
     assert_eq!(wrong.status, 400, "{}", wrong.body);
@@ -375,4 +392,90 @@ async fn an_observer_who_may_not_read_payloads_opens_the_same_screens() {
         pages.get(path).await;
     }
     assert!(pages.get("/workflows/1").await.contains("class=\"node "));
+}
+
+#[tokio::test]
+async fn a_command_that_no_worker_serves_comes_first_and_has_a_page_that_says_why() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let story = "insert into bugle.commands (name) values ('a'); \
+        insert into bugle.jobs (command) values ('translate')";
+    execute(&owner, story).await;
+    let pages = Pages::open(&database).await;
+
+    let list = pages.get("/commands").await;
+    let rows: Vec<&str> = list
+        .split("<tbody>")
+        .nth(1)
+        .expect("rows")
+        .split("<tr>")
+        .skip(1)
+        .collect();
+    assert!(
+        rows[0].contains("/commands/translate") && rows[0].contains(">unserved<") && rows[0].contains("/jobs/1\">Why?"),
+        "{list}"
+    );
+    assert!(
+        rows[1].contains("/commands/a\"") && !rows[1].contains("unserved"),
+        "{list}"
+    );
+    let page = pages.get("/commands/translate").await;
+    assert!(page.contains("No live worker serves it in queue"), "{page}");
+    assert!(pages.get("/").await.contains("href=\"/commands/translate\""));
+    // one of which there are only jobs that cannot start yet
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, run_at) values ('later', now() + interval '1 day')",
+    )
+    .await;
+    pages.get("/commands/later").await;
+    assert_eq!(ask(pages.address, "GET", "/commands/nothing", "", "").await.status, 404);
+}
+
+#[tokio::test]
+async fn errors_say_what_went_wrong_and_on_which_hosts() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let register = "select worker from bugle.register('w', 'node-a', 1, '0', bugle.protocol(), '{q}', '{3}', '{x}')";
+    let worker: i64 = query_value(&owner, register).await;
+    let story = format!(
+        "insert into bugle.attempts (job, claim, attempt, worker, command, error) \
+         values (1, 1, 1, {worker}, 'x', E'Traceback:\\n  line 7\\nno route to 10.0.0.7')"
+    );
+    execute(&owner, &story).await;
+    let pages = Pages::open(&database).await;
+
+    let page = pages.get("/errors").await;
+
+    assert!(page.contains(">no route to 10.0.0.7</span>"), "{page}");
+    assert!(page.contains("title=\"Fingerprint: no route to #\""), "{page}");
+    assert!(page.contains(">node-a</span>"), "{page}");
+    assert!(page.contains("Failed attempts of the last hour,"), "{page}");
+}
+
+#[tokio::test]
+async fn the_keeper_and_its_deputy_are_named() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    for (name, role) in [("first", "keeper"), ("second", "deputy")] {
+        let register = format!(
+            "select worker from bugle.register('{name}', 'here', 1, '0', bugle.protocol(), '{{q}}', '{{3}}', '{{x}}')"
+        );
+        let worker: i64 = query_value(&owner, &register).await;
+        execute(&owner, &format!("update bugle.keeping set {role} = {worker}")).await;
+    }
+    let pages = Pages::open(&database).await;
+
+    let list = pages.get("/workers").await;
+    assert!(
+        list.contains("first <small class=\"dim\">keeper</small>")
+            && list.contains("second <small class=\"dim\">deputy</small>"),
+        "{list}"
+    );
+    assert!(
+        pages
+            .get("/workers/2")
+            .await
+            .contains("takes over if the keeper is lost")
+    );
 }

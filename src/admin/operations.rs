@@ -554,7 +554,7 @@ pub const OPERATIONS: &[Operation] = &[
         cli: &["schedules", "add"],
         summary: "Add a schedule, with cron or every.",
         parameters: &[
-            must("name", Kind::Text, "Names it in every operation."),
+            must("name", Kind::Text, "The name of the schedule."),
             must("command", Kind::Text, "The command of its jobs."),
             CRON,
             EVERY,

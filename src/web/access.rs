@@ -294,11 +294,13 @@ impl Door {
         let mut names = headers.get_all(header).iter();
         let name = names.next().and_then(|name| name.to_str().ok()).unwrap_or_default();
         if name.is_empty() || name.len() > LONGEST_NAME || names.next().is_some() {
-            return Err(
-                Problem::new(StatusCode::UNAUTHORIZED, "The proxy does not say who you are.").hint(format!(
-                    "It has to send the header {header} once, with the name of a Postgres role."
-                )),
-            );
+            return Err(Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "The proxy did not send the header with your role.",
+            )
+            .hint(format!(
+                "It has to send the header {header} once, with the name of a Postgres role."
+            )));
         }
         let key = name.as_bytes().to_vec();
         let mut seats = locked(&self.seats);

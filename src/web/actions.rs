@@ -3,6 +3,7 @@
 use crate::admin::operations::{Kind, Operation, Parameter, Values, array};
 use crate::read::{Rights, Search};
 use crate::state::State;
+use crate::web::text::words;
 
 /// The states a job can be put into.
 pub const NEW_STATES: &[&str] = &[
@@ -55,6 +56,8 @@ pub struct Field {
     pub kind: &'static str,
     /// What can be selected. An empty one leaves it out.
     pub choices: Vec<String>,
+    /// What holds if it is left out, where that is known.
+    pub default: &'static str,
 }
 
 impl Field {
@@ -65,10 +68,11 @@ impl Field {
         }
         Field {
             name,
-            label: if name == "since" {
-                "Within".to_owned()
-            } else {
-                label(name)
+            label: match name {
+                "since" => "Within".to_owned(),
+                "within" => "Failed within".to_owned(),
+                "worker" => "Worker or host".to_owned(),
+                name => label(name),
             },
             about: "",
             value,
@@ -77,6 +81,26 @@ impl Field {
             heading: "",
             kind: if choices.is_empty() { "text" } else { "select" },
             choices,
+            default: "",
+        }
+    }
+
+    /// The choice that leaves it out.
+    pub fn none(&self) -> String {
+        match self.default {
+            "" => "–".to_owned(),
+            default => format!("{} (default)", words(default)),
+        }
+    }
+
+    /// The list that completes it, if there is one.
+    pub fn list(&self) -> &'static str {
+        match self.name {
+            "command" => "commands",
+            "queue" => "queues",
+            "retry_policy" => "policies",
+            "timezone" => "zones",
+            _ => "",
         }
     }
 
@@ -98,6 +122,17 @@ impl Field {
                 _ => "text",
             },
             choices,
+            // a schedule that is changed keeps what is left out
+            default: match (operation.name, parameter.name) {
+                ("add_schedule", "timezone") => "UTC",
+                ("add_schedule", "queue") => "default",
+                ("add_schedule", "priority") => "0",
+                ("add_schedule", "payload") => "{}",
+                ("add_schedule", "misfire") => "run_once",
+                ("add_schedule", "catch_up_limit") => "10",
+                ("add_schedule", "overlap") => "allow",
+                _ => "",
+            },
         }
     }
 }
@@ -215,6 +250,7 @@ impl Action {
             heading: "",
             kind: "text",
             choices: Vec::new(),
+            default: "",
         };
         Action {
             path: "/jobs/bulk".to_owned(),
@@ -222,7 +258,7 @@ impl Action {
             class: "",
             hidden: vec![("verb", verb.to_owned()), ("all", "true".to_owned())],
             fields: vec![field],
-            summary: "Rehearse it for all jobs that match.",
+            summary: "Dry run for all matching jobs.",
             source: Source::Bulk(verb),
         }
     }

@@ -145,7 +145,7 @@ pub const READS: &[ReadPath] = &[
     ReadPath {
         path: "/jobs/{id}",
         read: Read::Job,
-        summary: "All there is to know about one job.",
+        summary: "All details of one job.",
         schema: "Job",
         is_list: false,
         query: &[],

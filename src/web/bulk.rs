@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
-use super::actions::NEW_STATES;
+use super::actions::{NEW_STATES, label};
 use super::api;
 use super::site::{Fields, Frame, Problem, Shared, Site, asked, encoded, html, redirect};
 use crate::admin::operations::allowed_from;
@@ -82,14 +82,14 @@ struct Preview {
 
 impl Preview {
     /// The verb in words, for the template.
-    fn said(&self) -> String {
-        self.verb.replace('_', " ")
+    fn title(&self) -> String {
+        label(self.verb)
     }
 }
 
 impl Progress {
-    fn said(&self) -> String {
-        self.verb.replace('_', " ")
+    fn title(&self) -> String {
+        label(self.verb)
     }
 }
 
@@ -284,7 +284,8 @@ pub async fn apply(
                     frame,
                 });
             }
-            let notice = format!("{}: {done} jobs", chosen.verb);
+            let ending = if done == 1 { "" } else { "s" };
+            let notice = format!("{}: {} job{ending}", label(chosen.verb), number(done as i64));
             redirect(&chosen.back, &notice)
         }
         Err(problem) => problem.page(frame),

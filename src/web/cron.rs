@@ -44,7 +44,13 @@ pub fn in_words(cron: &str) -> Option<String> {
     }
     let days = match (day, weekday) {
         ("*", "*") => String::new(),
-        ("*", weekday) => format!("on {}", list(weekday, &DAYS, 0)?),
+        ("*", weekday) => {
+            let names = list(weekday, &DAYS, 0)?;
+            match names.contains(" to ") {
+                true => names,
+                false => format!("every {names}"),
+            }
+        }
         (day, "*") => format!("on day {}", list(day, &[], 1)?),
         _ => return None,
     };
@@ -73,11 +79,20 @@ pub fn in_words(cron: &str) -> Option<String> {
         _ => days,
     };
     let parts = match time.starts_with("every") {
-        true => [time, days, months],
+        true => [time, on_these(&days), months],
         false => [days, months, time],
     };
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     Some(parts.join(" "))
+}
+
+/// Days after what happens on them: `every Sunday` is `on Sunday`.
+fn on_these(days: &str) -> String {
+    match days.strip_prefix("every ") {
+        Some(names) => format!("on {names}"),
+        None if days.is_empty() || days.starts_with("on ") => days.to_owned(),
+        None => format!("on {days}"),
+    }
 }
 
 /// `20 s` for `00:00:20`: intervals of less than a day, as Postgres writes them. None for others.
@@ -147,12 +162,13 @@ mod tests {
             ("0 */2 * * *", "every 2 hours"),
             ("15 * * * *", "every hour at minute 15"),
             ("30 2 * * *", "every day at 02:30"),
-            ("0 9,17 * * MON-FRI", "on Monday to Friday at 09:00, 17:00"),
-            ("0 9 * * 2", "on Tuesday at 09:00"),
-            ("0 0 * * 7", "on Sunday at 00:00"),
+            ("0 9,17 * * MON-FRI", "Monday to Friday at 09:00, 17:00"),
+            ("0 9 * * 2", "every Tuesday at 09:00"),
+            ("0 0 * * 7", "every Sunday at 00:00"),
             ("0 6 1 * *", "on day 1 of each month at 06:00"),
             ("0 6 1,15 JAN,JUL *", "on day 1 and 15 in January and July at 06:00"),
             ("*/10 * * * SAT", "every 10 minutes on Saturday"),
+            ("*/5 * * * MON-FRI", "every 5 minutes on Monday to Friday"),
             ("@daily", "every day at 00:00"),
         ] {
             assert_eq!(in_words(cron).as_deref(), Some(words), "{cron}");

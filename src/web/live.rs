@@ -14,32 +14,34 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use super::site::{Problem, Shared, Site, reading};
-use crate::read::{self, Bucket, CommandStats, ErrorGroup, Finding, Queue, Safety, Unserved, Waits, WorkerLine};
+use crate::read::{
+    self, BlockedKey, Bucket, CommandStats, ErrorGroup, Finding, Queue, Safety, Unserved, Waits, WorkerLine,
+};
 use crate::state::WorkerState;
 
 /// How old an answer may be, if it was cheap.
 pub const FRESH: Duration = Duration::from_millis(1500);
 /// For people who open a page, one that took long is kept for ten times as long, and never longer than this.
 const OPENED: (u32, Duration) = (10, Duration::from_secs(5));
-/// The same for those who only watch: asking takes half a hundredth of a core.
+/// The same for open pages that refresh themselves: the queries take 0.5 % of a core.
 const WATCHED: (u32, Duration) = (200, Duration::from_secs(120));
-/// What the doctor says is at least as old as that before it is asked again, and charts may be as old as their range
-/// says. Both are kept longer if they take long: for as many times as long, and never longer than this.
+/// The findings of the doctor are kept for this time, charts for as long as their range says. Both are kept longer if
+/// they take long: [`REPEATED`] times as long, up to its limit.
 const CHECKED: Duration = Duration::from_secs(30);
 const REPEATED: (u32, Duration) = (400, Duration::from_secs(300));
-/// An overview waits this long for the doctor. Later ones show what it says.
+/// How long the overview waits for the doctor. If it takes longer, a later page shows its findings.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// The doorbell, late updates and rescues are at least as old as that before they are asked for again.
+/// How long the figures of the doorbell, late updates and rescues are kept.
 const SAFE: Duration = Duration::from_secs(10);
 /// How often browsers are told.
 const TICK: Duration = Duration::from_secs(2);
-/// How much time pages may take that only refresh themselves: of each second, and at once.
+/// The time that refreshes may take: the share of each second, and the most that can be saved up.
 const SHARE: f64 = 0.005;
 const MOST: Duration = Duration::from_millis(500);
-/// One page is refreshed in this time, whatever it takes.
+/// After this time one page is refreshed even if no time is left.
 const ANYWAY: Duration = Duration::from_secs(3);
 
 tokio::task_local! {
@@ -57,6 +59,8 @@ pub struct Snapshot {
     pub unserved: Vec<Unserved>,
     pub stats: Vec<CommandStats>,
     pub errors: Vec<ErrorGroup>,
+    /// Order keys that block jobs of queues with free slots.
+    pub blocked: Vec<(String, BlockedKey)>,
 }
 
 tokio::task_local! {
@@ -73,14 +77,20 @@ pub async fn with_age<T>(page: impl Future<Output = T>) -> (T, Duration) {
 /// How workers wait, and what kept jobs safe.
 type Safe = (Vec<Waits>, Safety);
 
-/// The total of a period, and its buckets.
-type Measured = Arc<(Bucket, Vec<Bucket>)>;
+/// A period.
+#[derive(Debug)]
+pub struct Measured {
+    pub total: Bucket,
+    pub buckets: Vec<Bucket>,
+    /// How many attempts completed and failed in the same hours before.
+    pub before: (i64, i64),
+}
 
 /// Answers that are kept for a moment.
 pub struct Live {
     snapshot: tokio::sync::Mutex<Option<Kept>>,
     findings: tokio::sync::Mutex<Option<Aged<Arc<Vec<Finding>>>>>,
-    charts: tokio::sync::Mutex<BTreeMap<&'static str, Aged<Measured>>>,
+    charts: tokio::sync::Mutex<BTreeMap<&'static str, Aged<Arc<Measured>>>>,
     safety: tokio::sync::Mutex<Option<Aged<Arc<Safe>>>>,
     watchers: Mutex<Watchers>,
     news: watch::Sender<String>,
@@ -144,8 +154,9 @@ pub struct Range {
     pub name: &'static str,
     pub label: &'static str,
     pub since: &'static str,
-    /// Its half, in words.
-    pub half: &'static str,
+    /// What it is compared with: the same length of time that ended this long ago, and how that is called.
+    pub before: &'static str,
+    pub compared: &'static str,
     pub bucket: Duration,
     pub buckets: u32,
     /// How old its chart may be.
@@ -157,7 +168,8 @@ pub const RANGES: [Range; 4] = [
         name: "1h",
         label: "1 h",
         since: "1 hour",
-        half: "half hour",
+        before: "1 day",
+        compared: "the same hour yesterday",
         bucket: Duration::from_secs(60),
         buckets: 60,
         fresh: Duration::from_secs(5),
@@ -166,7 +178,8 @@ pub const RANGES: [Range; 4] = [
         name: "6h",
         label: "6 h",
         since: "6 hours",
-        half: "3 hours",
+        before: "1 day",
+        compared: "the same hours yesterday",
         bucket: Duration::from_secs(300),
         buckets: 72,
         fresh: Duration::from_secs(30),
@@ -175,7 +188,8 @@ pub const RANGES: [Range; 4] = [
         name: "24h",
         label: "24 h",
         since: "24 hours",
-        half: "12 hours",
+        before: "1 day",
+        compared: "the day before",
         bucket: Duration::from_secs(900),
         buckets: 96,
         fresh: Duration::from_secs(60),
@@ -184,7 +198,8 @@ pub const RANGES: [Range; 4] = [
         name: "7d",
         label: "7 d",
         since: "7 days",
-        half: "3½ days",
+        before: "7 days",
+        compared: "the week before",
         bucket: Duration::from_secs(7200),
         buckets: 84,
         fresh: Duration::from_secs(300),
@@ -413,7 +428,7 @@ impl Site {
         Ok(safe)
     }
 
-    pub async fn chart(&self, range: Range) -> Result<Measured, Problem> {
+    pub async fn chart(&self, range: Range) -> Result<Arc<Measured>, Problem> {
         let mut known = self.live.charts.lock().await;
         if let Some(kept) = known.get(range.name).filter(|kept| kept.is_fresh(range.fresh)) {
             return Ok(kept.value.clone());
@@ -422,7 +437,12 @@ impl Site {
         let mut client = self.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
         let bucket = format!("{} seconds", range.bucket.as_secs());
-        let chart = Arc::new(read::throughput(&transaction, range.since, &bucket, None, None).await?);
+        let (total, buckets) = read::throughput(&transaction, range.since, &bucket, None, None).await?;
+        let chart = Arc::new(Measured {
+            total,
+            buckets,
+            before: read::outcomes(&transaction, range.since, range.before).await?,
+        });
         known.insert(range.name, Aged::new(began, chart.clone()));
         Ok(chart)
     }
@@ -432,16 +452,32 @@ impl Snapshot {
     async fn read(client: &mut Client) -> Result<Snapshot, Problem> {
         let transaction = reading(client).await?;
         let client = &transaction;
+        let queues = read::queues(client).await?;
         Ok(Snapshot {
             read_at: Instant::now(),
             now: read::now(client).await?,
-            queues: read::queues(client).await?,
+            blocked: blocked(client, &queues).await?,
+            queues,
             workers: read::workers(client, false).await?,
             unserved: read::unserved(client, 20).await?,
             stats: read::command_stats(client).await?,
             errors: read::error_groups(client, "1 hour").await?,
         })
     }
+}
+
+/// How many queues are searched for blocked order keys, and how many keys of each.
+const SEARCHED: (usize, usize) = (5, 3);
+
+/// Why jobs are ready in queues whose workers have free slots: their order keys are blocked.
+async fn blocked(client: &Transaction<'_>, queues: &[Queue]) -> Result<Vec<(String, BlockedKey)>, Problem> {
+    let has_time = |queue: &&Queue| queue.paused_since.is_none() && queue.ready > 0 && queue.running < queue.slots;
+    let mut found = Vec::new();
+    for queue in queues.iter().filter(has_time).take(SEARCHED.0) {
+        let keys = read::blocked_keys(client, &queue.queue).await?;
+        found.extend(keys.into_iter().take(SEARCHED.1).map(|key| (queue.queue.clone(), key)));
+    }
+    Ok(found)
 }
 
 /// One stream for each browser: it says when there is something new to look at.

@@ -209,7 +209,7 @@ pub fn router(site: Shared, token: Option<String>, options: &Options) -> Router 
         .route("/jobs/bulk/apply", post(bulk::apply))
         .route("/live", get(super::live::stream))
         .fallback(async |State(site): State<Shared>, request: Asked| {
-            let frame = site.frame(&request, "").await;
+            let frame = site.frame(&request, ELSEWHERE).await;
             Problem::new(StatusCode::NOT_FOUND, "There is no such page.").page(frame)
         })
         .layer(middleware::from_fn_with_state(site.clone(), sparing))
@@ -237,7 +237,7 @@ async fn whole(State(site): State<Shared>, request: Request, next: Next) -> Resp
         }
         Err(_) => Problem::new(StatusCode::REQUEST_TIMEOUT, "The form was sent too slowly."),
     };
-    let frame = site.frame(&head, "").await;
+    let frame = site.frame(&head, ELSEWHERE).await;
     problem.hint("Nothing was changed.").page(frame)
 }
 
@@ -386,6 +386,21 @@ pub const PAGES: [(&str, &str); 11] = [
     ("database", "Database"),
 ];
 
+/// The page of what is on none of them.
+const ELSEWHERE: &str = "-";
+
+/// The page that an operation belongs to.
+fn page_of(operation: &str) -> &'static str {
+    match operation {
+        "set_limits" => "queues",
+        "set_command_limit" => "commands",
+        name if name.ends_with("_queue") => "queues",
+        name if name.ends_with("_worker") => "workers",
+        name if name.contains("schedule") && name != "reschedule" => "schedules",
+        _ => "jobs",
+    }
+}
+
 impl Frame {
     /// For templates.
     pub fn pages(&self) -> &'static [(&'static str, &'static str)] {
@@ -439,7 +454,7 @@ impl Site {
     /// What went wrong before a page could be made.
     pub async fn explain(&self, request: Request, problem: Problem) -> Response {
         let (request, _) = request.into_parts();
-        problem.page(self.frame(&request, "").await)
+        problem.page(self.frame(&request, ELSEWHERE).await)
     }
 
     /// What the login may do. If the database cannot be asked, nothing.
@@ -663,18 +678,22 @@ async fn act(
             }
         }
         Err(problem) => {
-            let mut frame = site.frame(&asked(headers), "").await;
+            let mut frame = site.frame(&asked(headers), page_of(&name)).await;
             frame.here = form.get("back").map_or("/", |back| own_path(back)).to_owned();
             match Operation::named(&name) {
                 // what was typed is not lost
                 Some(_) if name == "enqueue_job" => pages::enqueue_again(&site, frame, &form, problem).await,
-                Some(operation) if problem.status != StatusCode::FORBIDDEN => Confirm {
-                    frame,
-                    a: Action::filled(operation, &form),
-                    problem: Some(problem),
-                    times: Vec::new(),
+                Some(operation) if problem.status != StatusCode::FORBIDDEN => {
+                    let a = Action::filled(operation, &form);
+                    Confirm {
+                        lists: Lists::of(&site, &a).await,
+                        frame,
+                        a,
+                        problem: Some(problem),
+                        times: Vec::new(),
+                    }
+                    .page()
                 }
-                .page(),
                 _ => problem.page(frame),
             }
         }
@@ -687,9 +706,45 @@ async fn act(
 pub struct Confirm {
     pub frame: Frame,
     pub a: Action,
+    pub lists: Lists,
     pub problem: Option<Problem>,
     /// The next times of a schedule, if they were asked for.
     pub times: Vec<Html>,
+}
+
+/// What completes the fields of a form.
+#[derive(Debug, Clone, Default)]
+pub struct Lists {
+    pub commands: Vec<String>,
+    pub queues: Vec<String>,
+    pub policies: Vec<String>,
+}
+
+impl Lists {
+    /// For an operation that has such fields. If it is not to be had, they are not completed.
+    pub async fn of(site: &Site, action: &Action) -> Lists {
+        if action.fields.iter().all(|field| field.list().is_empty()) {
+            return Lists::default();
+        }
+        Lists::read(site).await.unwrap_or_default()
+    }
+
+    async fn read(site: &Site) -> Result<Lists, Problem> {
+        const MOST: usize = 500;
+        let snapshot = site.snapshot().await?;
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let commands = read::commands(&transaction).await?;
+        let policies = read::policies(&transaction).await?;
+        Ok(Lists {
+            commands: commands.into_iter().map(|command| command.name).take(MOST).collect(),
+            queues: (snapshot.queues.iter())
+                .map(|queue| queue.queue.clone())
+                .take(MOST)
+                .collect(),
+            policies: policies.into_iter().map(|policy| policy.name).take(MOST).collect(),
+        })
+    }
 }
 
 impl Confirm {
@@ -701,7 +756,7 @@ impl Confirm {
 
 /// The form of an operation, with what is in the query.
 async fn confirm(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
-    let mut frame = site.frame(&request, "").await;
+    let mut frame = site.frame(&request, page_of(&name)).await;
     let query = query_of(&request);
     let Some(operation) = Operation::named(&name) else {
         return unknown_operation(&name).page(frame);
@@ -724,6 +779,7 @@ async fn confirm(State(site): State<Shared>, Path(name): Path<String>, request: 
         _ => action,
     };
     Confirm {
+        lists: Lists::of(&site, &a).await,
         frame,
         a,
         problem: None,
@@ -762,9 +818,11 @@ async fn next_times(
     };
     let zone = form.get("timezone").filter(|zone| !zone.trim().is_empty());
     let zone = zone.map_or("UTC", String::as_str);
+    let a = Action::filled(operation, &form);
     Confirm {
+        lists: Lists::of(&site, &a).await,
         frame,
-        a: Action::filled(operation, &form),
+        a,
         problem,
         times: (times.iter().take(5))
             .map(|(at, clock)| {
@@ -827,7 +885,7 @@ async fn act_once(site: &Site, name: &str, form: &Fields) -> Result<(String, Opt
         .iter()
         .find_map(|name| values.get(name));
     let whom = whom.map(|whom| format!(" {whom}")).unwrap_or_default();
-    let said = operation.name.replace('_', " ");
+    let said = label(operation.name);
     let (notice, job) = match operation.answer {
         Answer::Value("id", _) => {
             let job = answer["id"].as_i64();

@@ -47,7 +47,7 @@ pub fn span(length: Duration) -> String {
         s if s < 0.001 => "<1 ms".to_owned(),
         s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
         s if s < 10.0 => format!("{s:.1} s"),
-        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 99.5 => format!("{s:.0} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),
         s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
         s => format!("{:.0} days", s / 86_400.0),
@@ -65,8 +65,9 @@ pub fn seconds(seconds: Option<f64>) -> String {
 /// A time relative to now, with the exact one behind it.
 pub fn when(now: SystemTime, time: SystemTime) -> Html {
     let text = match now.duration_since(time) {
-        Ok(ago) if ago < Duration::from_millis(500) => "now".to_owned(),
+        Ok(ago) if ago < Duration::from_secs(1) => "now".to_owned(),
         Ok(ago) => format!("{} ago", span(ago)),
+        Err(ahead) if ahead.duration() < Duration::from_secs(1) => "now".to_owned(),
         Err(ahead) => format!("in {}", span(ahead.duration())),
     };
     exact(time, &text)
@@ -150,6 +151,9 @@ pub fn words(name: &str) -> String {
 /// The limits of a queue, which the database describes by the names of its settings.
 pub fn limits(described: &str) -> String {
     let one = |limit: &str| {
+        if limit.is_empty() {
+            return "none".to_owned();
+        }
         let (name, value) = limit.split_once(' ').unwrap_or((limit, ""));
         let (most, period) = value.split_once(" per ").unwrap_or((value, ""));
         let period = match period {
@@ -190,6 +194,15 @@ pub fn fix(text: &str) -> Html {
     }
 }
 
+/// The attribute that names the column of a cell, where a narrow window shows a row as a card. Cells that are left out
+/// there have none.
+pub fn labelled((label, class): &(&'static str, &'static str)) -> Html {
+    match label.is_empty() || class.contains("hide-s") {
+        true => Html::default(),
+        false => Html(format!(" data-label=\"{}\"", escape(label))),
+    }
+}
+
 /// A share of all, in percent.
 pub fn percent(part: i64, all: i64) -> String {
     match all {
@@ -213,7 +226,7 @@ pub fn shape(state: &str) -> &'static str {
         "paused" => "<path d=\"M2.5 1.5h2v7h-2zM5.5 1.5h2v7h-2z\"/>",
         "draining" => "<path d=\"M5 1v6M2.5 5 5 7.5 7.5 5M1.5 9h7\" class=\"stroke\"/>",
         "stopped" => "<path d=\"M2 2h6v6H2z\"/>",
-        "warning" => "<path d=\"M5 1.2 9.2 8.8H.8zM5 4v2M5 7.4v.2\" class=\"stroke\"/>",
+        "warning" | "unserved" => "<path d=\"M5 1.2 9.2 8.8H.8zM5 4v2M5 7.4v.2\" class=\"stroke\"/>",
         "failed" | "lost" | "timed_out" => "<path d=\"M2 2l6 6M8 2L2 8\" class=\"stroke\"/>",
         "rescued" | "interrupted" => "<path d=\"M5.8.8 2.5 5.4h2.6L4.2 9.2 7.5 4.6H4.9z\"/>",
         // a bell: the next INSERT rings it
@@ -228,11 +241,16 @@ pub fn shape(state: &str) -> &'static str {
 
 /// A state by color, word and shape.
 pub fn badge(state: &str) -> Html {
-    let shape = shape(state);
-    let class = escape(state);
-    let word = words(&class);
+    badge_as(state, &words(state))
+}
+
+/// A state by the color and shape of one name, and another word.
+pub fn badge_as(state: &str, word: &str) -> Html {
     Html(format!(
-        "<span class=\"state {class}\"><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\">{shape}</svg>{word}</span>"
+        "<span class=\"state {}\"><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\">{}</svg>{}</span>",
+        escape(state),
+        shape(state),
+        escape(word)
     ))
 }
 
@@ -395,6 +413,12 @@ mod tests {
     fn times_and_numbers_are_short() {
         assert_eq!(span(Duration::from_millis(412)), "412 ms");
         assert_eq!(span(Duration::from_secs(330)), "6 min");
+        assert_eq!(span(Duration::from_secs(102)), "2 min");
+        let now = SystemTime::now();
+        for soon in [now - Duration::from_millis(900), now + Duration::from_millis(600)] {
+            assert!(when(now, soon).0.ends_with(">now</time>"));
+        }
+        assert!(when(now, now - Duration::from_secs(3)).0.ends_with(">3.0 s ago</time>"));
         assert_eq!(
             (number(1_234_567), number(-1000), number(12)),
             ("1,234,567".into(), "-1,000".into(), "12".into())

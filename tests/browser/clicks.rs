@@ -227,6 +227,39 @@ async fn everything_that_matches_is_changed_in_steps_that_can_be_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_ended_and_upkeep_is_run_by_clicks() {
+    let Some(browser) = Browser::start() else { return };
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let web = Web::start(&database, "owner", &[]);
+    let page = browser.page().await;
+    page.size(1280, 900).await;
+    let press = async |path: &str| {
+        let button = format!("document.querySelector('form[action$=\"{path}\"] button')");
+        page.until(&format!("!!{button}")).await;
+        page.click(&format!("{button}.closest('details').querySelector('summary')"))
+            .await;
+        follow(&page, &button).await;
+        page.until("!!document.querySelector('.notice')").await;
+    };
+
+    let job = enqueue(&owner, "nobody").await;
+    let blocker = database.owner().await;
+    execute(&blocker, "begin; select * from bugle.jobs_live for update").await;
+    let pid: i32 = query_value(&blocker, "select pg_backend_pid()").await;
+    page.open(&url(&web, &format!("/jobs/{job}"))).await;
+    press("/database/end-session").await;
+    let gone = format!("select not exists (select from pg_stat_activity where pid = {pid})");
+    wait_until(&owner, &gone).await;
+
+    execute(&owner, "alter table bugle.jobs detach partition bugle.jobs_failed").await;
+    page.open(&url(&web, "/database")).await;
+    press("/database/upkeep").await;
+    wait_until(&owner, "select not exists (select from bugle.missing_parts())").await;
+    assert_eq!(page.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn columns_and_the_zone_of_times_are_chosen_by_clicks() {
     let Some(browser) = Browser::start() else { return };
     let database = Database::new().await;
@@ -286,6 +319,13 @@ async fn letters_are_keys_unless_they_are_turned_off() {
     }
     page.press("k").await;
     page.until("document.activeElement === document.querySelectorAll('tbody tr')[1].querySelector('a')")
+        .await;
+
+    page.open(&url(&web, "/jobs?before=3")).await;
+    let before = page.loads();
+    page.press("p").await;
+    page.loaded_after(before).await;
+    page.until("location.search === '' && document.querySelectorAll('tbody tr').length === 3")
         .await;
 
     page.press("?").await;

@@ -408,7 +408,10 @@ pub async fn dead_letters(client: &impl GenericClient) -> Result<Vec<Finding>> {
     let (command, reason): (Option<String>, Option<String>) = (row.get(2), row.get(3));
     let terms = [("command", &command), ("reason", &reason)]
         .map(|(name, value)| value.as_ref().map(|value| format!(" {name}:{}", read::quoted(value))));
-    let about = format!("state:failed{}", terms.into_iter().flatten().collect::<String>());
+    let about = format!(
+        "state:failed ended:<1h{}",
+        terms.into_iter().flatten().collect::<String>()
+    );
     let message = format!(
         "{jobs} failed for good in the last hour, {before} in the hour before; mostly command {:?}, {}",
         command.unwrap_or_default(),

@@ -133,6 +133,8 @@ pub struct WorkerLine {
     pub failed: i64,
     /// Whether it runs maintenance.
     pub is_keeper: bool,
+    /// Whether it takes over maintenance if the keeper is lost.
+    pub is_deputy: bool,
     /// When it started.
     #[serde(serialize_with = "as_text")]
     pub started_at: SystemTime,
@@ -150,7 +152,8 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
         .ask(
             "select w.id, w.name, w.host, w.process_id, w.version, w.state, w.queues, w.slots, w.commands, w.hosts, \
              w.short_of, w.overdue, w.running, w.completed, w.failed, \
-             coalesce(w.is_keeper, false) as is_keeper, w.started_at, w.seen_at \
+             coalesce(w.is_keeper, false) as is_keeper, \
+             coalesce(w.is_deputy, false) as is_deputy, w.started_at, w.seen_at \
              from bugle.workers w \
              where $1 or w.state <> 'stopped' \
              order by w.id",
@@ -176,6 +179,7 @@ pub async fn workers(client: &impl GenericClient, all: bool) -> Result<Vec<Worke
                 completed: row.try_get("completed")?,
                 failed: row.try_get("failed")?,
                 is_keeper: row.try_get("is_keeper")?,
+                is_deputy: row.try_get("is_deputy")?,
                 started_at: row.try_get("started_at")?,
                 seen_at: row.try_get("seen_at")?,
             })

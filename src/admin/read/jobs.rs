@@ -197,6 +197,76 @@ pub async fn count_jobs(client: &impl GenericClient, filter: &Filter, most: i64)
     Ok(client.ask_one(sql, &values).await?.try_get(0)?)
 }
 
+/// What lists of jobs show only if it is asked for.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Further {
+    /// The job.
+    pub id: JobId,
+    /// The worker that runs it, or ran it last.
+    pub worker: Option<i64>,
+    /// That worker's name.
+    pub worker_name: Option<String>,
+    /// Progress reported by its executor, in percent.
+    pub progress: Option<f32>,
+    /// Progress note of its executor.
+    pub progress_note: Option<String>,
+    /// The schedule that enqueued it.
+    pub schedule: Option<String>,
+    /// Its keys, each with its kind: `order acme`.
+    pub keys: Vec<String>,
+}
+
+/// More about these jobs.
+///
+/// # Errors
+/// If the query fails.
+pub async fn further(client: &impl GenericClient, ids: &[JobId]) -> Result<Vec<Further>> {
+    let rows = client
+        .ask(
+            "select j.id, j.worker, w.name, j.progress, j.progress_note, \
+             (select r.schedule from bugle.schedule_runs r where r.job = j.id limit 1), \
+             array_remove(array['unique ' || j.unique_key, 'idempotency ' || j.idempotency_key, \
+               'order ' || j.order_key, 'limit ' || j.limit_key, 'fair ' || j.fair_key], null) \
+             from bugle.jobs j left join bugle.workers w on w.id = j.worker \
+             where j.id = any ($1)",
+            &[&ids],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Further {
+                id: row.try_get(0)?,
+                worker: row.try_get(1)?,
+                worker_name: row.try_get(2)?,
+                progress: row.try_get(3)?,
+                progress_note: row.try_get(4)?,
+                schedule: row.try_get(5)?,
+                keys: row.try_get(6)?,
+            })
+        })
+        .collect()
+}
+
+/// The value at this path of the payload of each of these jobs, redacted, at most 200 characters of it. Empty if the
+/// login may not read payloads.
+///
+/// # Errors
+/// If the query fails.
+pub async fn payload_values(
+    client: &impl GenericClient,
+    ids: &[JobId],
+    path: &[String],
+) -> Result<Vec<(JobId, Option<String>)>> {
+    let right = "select has_column_privilege('bugle.jobs', 'payload', 'select')";
+    if !client.ask_one(right, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(Vec::new());
+    }
+    let sql = "select j.id, left(bugle.redacted(j.payload) #>> $2, 200) from bugle.jobs j where j.id = any ($1)";
+    let rows = client.ask(sql, &[&ids, &path.to_vec()]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
 pub(super) fn job_summary(row: &Row) -> Result<JobSummary> {
     Ok(JobSummary {
         id: row.try_get("id")?,

@@ -35,11 +35,13 @@ pub use held_back::{
     BlockedKey, LateUpdate, LimitLeft, Rescue, Rings, Safety, Turn, Waits, blocked_keys, doorbell, late_updates,
     limits, limits_left, next_turns, rescues, rings, safety,
 };
-pub use jobs::{Event, Filter, Job, JobSummary, count_jobs, documents, job, jobs, timeline};
+pub use jobs::{
+    Event, Filter, Further, Job, JobSummary, count_jobs, documents, further, job, jobs, payload_values, timeline,
+};
 pub use missing::jobs_with_keys;
 pub use rules::{
-    CommandLine, Delay, Policy, PolicyKind, TEMPLATE, commands, may_set_templates, policies, policy_delays,
-    set_template, template,
+    CommandLine, Delay, Policy, PolicyKind, TEMPLATE, commands, is_known_command, may_set_templates, policies,
+    policy_delays, set_template, template, template_sql,
 };
 pub use schedules::{
     Misfire, NewSchedule, Overlap, Schedule, ScheduleRun, add_schedule, next_times, pause_schedule, preview,
@@ -53,8 +55,8 @@ pub use search::{
 };
 pub use stats::{CommandStats, ErrorGroup, Minute, command_stats, error_groups, last_hour};
 pub use steps::{Step, steps};
-pub use storage::{Size, Snapshot, dead_rows, sizes, snapshots};
-pub use throughput::{Bucket, Rights, Unserved, rights, throughput, unserved};
+pub use storage::{Size, Snapshot, sizes, snapshots};
+pub use throughput::{Bucket, Rights, Unserved, outcomes, rights, throughput, unserved};
 pub use time::rfc3339;
 
 /// The database's clock. Ages are computed from it, because all times in the schema are.

@@ -3,12 +3,13 @@
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
+use crate::admin::operations::array;
 use crate::db::connect::Unnamed;
 use crate::error::Result;
 use crate::spelled::spelled;
 
 /// A command: its settings, its workers and its counts of the last hour.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct CommandLine {
     /// Its name.
@@ -200,6 +201,16 @@ pub async fn template(client: &impl GenericClient, command: &str) -> Result<Vec<
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
+/// Whether one of the newest 100,000 jobs has this command. Others are known by `commands`.
+///
+/// # Errors
+/// If the query fails.
+pub async fn is_known_command(client: &impl GenericClient, command: &str) -> Result<bool> {
+    let sql = "select exists (select from (select j.command from bugle.jobs j order by j.id desc limit 100000) n \
+        where n.command = $1)";
+    Ok(client.ask_one(sql, &[&command]).await?.try_get(0)?)
+}
+
 /// Whether this login may change templates: it acts as the owner of the schema.
 ///
 /// # Errors
@@ -209,7 +220,8 @@ pub async fn may_set_templates(client: &impl GenericClient) -> Result<bool> {
     Ok(client.ask_one(sql, &[]).await?.try_get(0)?)
 }
 
-/// Set these columns of a command's row of `bugle.commands`, from JSON; null removes a value.
+/// Set these columns of a command's row of `bugle.commands`, from JSON; null removes a value. What has changed is
+/// recorded in `bugle.changes`, with the note: call it in a transaction.
 ///
 /// # Errors
 /// If a value is invalid, or the login lacks the privilege.
@@ -217,7 +229,9 @@ pub async fn set_template(
     client: &impl GenericClient,
     command: &str,
     columns: &serde_json::Map<String, serde_json::Value>,
+    note: Option<&str>,
 ) -> Result<()> {
+    let before = template(client, command).await?;
     let names: Vec<&str> = TEMPLATE
         .iter()
         .map(|(name, _)| *name)
@@ -235,7 +249,47 @@ pub async fn set_template(
          on conflict (name) do update set ({names}) = row({excluded})"
     );
     client.change(&sql, &[&command, &postgres_types::Json(columns)]).await?;
+    let after = template(client, command).await?;
+    let only_in = |some: &[(String, String)], others: &[(String, String)]| {
+        let changed = some.iter().filter(|column| !others.contains(column));
+        let changed: Vec<String> = changed.map(|(name, value)| format!("{name} {value}")).collect();
+        Some(changed.join(", ")).filter(|text| !text.is_empty())
+    };
+    let (from, to) = (only_in(&before, &after), only_in(&after, &before));
+    if from.is_some() || to.is_some() {
+        let sql = "select bugle.record_change('set_template', null, $1, $2, $3, p_command => $4)";
+        client.change(sql, &[&from, &to, &note, &command]).await?;
+    }
     Ok(())
+}
+
+/// A statement that sets these columns of a command's template.
+pub fn template_sql(command: &str, columns: &serde_json::Map<String, serde_json::Value>) -> String {
+    use serde_json::Value;
+
+    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let value = |value: &Value| match value {
+        Value::Null => "null".to_owned(),
+        Value::Array(list) => {
+            let list: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+            literal(&array(&list))
+        }
+        Value::String(text) => literal(text),
+        other => other.to_string(),
+    };
+    if columns.is_empty() {
+        return format!("select * from bugle.commands where name = {};", literal(command));
+    }
+    let names: Vec<&str> = columns.keys().map(String::as_str).collect();
+    let values: Vec<String> = columns.values().map(value).collect();
+    let new: Vec<String> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+    format!(
+        "insert into bugle.commands (name, {})\nvalues ({}, {})\non conflict (name) do update\nset {};",
+        names.join(", "),
+        literal(command),
+        values.join(", "),
+        new.join(", ")
+    )
 }
 
 /// The columns of a template, and what they are.

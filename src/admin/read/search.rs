@@ -15,16 +15,18 @@ use crate::state::State;
 pub const SEARCHED: i64 = 100_000;
 
 /// The names a query knows, each with an example.
-pub const KEYS: [(&str, &str); 16] = [
+pub const KEYS: [(&str, &str); 18] = [
     ("state", "state:failed,retrying"),
     ("command", "command:send_mail"),
     ("queue", "queue:mail"),
     ("worker", "worker:17"),
+    ("step", "step:resize"),
     ("schedule", "schedule:nightly"),
     ("workflow", "workflow:17"),
     ("key", "key:order-17"),
     ("parent", "parent:17"),
     ("age", "age:>5m"),
+    ("ended", "ended:<1h"),
     ("error", "error:\"connection refused\""),
     ("code", "code:timeout"),
     ("fingerprint", "fingerprint:\"no route to host #\""),
@@ -346,6 +348,10 @@ pub async fn count_found(client: &impl GenericClient, search: &Search, most: i64
     Ok(client.ask_one(&sql, &parameters).await?.try_get(0)?)
 }
 
+/// The step in which a job failed, among the newest dead letters.
+const FAILED_STEP: &str = "j.id in (select d.id from (select l.id, l.failed_step from bugle.dead_letters l \
+    order by l.id desc limit 100000) d where d.failed_step = {}::text)";
+
 fn hint() -> String {
     let examples: Vec<&str> = KEYS.iter().map(|(_, example)| *example).collect();
     format!("For example: {}.", examples.join("  "))
@@ -367,7 +373,12 @@ fn condition(key: &str, values: &[String]) -> Result<(String, String)> {
     let own = |sql: String| Ok((sql, value.to_owned()));
     match key {
         "id" => number("j.id"),
+        // its number, or the name of it or of its host
+        "worker" if value.parse::<i64>().is_err() && comparison(value).0 == "=" => {
+            own("j.worker in (select w.id from bugle.workers w where {}::text in (w.name, w.host))".to_owned())
+        }
         "worker" => number("j.worker"),
+        "step" => own(FAILED_STEP.to_owned()),
         "parent" => number("j.parent"),
         "attempt" => number("j.attempt"),
         "priority" => number("j.priority"),
@@ -388,14 +399,19 @@ fn condition(key: &str, values: &[String]) -> Result<(String, String)> {
             Err(_) => Err(Error::new(format!("workflow:{value} is not a number")).with_hint(hint())),
         },
         "key" => own("{} in (j.unique_key, j.idempotency_key, j.order_key, j.limit_key, j.fair_key)".to_owned()),
-        "age" => {
+        "age" | "ended" => {
             let (operator, rest) = comparison(value);
-            let operator = if operator == "=" { ">" } else { operator };
+            let (column, usual) = match key {
+                "age" => ("created_at", ">"),
+                _ => ("finished_at", "<"),
+            };
+            let operator = if operator == "=" { usual } else { operator };
             let length = humantime::parse_duration(rest.trim()).map_err(|_| {
-                Error::new(format!("age:{value} is not a length of time")).with_hint("For example age:>5m.")
+                let hint = format!("For example {key}:{usual}5m.");
+                Error::new(format!("{key}:{value} is not a length of time")).with_hint(hint)
             })?;
             Ok((
-                format!("now() - j.created_at {operator} {{}}::text::interval"),
+                format!("now() - j.{column} {operator} {{}}::text::interval"),
                 seconds(length),
             ))
         }

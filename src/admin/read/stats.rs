@@ -130,6 +130,10 @@ pub struct ErrorGroup {
     pub last_error: Option<String>,
     /// Whether all failures were considered, and not only the newest.
     pub is_complete: bool,
+    /// The line of the latest error message that says what went wrong.
+    pub error_line: Option<String>,
+    /// The hosts on which they failed, at most 20.
+    pub hosts: Vec<String>,
 }
 
 /// The failed attempts within this interval, in any format Postgres accepts, grouped by similar errors.
@@ -140,8 +144,7 @@ pub async fn error_groups(client: &impl GenericClient, since: &str) -> Result<Ve
     let rows = client
         .ask(
             "select g.command, g.code, g.fingerprint, g.attempts, g.jobs, g.first_at, g.last_at, g.last_job, \
-             g.last_error, \
-             g.is_complete \
+             g.last_error, g.is_complete, g.error_line, g.hosts \
              from bugle.group_errors($1::text::interval) g",
             &[&since],
         )
@@ -159,6 +162,8 @@ pub async fn error_groups(client: &impl GenericClient, since: &str) -> Result<Ve
                 last_job: row.try_get("last_job")?,
                 last_error: row.try_get("last_error")?,
                 is_complete: row.try_get("is_complete")?,
+                error_line: row.try_get("error_line")?,
+                hosts: row.try_get("hosts")?,
             })
         })
         .collect()

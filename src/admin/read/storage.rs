@@ -13,7 +13,7 @@ pub struct Size {
     pub name: String,
     /// For a part of history: `ended` or `failed`, and its day.
     pub day: Option<(String, String)>,
-    /// Rows, as the statistics of the server estimate them; none if it was never analyzed.
+    /// Rows, as the statistics of the server estimate them.
     pub rows: Option<i64>,
     /// Bytes on disk.
     pub bytes: i64,
@@ -29,7 +29,8 @@ pub async fn sizes(client: &impl GenericClient) -> Result<Vec<Size>> {
             "select c.relname::text, \
                case p.relname when 'jobs_ended' then 'ended' when 'jobs_failed' then 'failed' end, \
                substring(pg_get_expr(c.relpartbound, c.oid) from '''(\\d{4}-\\d\\d-\\d\\d)'''), \
-               nullif(c.reltuples, -1)::bigint, pg_total_relation_size(c.oid) \
+               coalesce(nullif(c.reltuples, -1), pg_stat_get_live_tuples(c.oid))::bigint, \
+               pg_total_relation_size(c.oid) \
              from pg_class c \
                join pg_namespace n on n.oid = c.relnamespace \
                left join pg_inherits i on i.inhrelid = c.oid \
@@ -103,13 +104,4 @@ pub async fn snapshots(client: &impl GenericClient, limit: i64) -> Result<Vec<Sn
             })
         })
         .collect()
-}
-
-/// Rows of `bugle.jobs_live` that VACUUM has yet to remove: what an old snapshot costs.
-///
-/// # Errors
-/// If the query fails.
-pub async fn dead_rows(client: &impl GenericClient) -> Result<i64> {
-    let sql = "select coalesce(pg_stat_get_dead_tuples(to_regclass('bugle.jobs_live')), 0)";
-    Ok(client.ask_one(sql, &[]).await?.try_get(0)?)
 }

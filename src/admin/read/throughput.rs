@@ -63,6 +63,23 @@ pub async fn throughput(
     Ok((total, buckets))
 }
 
+/// How many attempts completed, and how many failed, in a period of this length that ended this long ago; both are
+/// intervals as Postgres reads them.
+///
+/// # Errors
+/// If the query fails.
+pub async fn outcomes(client: &impl GenericClient, length: &str, ended: &str) -> Result<(i64, i64)> {
+    let row = client
+        .ask_one(
+            "select coalesce(sum(m.completed), 0)::bigint, coalesce(sum(m.failed), 0)::bigint from bugle.minutes m \
+             where m.minute > now() - $2::text::interval - $1::text::interval \
+             and m.minute <= now() - $2::text::interval",
+            &[&length, &ended],
+        )
+        .await?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
 /// A row of `bugle.unserved`: ready jobs that no live worker would claim.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

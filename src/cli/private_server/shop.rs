@@ -85,6 +85,7 @@ impl Shop {
                 ("photos", 3),
                 ("webhooks", 6),
                 ("metrics", 1),
+                ("campaigns", 2),
             ] {
                 settings = settings.queue(queue, slots);
             }
@@ -231,6 +232,7 @@ fn executors() -> Registry {
             work(10, 40).await;
             Ok(())
         })
+        .on("check_prices", async |_: Context, _: Value| Ok(()))
         .on("sync_stock", async |_: Context, _: Value| {
             work(2000, 5000).await;
             Ok(json!({ "changed": fastrand::u32(..40) }))

@@ -25,9 +25,12 @@ values
   ('import_page', 'default', '1 minute', null, 3, null, null, null, null),
   ('collect_metrics', 'metrics', '5 seconds', null, 1, null, null, null, null),
   ('sync_stock', 'default', '1 minute', null, 5, null, null, null, null);
+insert into bugle.commands (name, queue, timeout, max_attempts, required_keys) values
+  ('check_prices', 'default', '1 minute', 3, '{region}');
 select bugle.set_limits('payments', p_max_running => 4, p_max_starts => 90, p_starts_period => '1 minute');
 select bugle.set_limits('exports', p_max_running => 6, p_max_running_per_key => 1);
 select bugle.set_command_limit('import_page', 3);
+insert into bugle.queues (name) values ('campaigns');
 
 insert into bugle.schedules (name, cron, timezone, command, queue, payload) values
   ('nightly-accounts', '30 2 * * *', 'Europe/Berlin', 'export_orders', 'exports', '{"tenant": "accounting"}'),
@@ -36,17 +39,32 @@ insert into bugle.schedules (name, cron, timezone, command, queue, payload) valu
 insert into bugle.schedules (name, every, command, queue, overlap) values
   ('metrics', '20 seconds', 'collect_metrics', 'metrics', 'skip'),
   ('stock', '2 minutes', 'sync_stock', 'default', 'skip');
+-- one that fails: its payload lacks the key that the command requires
+insert into bugle.schedules (name, every, command, queue) values ('prices', '1 minute', 'check_prices', 'default');
+
+-- a worker that was lost three hours ago, with two jobs; the workers of today are 2 and 3
+insert into bugle.registrations (name, host, process_id, version, protocol, queues, slots, commands, life_key,
+  backend_pid, started_at, seen_at, completed, failed, lost_at)
+values ('shop-0', 'shop-a', 4711, null, bugle.protocol(), '{photos,exports}', '{3,4}',
+  '{fetch_photo,resize_photo,upload_photo,export_orders}', 0, 0, now() - interval '2 days',
+  now() - interval '3 hours 8 seconds', 8412, 96, now() - interval '3 hours');
 
 -- the last week, as workers would have reported it: a minute each for the last hour, longer ones before
 insert into bugle.minutes (
   minute, queue, command, worker, completed, failed, others, run_seconds, wait_seconds, run, wait)
 select t.minute, c.queue, c.command, 0, n.done, n.failed, 0, n.done * c.run, n.done * 0.01,
+  -- what the others leave is in the span of the median, also of a single attempt
   array(
-    select round(
-      (n.done + n.failed) * coalesce((array[0.04, 0.2, 0.42, 0.24, 0.08, 0.02])[b - c.bucket + 3], 0))::bigint
+    select case
+        when b = c.bucket then n.all_ - (
+          select sum(round(n.all_ * o.share)) from unnest(array[0.04, 0.2, 0.24, 0.08, 0.02]) o (share))
+        else round(n.all_ * coalesce((array[0.04, 0.2, 0, 0.24, 0.08, 0.02])[b - c.bucket + 3], 0)) end::bigint
     from generate_series(1, 21) b),
   array(
-    select round((n.done + n.failed) * coalesce((array[0.1, 0.45, 0.3, 0.1, 0.04, 0.01])[b - 2 - c.slow], 0))::bigint
+    select case
+        when b = 4 + c.slow then n.all_ - (
+          select sum(round(n.all_ * o.share)) from unnest(array[0.1, 0.3, 0.1, 0.04, 0.01]) o (share))
+        else round(n.all_ * coalesce((array[0.1, 0, 0.3, 0.1, 0.04, 0.01])[b - 2 - c.slow], 0)) end::bigint
     from generate_series(1, 21) b)
 from (
     select g, 1 as minutes
@@ -58,27 +76,34 @@ from (
     select g, 30
     from generate_series(date_trunc('hour', now()) - interval '7 days', now() - interval '27 hours', '30 minutes') g
   ) t (minute, minutes)
+  -- the rates of the customers who come from now on
   cross join (values
-    ('mail', 'send_receipt', 42, 0.006, 0.11, 7, 0), ('mail', 'send_newsletter', 9, 0.004, 0.13, 7, 0),
-    ('payments', 'charge_card', 31, 0.012, 0.34, 9, 1), ('exports', 'export_orders', 3, 0.01, 21.0, 13, 4),
-    ('photos', 'prepare_photo', 14, 0.008, 1.6, 10, 1), ('webhooks', 'deliver_webhook', 26, 0.02, 0.18, 8, 0),
-    ('metrics', 'collect_metrics', 3, 0, 0.02, 5, 0), ('default', 'sync_stock', 1, 0.01, 3.1, 12, 0))
+    ('mail', 'send_receipt', 44, 0.01, 0.15, 8, 0), ('mail', 'send_newsletter', 9, 0.004, 0.13, 8, 0),
+    ('payments', 'charge_card', 43, 0.012, 0.5, 9, 1), ('payments', 'refund', 0.1, 0, 0.03, 6, 0),
+    ('exports', 'export_orders', 1.1, 0.01, 30.0, 15, 4), ('photos', 'prepare_photo', 4.8, 0.008, 2.6, 12, 1),
+    ('webhooks', 'deliver_webhook', 43, 0.02, 0.23, 9, 0), ('metrics', 'collect_metrics', 3, 0, 0.03, 6, 0),
+    ('default', 'sync_stock', 0.5, 0.01, 3.5, 12, 0))
     c (queue, command, rate, failures, run, bucket, slow)
   cross join lateral (
-    -- the day of a shop: quiet at night, busiest in the evening
-    select c.rate * t.minutes * (0.55 + 0.45 * sin((extract(epoch from t.minute) / 3600 - 13) * pi() / 12)
-      + 0.08 * sin(extract(epoch from t.minute) / 97)) * (0.85 + 0.3 * random())) a (attempts)
+    -- the day of a shop: busiest at this hour, quiet half a day ago. What fails is tried again
+    select c.rate * t.minutes * (0.62 + 0.38 * cos(extract(epoch from now() - t.minute) / 3600 * pi() / 12))
+      * (0.92 + 0.16 * random())
+      * case when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 1.8 else 1 end)
+    a (attempts)
   cross join lateral (
     select case
-        when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 0.71
+        when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 0.46
         when c.command = 'charge_card' and t.minute between now() - interval '9 hours' and now() - interval '8 hours'
           then 0.4
         else c.failures * 2 * random() end) f (rate)
   cross join lateral (
-    select greatest(round(a.attempts * (1 - f.rate)), 0)::bigint as done,
-      greatest(round(a.attempts * f.rate), 0)::bigint
-      as failed) n
-where n.done + n.failed > 0;
+    select s.done, s.failed, s.done + s.failed as all_
+    from (
+      select floor(a.attempts * (1 - f.rate) + random())::bigint as done,
+        floor(a.attempts * f.rate + random())::bigint as failed) s) n
+where n.all_ > 0
+  -- the last newsletter was sent yesterday
+  and (c.command <> 'send_newsletter' or t.minute < now() - interval '20 hours');
 
 -- jobs that have ended. A table of today, because history is kept by the day
 select setval('bugle.job_ids', 481200);
@@ -89,7 +114,7 @@ insert into bugle.jobs_ended (
   id, state, command, queue, payload, attempt, claim, worker, created_at, run_at, updated_at,
   first_started_at, started_at, finished_at, result, day)
 overriding system value
-select nextval('bugle.job_ids'), 'completed', c.command, c.queue, c.payload, 1, 1, 1 + n % 2, t.at, t.at, t.at + c.run,
+select nextval('bugle.job_ids'), 'completed', c.command, c.queue, c.payload, 1, 1, 2 + n % 2, t.at, t.at, t.at + c.run,
   t.at + interval '9 ms', t.at + interval '9 ms', t.at + c.run, c.result, l.day
 from generate_series(1, 4000) n
   cross join lateral (select now() - interval '20 seconds' * (4000 - n) * (0.9 + 0.1 * random()) as at) t
@@ -114,9 +139,10 @@ from generate_series(1, 4000) n
 insert into bugle.jobs_failed (id, state, command, queue, payload, attempt, claim, worker, reason, last_error,
   last_error_code, created_at, run_at, updated_at, first_started_at, started_at, finished_at, day)
 overriding system value
-select nextval('bugle.job_ids'), 'failed', c.command, c.queue, c.payload, c.attempt, c.attempt, 1 + n % 2, c.reason,
-  c.error, c.code, t.at, t.at, t.at + c.took, t.at + interval '12 ms', t.at + c.took - interval '400 ms',
-  t.at + c.took, l.day
+select nextval('bugle.job_ids'), 'failed', c.command, c.queue, c.payload, c.attempt, c.attempt, 2 + n % 2, c.reason,
+  c.error, c.code, t.at, t.at, t.at + c.took,
+  case c.attempt when 1 then t.at + c.took - interval '400 ms' else t.at + interval '12 ms' end,
+  t.at + c.took - interval '400 ms', t.at + c.took, l.day
 from generate_series(1, 37) n
   cross join lateral (select now() - interval '31 minutes' * (37 - n) - interval '3 minutes' as at) t
   cross join lateral (
@@ -139,10 +165,39 @@ from generate_series(1, 37) n
   cross join leaf l;
 
 insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, outcome, command, code, error)
-select j.id, a, a, 1 + (j.id + a) % 2, j.finished_at - (j.attempt - a + 1) * interval '58 seconds' - interval '400 ms',
-  j.finished_at - (j.attempt - a) * interval '58 seconds', 'failed', j.command, j.last_error_code, j.last_error
+select j.id, a, a, case a when j.attempt then j.worker else 2 + (j.id + a) % 2 end, s.at,
+  s.at + interval '400 ms', 'failed', j.command, j.last_error_code, j.last_error
 from bugle.jobs_failed j
-  cross join lateral generate_series(1, j.attempt) a;
+  cross join lateral generate_series(1, j.attempt) a
+  cross join lateral (
+    -- a card is charged after longer and longer waits
+    select j.first_started_at + (j.started_at - j.first_started_at) * case
+      when j.attempt = 1 then 0
+      when j.command = 'charge_card' then (power(1.6, a - 1) - 1) / (power(1.6, j.attempt - 1) - 1)
+      else (a - 1) / (j.attempt - 1)::double precision end) s (at);
+
+-- the jobs of the worker that was lost started again on another. It was only frozen: what it reported came too late
+create temporary table rescued as
+select e.id, e.started_at
+from bugle.jobs_ended e
+where e.command = 'prepare_photo'
+  and e.started_at > now() - interval '3 hours' + interval '10 seconds'
+order by e.started_at
+limit 2;
+insert into bugle.attempts (job, claim, attempt, worker, started_at, ended_at, outcome, command, error)
+select r.id, 1, 1, 1, now() - interval '3 hours 14 seconds', now() - interval '3 hours' + interval '2.2 seconds',
+  'rescued', 'prepare_photo', 'its worker was lost'
+from rescued r;
+update bugle.jobs_ended e
+set attempt = 2, claim = 2, created_at = now() - interval '3 hours 15 seconds',
+  run_at = now() - interval '3 hours 15 seconds', first_started_at = now() - interval '3 hours 14 seconds',
+  started_at = now() - interval '3 hours' + interval '2.4 seconds',
+  finished_at = now() - interval '3 hours' + interval '4.1 seconds'
+from rescued r
+where e.id = r.id;
+insert into bugle.late_updates (refused_at, worker, job, claim, verdict, late_by)
+select now() - interval '3 hours' + interval '38 seconds', 1, r.id, 1, 'fenced', interval '36 seconds'
+from rescued r;
 
 -- what people did
 set session authorization deploy;
@@ -150,6 +205,7 @@ select bugle.pause_schedule('month-end', 'until the audit is over');
 set session authorization bo;
 select bugle.pause_queue('photos', 'the object store is being moved');
 select bugle.resume_queue('photos', 'moved');
+select bugle.pause_queue('campaigns', 'until the text is approved');
 select bugle.restart_where(p_command => 'send_receipt', p_limit => 3, p_note => 'INC-4312: the address was corrected');
 select bugle.cancel(
   bugle.enqueue('send_newsletter', '{"campaign": "spring"}', 'mail', p_run_at => now() + interval '3 days'),
@@ -168,6 +224,10 @@ select 'send_newsletter', 'mail',
   jsonb_build_object('campaign', 'november', 'to', 'customer-' || n || '@example.org'), 10,
   now() + interval '2 hours' + n * interval '2 seconds'
 from generate_series(1, 240) n;
+insert into bugle.jobs (command, queue, payload)
+select 'send_newsletter', 'campaigns',
+  jsonb_build_object('campaign', 'winter', 'to', 'customer-' || n || '@example.org')
+from generate_series(1, 60) n;
 insert into bugle.jobs (command, queue, payload)
 select 'export_orders', 'exports',
   jsonb_build_object('tenant', t.tenant, 'from', '2026-10-01', 'format', 'csv', 'part', n)

@@ -131,14 +131,17 @@ const selection = () => {
   const boxes = $$('input[name="id"][type="checkbox"]');
   if (!all || boxes.length === 0) return;
   all.hidden = false;
+  const everything = $('input[name="all"][type="checkbox"]');
   const tell = () => {
     const count = boxes.filter((box) => box.checked).length;
-    $("#selected").textContent = count ? `${count} selected` : "Select jobs to act on them";
+    $("#selected").textContent = everything?.checked ? "Chosen:"
+      : count ? `${count} selected, or` : everything ? "Select jobs, or" : "Select jobs to act on them";
     all.indeterminate = count > 0 && count < boxes.length;
     all.checked = count === boxes.length;
   };
   all.addEventListener("change", () => { boxes.forEach((box) => { box.checked = all.checked; }); tell(); });
   boxes.forEach((box) => box.addEventListener("change", tell));
+  everything?.addEventListener("change", tell);
   tell();
 };
 
@@ -239,13 +242,38 @@ document.addEventListener("keydown", (event) => {
   if (known) { event.preventDefault(); known[2](); }
 });
 
-// JSON in the enqueue form
-const area = $("[data-json]");
-if (area) {
-  const said = $("#json-problem");
-  area.addEventListener("input", () => {
-    try { JSON.parse(area.value || "{}"); said.textContent = "JSON. Numbers keep all their digits."; said.className = ""; } catch (error) { said.textContent = error.message; said.className = "warn"; }
-  });
+// JSON and cron expressions in forms: what they say, while they are typed
+let said = 0;
+document.addEventListener("input", (event) => {
+  const field = event.target;
+  if (!field.matches("[data-json], input[name=cron]")) return;
+  const about = $("small:last-child", field.closest("label"));
+  about.dataset.was ??= about.textContent;
+  about.className = "";
+  if (field.matches("[data-json]")) {
+    try {
+      JSON.parse(field.value || "{}");
+      about.textContent = about.dataset.was;
+    } catch (error) {
+      about.textContent = `Not JSON: ${error.message}`;
+      about.className = "warn";
+    }
+    return;
+  }
+  clearTimeout(said);
+  said = setTimeout(async () => {
+    const path = `${document.body.dataset.base}/cron-in-words?cron=${encodeURIComponent(field.value)}`;
+    const answer = await fetch(path).catch(() => null);
+    about.textContent = (answer?.ok && await answer.text()) || about.dataset.was;
+  }, 150);
+});
+
+// time zones, as this browser knows them
+if ($('input[list="zones"]') && Intl.supportedValuesOf) {
+  const zones = document.createElement("datalist");
+  zones.id = "zones";
+  zones.append(...["UTC", ...Intl.supportedValuesOf("timeZone")].map((name) => new Option(name, name)));
+  document.body.append(zones);
 }
 
 // the statement of a form, with what is typed
@@ -253,7 +281,7 @@ let asked = 0;
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form");
   const shown = form && $("pre[data-sql]", form);
-  if (!shown || !form.action.includes("/act/")) return;
+  if (!shown || !/\/act\/|\/template$/.test(form.action)) return;
   clearTimeout(asked);
   asked = setTimeout(async () => {
     const answer = await fetch(`${form.action}/sql`, { method: "POST", body: new URLSearchParams(new FormData(form)) }).catch(() => null);

@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::table::{Row, Table};
-use super::{answer, job_link, link, text};
+use super::{answer, command_link, job_link, link, queue_link, text, worker_link};
 use crate::admin::operations::OPERATIONS;
-use crate::read::{self, ChangeFilter};
+use crate::read::{self, Change, ChangeFilter};
 use crate::web::actions::Field;
 use crate::web::site::{Asked, Query, Shared, encoded, query_of, reading};
-use crate::web::text::{Html, number, when};
+use crate::web::text::{Html, limits, number, when, words};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "changes", async |frame, request| {
@@ -56,30 +56,18 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             };
             let whom = match (&change.job, &change.queue, &change.schedule) {
                 (Some(job), ..) => Html(format!("job {}", job_link(frame, *job))),
-                (_, Some(queue), _) => Html(format!(
-                    "queue {}",
-                    link(frame, &format!("/queues/{}", encoded(queue)), queue)
-                )),
+                (_, Some(queue), _) => Html(format!("queue {}", queue_link(frame, queue))),
                 (.., Some(name)) => Html(format!(
                     "schedule {}",
                     link(frame, &format!("/schedules/{}", encoded(name)), name)
                 )),
-                _ => text(
-                    change
-                        .worker
-                        .map(|worker| format!("worker {worker}"))
-                        .or_else(|| change.command.as_ref().map(|command| format!("command {command}")))
-                        .unwrap_or_default(),
-                ),
+                _ => match (change.worker, &change.command) {
+                    (Some(worker), _) => Html(format!("worker {}", worker_link(frame, worker, None))),
+                    (None, Some(command)) => Html(format!("command {}", command_link(frame, command))),
+                    (None, None) => Html::default(),
+                },
             };
-            let states = match (&change.from_state, &change.to_state) {
-                (None, None) => String::new(),
-                (from, to) => format!(
-                    "{} → {}",
-                    from.as_deref().unwrap_or_default(),
-                    to.as_deref().unwrap_or_default()
-                ),
-            };
+            let states = before_and_after(change);
             table.rows.push(Row {
                 cells: vec![
                     when(now, change.changed_at),
@@ -93,7 +81,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                     text(states.trim()),
                     text(change.note.as_deref().unwrap_or_default()),
                 ],
-                buttons: Vec::new(),
+                ..Row::default()
             });
         }
         let names = ["job", "who", "verb", "queue", "note", "since"];
@@ -102,12 +90,32 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         if let Some(last) = changes.get(99).filter(|_| changes.len() > 100) {
             table.next = Some(format!("{}/changes?{kept}before={}", frame.base, last.oldest));
         }
+        table.newest = filter.before.map(|_| format!("{}/changes?{kept}", frame.base));
         if !kept.is_empty() {
             table.links = vec![link(frame, "/changes", "All changes")];
         }
         Ok(table.finished())
     })
     .await
+}
+
+/// What it was, and what it became. Nothing, if the verb says it.
+fn before_and_after(change: &Change) -> String {
+    let (from, to) = (change.from_state.as_deref(), change.to_state.as_deref());
+    let said = |text: &str| match change.verb.as_str() {
+        "set_limits" | "set_command_limit" => limits(text),
+        _ => words(text),
+    };
+    match (change.verb.as_str(), from, to) {
+        (_, None, None) => String::new(),
+        ("set_limits" | "set_command_limit", from, to) => {
+            format!("{} → {}", said(from.unwrap_or_default()), said(to.unwrap_or_default()))
+        }
+        (verb, Some("paused"), None) if verb.starts_with("resume") => "paused → resumed".to_owned(),
+        (_, Some(from), None) => format!("{} → –", said(from)),
+        (_, None, Some(to)) => said(to),
+        (_, Some(from), Some(to)) => format!("{} → {}", said(from), said(to)),
+    }
 }
 
 /// What the list can be narrowed to.
@@ -118,6 +126,7 @@ fn filters(asked: &Query) -> Vec<Field> {
     let verbs: BTreeSet<&str> = (OPERATIONS.iter())
         .map(|operation| operation.name.trim_end_matches("_where"))
         .filter(|name| !name.starts_with("enqueue"))
+        .chain(["set_template"])
         .collect();
     vec![
         field("who"),

@@ -11,11 +11,12 @@ use serde_json::{Map, Value};
 
 use super::detail::last_hour;
 use super::table::{Row, Section, Table};
-use super::workers::worker_link;
-use super::{answer, jobs_path, link, quoted, text};
+use super::workers::numbered;
+use super::{answer, command_link, job_link, jobs_path, link, queue_link, quoted, text};
 use crate::read::{self, TEMPLATE};
 use crate::web::actions::Action;
 use crate::web::api;
+use crate::web::live::Snapshot;
 use crate::web::site::{Asked, Fields, Frame, Problem, Shared, Site, allowed, asked, encoded, html, reading, redirect};
 use crate::web::text::{Html, badge, escape, number, percent, seconds, when};
 
@@ -23,8 +24,15 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "commands", async |frame, _| {
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
-        let commands = read::commands(&transaction).await?;
+        let mut commands = read::commands(&transaction).await?;
         let snapshot = site.snapshot().await?;
+        for unserved in &snapshot.unserved {
+            if !commands.iter().any(|command| command.name == unserved.command) {
+                commands.push(unknown_to_workers(&unserved.command));
+            }
+        }
+        // those that need attention first
+        commands.sort_by_key(|command| !is_unserved(&snapshot, &command.name));
         let lead = "Workers, defaults, and results of the last hour.";
         let mut table = Table::new(
             frame,
@@ -46,24 +54,39 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
         ];
         table.empty = "A command appears when a worker serves it, a setting names it, or a job of it has run.";
         for command in &commands {
-            let path = format!("/commands/{}", encoded(&command.name));
-            let stats = snapshot.stats.iter().find(|stats| stats.command == command.name);
-            let run = stats.map_or_else(String::new, |stats| {
-                format!(
-                    "{} · {}",
-                    seconds(stats.run_p50_seconds),
-                    seconds(stats.run_p95_seconds)
-                )
+            let unserved = (snapshot
+                .unserved
+                .iter()
+                .find(|unserved| unserved.command == command.name))
+            .map(|unserved| {
+                let why = link(frame, &format!("/jobs/{}", unserved.first_job), "Why?");
+                format!(" {} {why}", badge("unserved"))
             });
+            let stats = snapshot.stats.iter().find(|stats| stats.command == command.name);
+            let stats = stats.filter(|stats| stats.completed + stats.failed > 0);
+            let run = stats.map_or_else(
+                || "–".to_owned(),
+                |stats| {
+                    format!(
+                        "{} · {}",
+                        seconds(stats.run_p50_seconds),
+                        seconds(stats.run_p95_seconds)
+                    )
+                },
+            );
             let workers = match command.workers {
-                0 => Html("<small class=\"warn\">none</small>".to_owned()),
+                0 => Html("<span class=\"warn\">none</span>".to_owned()),
                 workers => text(number(workers)),
             };
             let all = command.failed_last_hour + command.completed_last_hour;
             let enqueue = format!("/enqueue?command={}", encoded(&command.name));
             table.rows.push(Row {
                 cells: vec![
-                    link(frame, &path, &command.name),
+                    Html(format!(
+                        "{}{}",
+                        command_link(frame, &command.name),
+                        unserved.unwrap_or_default()
+                    )),
                     workers,
                     text(number(command.completed_last_hour)),
                     text(number(command.failed_last_hour)),
@@ -82,7 +105,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                         text("")
                     },
                 ],
-                buttons: Vec::new(),
+                ..Row::default()
             });
         }
         table.actions = allowed(frame, vec![Action::new("set_command_limit", "Limit a command", &[])]);
@@ -97,6 +120,9 @@ struct Command {
     frame: Frame,
     name: String,
     path: String,
+    state: Html,
+    /// Why its jobs wait.
+    reasons: Vec<Html>,
     facts: Vec<(&'static str, Html)>,
     actions: Vec<Action>,
     chart: Html,
@@ -124,10 +150,18 @@ async fn page(
     let mut client = site.pool.get_or_explain().await?;
     let transaction = reading(&mut client).await?;
     let commands = read::commands(&transaction).await?;
-    let command = commands.iter().find(|command| command.name == name).ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, format!("There is no command {name}."))
-            .hint("A command appears when a worker serves it, a setting names it, or a job of it has run.")
-    })?;
+    let command = match commands.into_iter().find(|command| command.name == name) {
+        Some(command) => command,
+        None if is_unserved(&snapshot, name) || read::is_known_command(&transaction, name).await? => {
+            unknown_to_workers(name)
+        }
+        None => {
+            return Err(
+                Problem::new(StatusCode::NOT_FOUND, format!("There is no command {name}."))
+                    .hint("A command appears when a worker serves it, a setting names it, or there is a job of it."),
+            );
+        }
+    };
     let template = read::template(&transaction, name).await?;
     let may_edit = frame.can_change && read::may_set_templates(&transaction).await?;
     let (_, buckets) = read::throughput(&transaction, "1 hour", "1 minute", None, Some(name)).await?;
@@ -138,10 +172,28 @@ async fn page(
             .map(|(_, value)| value.clone())
     };
     let all = command.completed_last_hour + command.failed_last_hour;
+    let unserved: Vec<&read::Unserved> = (snapshot.unserved.iter())
+        .filter(|unserved| unserved.command == name)
+        .collect();
     let known = vec![("command", name.to_owned())];
     let limit = Action::new("set_command_limit", "Limit", &known)
         .preset("max_running", value_of("max_running").unwrap_or_default());
     Ok(Command {
+        state: match unserved.is_empty() {
+            true => Html::default(),
+            false => badge("unserved"),
+        },
+        reasons: unserved
+            .iter()
+            .map(|unserved| {
+                Html(format!(
+                    "No live worker serves it in queue {}. Job {} has been ready since {}.",
+                    queue_link(frame, &unserved.queue),
+                    job_link(frame, unserved.first_job),
+                    when(snapshot.now, unserved.since)
+                ))
+            })
+            .collect(),
         facts: vec![
             ("Workers", text(number(command.workers))),
             ("Completed, last hour", text(number(command.completed_last_hour))),
@@ -186,6 +238,19 @@ async fn page(
     })
 }
 
+/// Whether ready jobs of it wait for a worker.
+fn is_unserved(snapshot: &Snapshot, name: &str) -> bool {
+    snapshot.unserved.iter().any(|unserved| unserved.command == name)
+}
+
+/// A command that only jobs name.
+fn unknown_to_workers(name: &str) -> read::CommandLine {
+    read::CommandLine {
+        name: name.to_owned(),
+        ..read::CommandLine::default()
+    }
+}
+
 /// The workers that serve a command.
 fn served_by(frame: &Frame, workers: &[read::WorkerLine], name: &str, now: SystemTime) -> Section {
     let mut section = Section::new("served", "Served by", "");
@@ -202,10 +267,15 @@ fn served_by(frame: &Frame, workers: &[read::WorkerLine], name: &str, now: Syste
         .take(100)
         .map(|worker| {
             vec![
-                Html(format!("{} {}", worker_link(frame, worker.id), escape(&worker.name))),
+                Html(format!("{} {}", numbered(frame, worker.id), escape(&worker.name))),
                 badge(worker.state.as_str()),
                 text(worker.host.as_deref().unwrap_or("–")),
-                text(worker.queues.join(", ")),
+                Html(
+                    (worker.queues.iter())
+                        .map(|queue| queue_link(frame, queue).0)
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                ),
                 when(now, worker.seen_at),
             ]
         })
@@ -230,7 +300,7 @@ fn queues(frame: &Frame, stats: &[read::CommandStats], name: &str) -> Section {
         .map(|stats| {
             let two = |a, b| text(format!("{} · {}", seconds(a), seconds(b)));
             vec![
-                link(frame, &format!("/queues/{}", encoded(&stats.queue)), &stats.queue),
+                queue_link(frame, &stats.queue),
                 text(number(stats.completed)),
                 text(number(stats.failed)),
                 text(percent(stats.failed, stats.failed + stats.completed)),
@@ -266,6 +336,55 @@ pub async fn save(
 
 async fn store(site: &Site, name: &str, form: &Fields) -> Result<(), Problem> {
     site.check(form).await?;
+    let columns = columns_of(form);
+    if columns.is_empty() {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "The form has no column of a template.",
+        ));
+    }
+    let mut client = site.pool.get_or_explain().await?;
+    let transaction = client.transaction().await?;
+    api::limit(&transaction).await?;
+    let note = form.get("note").map(|note| note.trim()).filter(|note| !note.is_empty());
+    read::set_template(&transaction, name, &columns, note).await?;
+    transaction.commit().await?;
+    site.live.forget().await;
+    Ok(())
+}
+
+/// The statement of the form, as it is filled in: what differs from what is stored. Nothing is done.
+pub async fn template_sql(
+    State(site): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Fields>,
+) -> Response {
+    let made = async {
+        if !site.is_token(form.get("csrf").map(String::as_str)) {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "This form is from an older page."));
+        }
+        let mut client = site.pool.get_or_explain().await?;
+        let transaction = reading(&mut client).await?;
+        let stored = read::template(&transaction, &name).await?;
+        let mut columns = columns_of(&form);
+        columns.retain(|column, _| {
+            let was = stored
+                .iter()
+                .find(|(name, _)| name == column)
+                .map(|(_, value)| value.as_str());
+            form.get(column.as_str()).map(|text| text.trim()) != Some(was.unwrap_or_default())
+        });
+        Ok(read::template_sql(&name, &columns))
+    };
+    match made.await {
+        Ok(sql) => sql.into_response(),
+        Err(problem) => problem.page(site.frame(&asked(headers), "commands").await),
+    }
+}
+
+/// The columns that a form has, as JSON. An empty field is null.
+fn columns_of(form: &Fields) -> Map<String, Value> {
     let mut columns = Map::new();
     for (column, _) in TEMPLATE {
         let Some(given) = form.get(column).map(|text| text.trim()) else {
@@ -278,17 +397,5 @@ async fn store(site: &Site, name: &str, form: &Fields) -> Result<(), Problem> {
         };
         columns.insert(column.to_owned(), value);
     }
-    if columns.is_empty() {
-        return Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "The form has no column of a template.",
-        ));
-    }
-    let mut client = site.pool.get_or_explain().await?;
-    let transaction = client.transaction().await?;
-    api::limit(&transaction).await?;
-    read::set_template(&transaction, name, &columns).await?;
-    transaction.commit().await?;
-    site.live.forget().await;
-    Ok(())
+    columns
 }

@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
+use super::overview::ways_out;
 use super::table::{Row, Section, Table, mono};
 use super::{answer, text};
 use crate::operate;
 use crate::read::{self, Level};
-use crate::web::actions::Action;
-use crate::web::site::{Asked, Fields, Problem, Shared, allowed, asked, reading, redirect};
+use crate::web::site::{Asked, Fields, Problem, Shared, asked, reading, redirect};
 use crate::web::text::{Html, badge, escape, fix, number, seconds};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
@@ -23,7 +23,6 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         table.columns = vec![("Check", ""), ("State", ""), ("Finding, and what fixes it", "grow")];
         let mut findings: Vec<_> = findings.iter().collect();
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
-        let mut actions = Vec::new();
         for finding in findings {
             let level = match finding.level {
                 Level::Ok => "ok",
@@ -41,27 +40,29 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 .as_deref()
                 .map(|text| format!("<div class=\"fixed\">{}</div>", fix(text)))
                 .unwrap_or_default();
+            let (links, actions) = match finding.level {
+                Level::Ok | Level::Skipped => (Vec::new(), Vec::new()),
+                _ => ways_out(frame, finding),
+            };
+            let links: String = links.iter().map(|link| format!(" {link}")).collect();
             table.rows.push(Row {
                 cells: vec![
                     text(finding.check),
                     state,
-                    Html(format!("<span class=\"wrap\">{}</span>{fix}", escape(&finding.message))),
+                    Html(format!(
+                        "<span class=\"wrap\">{}</span>{links}{fix}",
+                        escape(&finding.message)
+                    )),
                 ],
-                buttons: Vec::new(),
+                actions,
+                ..Row::default()
             });
-            let of_fix = finding
-                .fix
-                .as_deref()
-                .and_then(|fix| Action::of_fix(&frame.rights, fix));
-            actions.extend(of_fix.filter(|_| finding.level != Level::Ok));
         }
-        table.actions = allowed(frame, actions);
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
-        let dead = read::dead_rows(&transaction).await?;
         let sizes = read::sizes(&transaction).await?;
         table.sections = vec![
-            snapshots(&read::snapshots(&transaction, 8).await?, dead),
+            snapshots(&read::snapshots(&transaction, 8).await?),
             history(&sizes),
             largest(sizes),
         ];
@@ -78,8 +79,8 @@ pub async fn end_session(State(site): State<Shared>, headers: HeaderMap, Form(fo
         let pid: i32 = pid.ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, "There is no such session."))?;
         let client = site.pool.get_or_explain().await?;
         Ok(match operate::end_session(&*client, pid).await? {
-            true => format!("session {pid}: ended"),
-            false => format!("session {pid}: there was none"),
+            true => format!("End session {pid}: done"),
+            false => format!("End session {pid}: there was none"),
         })
     };
     finish(&site, headers, &form, done.await).await
@@ -97,7 +98,7 @@ pub async fn run_upkeep(State(site): State<Shared>, headers: HeaderMap, Form(for
         while steps < MOST_UPKEEP && operate::upkeep(&*client).await?.is_some() {
             steps += 1;
         }
-        Ok(format!("upkeep: {steps} steps done"))
+        Ok(format!("Run upkeep: {steps} steps done"))
     };
     finish(&site, headers, &form, done.await).await
 }
@@ -111,11 +112,8 @@ async fn finish(site: &Shared, headers: HeaderMap, form: &Fields, done: Result<S
 }
 
 /// Which session pins the oldest snapshot, and what that costs.
-fn snapshots(snapshots: &[read::Snapshot], dead: i64) -> Section {
-    let lead = format!(
-        "VACUUM cannot remove rows that the oldest snapshot may still need: {} dead rows are in bugle.jobs_live now.",
-        number(dead)
-    );
+fn snapshots(snapshots: &[read::Snapshot]) -> Section {
+    let lead = "VACUUM cannot remove rows that the oldest snapshot may still need.";
     let mut section = Section::new("snapshots", "Oldest snapshots", lead);
     section.columns = vec![
         ("Session", ""),

@@ -8,7 +8,7 @@ use super::table::Section;
 use crate::read;
 use crate::web::actions::Action;
 use crate::web::chart::{self, Line, chart};
-use crate::web::site::Frame;
+use crate::web::site::{Frame, Lists};
 use crate::web::text::Html;
 
 #[derive(Template)]
@@ -19,6 +19,7 @@ pub struct Detail {
     pub state: Html,
     pub facts: Vec<(&'static str, Html)>,
     pub actions: Vec<Action>,
+    pub lists: Lists,
     pub chart: Html,
     pub chart_title: &'static str,
     pub list_title: &'static str,

@@ -3,20 +3,20 @@
 use axum::extract::State;
 use axum::response::Response;
 
-use super::table::{Row, Section, Table, bulk, button};
-use super::{answer, job_link, jobs_path, link, quoted, text};
+use super::table::{Row, Table, again, bulk, button};
+use super::{answer, command_link, job_link, jobs_path, link, queue_link, quoted, text};
 use crate::read;
 use crate::web::actions::{Action, Field};
-use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, query_of, reading};
+use crate::web::site::{Asked, Problem, Shared, allowed, encoded, query_of, reading};
 use crate::web::text::{Html, escape, number, when, words};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "errors", async |frame, request| {
         let asked = query_of(request);
-        let hours = match asked.get("since") {
-            Some("24h") => "24 hours",
-            Some("7d") => "7 days",
-            _ => "1 hour",
+        let (chosen, hours, said) = match asked.get("since") {
+            Some("24h") => ("24h", "24 hours", "24 hours"),
+            Some("7d") => ("7d", "7 days", "7 days"),
+            _ => ("1h", "1 hour", "hour"),
         };
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
@@ -27,7 +27,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         } else {
             ""
         };
-        let lead = format!("Failed attempts of the last {hours}, grouped by what their errors have in common.{cut}");
+        let lead = format!("Failed attempts of the last {said}, grouped by what their errors have in common.{cut}");
         let mut table = Table::new(
             frame,
             "Errors",
@@ -38,6 +38,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             ("Error", "grow"),
             ("Command", ""),
             ("Code", "hide-s"),
+            ("Hosts", "hide-s"),
             ("Attempts", "num"),
             ("Jobs", "num"),
             ("First", "num hide-s"),
@@ -54,12 +55,31 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             let group_is: Vec<String> = terms.into_iter().flatten().collect();
             let group_is = group_is.join(" ");
             let alike = jobs_path(&format!("{group_is} state:failed,retrying"));
-            let shown: String = line.chars().take(200).collect();
+            let shown = group
+                .error_line
+                .as_deref()
+                .filter(|line| !line.is_empty())
+                .unwrap_or(line);
+            let shown: String = shown.chars().take(200).collect();
+            let hosts = match group.hosts.as_slice() {
+                [] => "–".to_owned(),
+                [one] => one.clone(),
+                [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+            };
             table.rows.push(Row {
                 cells: vec![
-                    Html(format!("<span class=\"wrap\">{}</span>", escape(&shown))),
-                    text(command.unwrap_or("–")),
+                    Html(format!(
+                        "<span class=\"wrap\" title=\"Fingerprint: {}\">{}</span>",
+                        escape(line),
+                        escape(&shown)
+                    )),
+                    command.map_or_else(|| text("–"), |command| command_link(frame, command)),
                     text(group.code.as_deref().unwrap_or("–")),
+                    Html(format!(
+                        "<span title=\"{}\">{}</span>",
+                        escape(&group.hosts.join(", ")),
+                        escape(&hosts)
+                    )),
                     text(number(group.attempts)),
                     link(frame, &alike, &number(group.jobs)),
                     when(now, group.first_at),
@@ -67,10 +87,11 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                     job_link(frame, group.last_job),
                 ],
                 buttons: vec![bulk("Restart…", "restart", &format!("{group_is} state:failed"))],
+                actions: Vec::new(),
             });
         }
-        let period = |name: &str, label: &str| link(frame, &format!("/errors?since={name}"), label);
-        table.links = vec![period("1h", "1 h"), period("24h", "24 h"), period("7d", "7 d")];
+        let period = |name, label| (format!("/errors?since={name}"), label, name == chosen);
+        table.tabs = vec![period("1h", "1 h"), period("24h", "24 h"), period("7d", "7 d")];
         table.actions = allowed(frame, vec![Action::bulk("restart", "Restart jobs", "state:failed")]);
         Ok(table.finished())
     })
@@ -81,9 +102,16 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
     answer(&site, request, "dead-letters", async |frame, request| {
         let asked = query_of(request);
         let before = asked.get("before").and_then(|before| before.parse().ok());
-        let filters = ["reason", "command", "queue", "error"];
+        let filters = ["reason", "command", "queue", "step", "worker", "error", "within"];
         let given = |name: &str| asked.get(name).map(str::trim).filter(|text| !text.is_empty());
-        let terms = filters.map(|name| given(name).map(|value| format!(" {name}:{}", quoted(value))));
+        let term = |name: &str| match (name, given(name)?) {
+            ("within", period) => {
+                let (_, length) = PERIODS.iter().find(|(known, _)| *known == period)?;
+                Some(format!(" ended:<{length}"))
+            }
+            (_, value) => Some(format!(" {name}:{}", quoted(value))),
+        };
+        let terms = filters.map(term);
         let query = format!("state:failed{}", terms.into_iter().flatten().collect::<String>());
         let mut client = site.pool.get_or_explain().await?;
         let transaction = reading(&mut client).await?;
@@ -98,20 +126,18 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
         table.columns = vec![
             ("Job", ""),
             ("Command", ""),
-            ("Queue", "hide-s"),
             ("Reason", ""),
-            ("Step", "hide-s"),
             ("Error", "grow"),
-            ("Worker", "hide-s"),
+            ("Where", "hide-s"),
             ("Attempts", "num hide-s"),
             ("Failed", "num"),
-            ("", "acts"),
         ];
         table.filters = filters
             .into_iter()
             .map(|name| {
                 let choices = match name {
                     "reason" => reasons.iter().map(|(reason, ..)| reason.clone()).collect(),
+                    "within" => PERIODS.iter().map(|(name, _)| (*name).to_owned()).collect(),
                     _ => Vec::new(),
                 };
                 Field::filter(name, given(name).unwrap_or_default().to_owned(), choices)
@@ -123,29 +149,35 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
         };
         for job in &found.jobs {
             let place = places.iter().find(|(id, ..)| *id == job.id);
+            let step = place.and_then(|(_, step, _)| step.as_deref());
+            let step = step.map_or_else(String::new, |step| format!("{}<br>", escape(step)));
+            let worker = place.map_or("", |(.., worker)| worker.as_str());
+            let mut buttons = vec![button("restart", "Restart", "id", &job.id.to_string())];
+            if frame.can_enqueue {
+                buttons.push(again(job.id));
+            }
             table.rows.push(Row {
                 cells: vec![
                     job_link(frame, job.id),
-                    text(&job.command),
-                    text(&job.queue),
+                    Html(format!(
+                        "{}<small class=\"dim block\">{}</small>",
+                        command_link(frame, &job.command),
+                        queue_link(frame, &job.queue)
+                    )),
                     text(
                         job.reason
                             .map_or_else(|| "–".to_owned(), |reason| words(reason.as_str())),
                     ),
-                    text(place.and_then(|(_, step, _)| step.as_deref()).unwrap_or("–")),
                     Html(format!(
                         "<span class=\"wrap\">{}</span>",
                         escape(job.error_line.as_deref().unwrap_or_default())
                     )),
-                    text(place.map_or("–", |(.., worker)| worker.as_str())),
+                    Html(format!("{step}<small class=\"dim\">{}</small>", escape(worker))),
                     text(job.attempt.to_string()),
                     job.finished_at.map_or_else(|| text("–"), |at| when(now, at)),
-                    match frame.can_enqueue {
-                        true => link(frame, &format!("/enqueue?from={}", job.id), "Edit and send…"),
-                        false => text(""),
-                    },
                 ],
-                buttons: vec![button("restart", "Restart", "id", &job.id.to_string())],
+                buttons,
+                actions: Vec::new(),
             });
         }
         table.ids = ids;
@@ -155,30 +187,25 @@ pub async fn dead_letters(State(site): State<Shared>, request: Asked) -> Respons
         table.next = found
             .next
             .map(|next| format!("{}/dead-letters?{kept}before={next}", frame.base));
+        table.newest = before.map(|_: i64| format!("{}/dead-letters?{kept}", frame.base));
         table.links = vec![link(frame, &jobs_path(&query), "As jobs")];
         table.actions = allowed(frame, vec![Action::bulk("restart", "Restart matching", query)]);
-        table.sections = vec![by_reason(frame, &reasons)];
+        let current = given("reason");
+        table.chips_label = "By reason, of the newest 10,000";
+        table.chips = (reasons.iter())
+            .map(|(reason, jobs, _)| {
+                let is_current = current == Some(reason);
+                let path = match is_current {
+                    true => "/dead-letters".to_owned(),
+                    false => format!("/dead-letters?reason={}", encoded(reason)),
+                };
+                (path, words(reason), number(*jobs), is_current)
+            })
+            .collect();
         Ok(table.finished())
     })
     .await
 }
 
-/// Dead letters, grouped.
-fn by_reason(frame: &Frame, reasons: &[(String, i64, Vec<String>)]) -> Section {
-    let mut section = Section::new("reasons", "By reason", "Of the newest 10,000.");
-    section.columns = vec![("Reason", ""), ("Jobs", "num"), ("Commands", "")];
-    section.empty = "There are none.";
-    section.rows = (reasons.iter())
-        .map(|(reason, jobs, commands)| {
-            let path = format!("/dead-letters?reason={}", encoded(reason));
-            let more = if commands.len() > 3 { " …" } else { "" };
-            let first: Vec<&str> = commands.iter().take(3).map(String::as_str).collect();
-            vec![
-                link(frame, &path, &words(reason)),
-                text(number(*jobs)),
-                text(format!("{}{more}", first.join(", "))),
-            ]
-        })
-        .collect();
-    section
-}
+/// Periods to choose from, and how a query has them.
+const PERIODS: [(&str, &str); 3] = [("1 hour", "1h"), ("24 hours", "24h"), ("7 days", "7d")];

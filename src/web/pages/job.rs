@@ -10,7 +10,10 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{answer, between, job_link, jobs_path, link, quoted, text, with_statements};
+use super::queues::holder_actions;
+use super::{
+    answer, between, command_link, job_link, jobs_path, link, queue_link, quoted, text, with_statements, worker_link,
+};
 use crate::admin::operations::allowed_from;
 use crate::operate::{self, Explanation};
 use crate::read::{self, Job, Relative, Run};
@@ -19,7 +22,9 @@ use crate::web::actions::Action;
 use crate::web::site::{
     Asked, Fields, Frame, Options, Problem, Shared, Site, allowed, encoded, html, query_of, reading,
 };
-use crate::web::text::{Form, Html, at, badge, escape, json, seconds, span, state as state_badge, when, words};
+use crate::web::text::{
+    Form, Html, at, badge, escape, json, seconds, span, state as state_badge, when, words as words_of,
+};
 use crate::web::waterfall::{Bar, Drawn, waterfall};
 
 #[derive(Template)]
@@ -31,6 +36,7 @@ struct JobPage {
     state: Html,
     about: Html,
     is_live: bool,
+    is_completed: bool,
     /// What colors the box that explains.
     tone: &'static str,
     actions: Vec<Action>,
@@ -130,7 +136,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
         let until = job.timeline.len() - later;
         let from = until.saturating_sub(MOMENTS);
         let bars_left_out = bars_left_out + job.relatives.children.len().saturating_sub(MOST_BARS);
-        let queue = link(frame, &format!("/queues/{}", encoded(&line.queue)), &line.queue);
+        let queue = queue_link(frame, &line.queue);
         Ok(JobPage {
             id: number,
             command: line.command.clone(),
@@ -147,6 +153,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                 escape(&job.policy_in_force)
             )),
             is_live: !line.state.is_final(),
+            is_completed: line.state == JobState::Completed,
             tone: match line.state {
                 JobState::Completed => "fine",
                 JobState::Failed => "grave",
@@ -156,7 +163,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
             actions: allowed(frame, actions),
             more: allowed(frame, more),
             reasons: reasons.iter().map(|reason| explain(frame, &job, reason)).collect(),
-            timeline: timeline(&job, from, until),
+            timeline: timeline(frame, &job, from, until),
             earlier: from,
             later,
             page: MOMENTS,
@@ -281,32 +288,11 @@ fn explain(frame: &Frame, job: &Job, reason: &Explanation) -> Reason {
     if reason.reason == "order_key"
         && let Some(holder) = number("held_by")
     {
-        let holder = [("id", holder.to_string())];
-        match text("state").as_deref() {
-            Some("paused") => actions.push(Action::new("resume", "Resume that job", &holder).main()),
-            Some("retrying" | "scheduled") => {
-                let now = [holder[0].clone(), ("run_at", "now".to_owned())];
-                actions.push(Action::new("reschedule", "Run that job now", &now).main());
-                let pass = [
-                    ("queue", job.summary.queue.clone()),
-                    ("order_on_retry", "pass".to_owned()),
-                ];
-                actions.push(Action::new("set_limits", "Let others pass", &pass));
-            }
-            Some("waiting") => {
-                actions.push(Action::new("resolve", "Answer that job", &holder).preset("result", "{}"));
-                actions.push(Action::new("cancel", "Cancel that job", &holder).danger());
-            }
-            Some("ready") => {
-                links.push(link(
-                    frame,
-                    &format!("/jobs/{}", holder[0].1),
-                    "Why is that one not running?",
-                ));
-                actions.push(Action::new("cancel", "Cancel that job", &holder).danger());
-            }
-            Some("running") => actions.push(Action::new("cancel", "Cancel that job", &holder).danger()),
-            _ => {}
+        let state = text("state").unwrap_or_default();
+        actions.extend(holder_actions(&job.summary.queue, holder, &state));
+        if state == "ready" {
+            let path = format!("/jobs/{holder}");
+            links.push(link(frame, &path, "Why is that one not running?"));
         }
     }
     if let Some(holder) = number("held_by") {
@@ -333,8 +319,8 @@ const MOMENTS: usize = 40;
 /// How many bytes of long messages it shows.
 const MESSAGES: usize = 6_000;
 
-fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
-    let mut started = None;
+fn timeline(frame: &Frame, job: &Job, first: usize, until: usize) -> Vec<Moment> {
+    let mut started: Option<(SystemTime, Option<i32>)> = None;
     let mut moments = Vec::new();
     let mut left = MESSAGES;
     // a clock is enough if all of it happened within a few hours
@@ -345,17 +331,17 @@ fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
     let form = if is_short { Form::Clock } else { Form::Moment };
     for (place, event) in job.timeline.iter().enumerate() {
         let is_end = job.summary.state.is_final() && place + 1 == job.timeline.len();
+        if event.event == "started" {
+            started = Some((event.at, event.attempt));
+        }
         if !(first..until).contains(&place) {
-            if event.event == "started" {
-                started = Some(event.at);
-            }
             continue;
         }
         let mut detail = Vec::new();
-        if event.event == "started" {
-            started = Some(event.at);
-        } else if event.attempt.is_some()
-            && let Some(took) = started.and_then(|from| between(from, event.at))
+        if event.event != "started"
+            && event.attempt.is_some()
+            && let Some((from, _)) = started.filter(|(_, attempt)| *attempt == event.attempt)
+            && let Some(took) = between(from, event.at)
         {
             detail.push(format!("after {}", seconds(Some(took))));
         }
@@ -374,8 +360,8 @@ fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
         if let Some(step) = &event.step {
             what = format!("{what} <b>{}</b>", escape(step));
         }
-        if let Some(worker) = &event.worker_name {
-            what = format!("{what} on <b>{}</b>", escape(worker));
+        if let Some(worker) = event.worker {
+            what = format!("{what} on {}", worker_link(frame, worker, event.worker_name.as_deref()));
         }
         if let Some(who) = &event.who {
             what = format!("{what} by <b>{}</b>", escape(who));
@@ -383,6 +369,14 @@ fn timeline(job: &Job, first: usize, until: usize) -> Vec<Moment> {
         detail.extend(event.code.iter().map(|code| format!("code {code}")));
         detail.extend(event.application.clone());
         let message = event.message.clone().filter(|message| !message.is_empty());
+        // a reason is a name of the program
+        let message = message.map(|message| {
+            let (reason, rest) = message.split_at(message.find(": ").unwrap_or(message.len()));
+            match reason.parse::<state::Reason>() {
+                Ok(_) => format!("{}{rest}", words_of(reason)),
+                Err(_) => message,
+            }
+        });
         let is_short = message
             .as_ref()
             .is_some_and(|message| message.len() < 120 && !message.contains('\n'));
@@ -489,7 +483,7 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime, options: &Options) -> Vec<(&
         .zip(line.finished_at)
         .and_then(|(from, to)| between(from, to));
     add("Ran for", ran.map(|ran| text(seconds(Some(ran)))));
-    add("Reason", line.reason.map(|reason| text(words(reason.as_str()))));
+    add("Reason", line.reason.map(|reason| text(words_of(reason.as_str()))));
     let worker = job.worker.map(|id| {
         let name = job.worker_name.clone().unwrap_or_else(|| id.to_string());
         let host = job
@@ -497,11 +491,7 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime, options: &Options) -> Vec<(&
             .as_ref()
             .map(|host| format!(" on {host}"))
             .unwrap_or_default();
-        Html(format!(
-            "{}{}",
-            link(frame, &jobs_path(&format!("worker:{id}")), &name),
-            escape(&host)
-        ))
+        Html(format!("{}{}", worker_link(frame, id, Some(&name)), escape(&host)))
     });
     add("Worker", worker);
     add("Crashes", (job.crashes > 0).then(|| text(job.crashes.to_string())));
@@ -527,10 +517,15 @@ fn facts(frame: &Frame, job: &Job, now: SystemTime, options: &Options) -> Vec<(&
     add("Unique key", job.unique_key.as_ref().map(key));
     add("Idempotency key", job.idempotency_key.as_ref().map(key));
     add("Parent", job.parent.map(|id| job_link(frame, id)));
-    add("On success", job.on_success.as_ref().map(text));
-    add("On failure", job.on_failure.as_ref().map(text));
+    let command = |name: &String| command_link(frame, name);
+    add("On success", job.on_success.as_ref().map(command));
+    add("On failure", job.on_failure.as_ref().map(command));
     let alike = jobs_path(&format!("command:{}", quoted(&line.command)));
-    add("Command", Some(link(frame, &alike, &line.command)));
+    let all = link(frame, &alike, "its jobs");
+    add(
+        "Command",
+        Some(Html(format!("{} · {all}", command_link(frame, &line.command)))),
+    );
     facts
 }
 

@@ -24,7 +24,7 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use super::site::{Asked, Frame, Problem, Shared, html};
+use super::site::{Asked, Frame, Problem, Shared, encoded, html};
 use super::text::{Html, escape};
 use crate::read::quoted;
 
@@ -43,8 +43,10 @@ pub fn router() -> Router<Shared> {
         .route("/commands", get(command::list))
         .route("/commands/{name}", get(command::show))
         .route("/commands/{name}/template", post(command::save))
+        .route("/commands/{name}/template/sql", post(command::template_sql))
         .route("/schedules", get(schedules::list))
         .route("/schedules/{name}", get(schedules::show))
+        .route("/cron-in-words", get(schedules::in_words))
         .route("/workers", get(workers::show))
         .route("/workers/{id}", get(workers::one))
         .route("/errors", get(errors::show))
@@ -94,6 +96,31 @@ fn text(text: impl AsRef<str>) -> Html {
     Html(escape(text.as_ref()))
 }
 
+/// The link to a queue.
+fn queue_link(frame: &Frame, name: &str) -> Html {
+    link(frame, &format!("/queues/{}", encoded(name)), name)
+}
+
+/// The link to a command.
+fn command_link(frame: &Frame, name: &str) -> Html {
+    link(frame, &format!("/commands/{}", encoded(name)), name)
+}
+
+/// The link to a worker, with its name if that is known.
+fn worker_link(frame: &Frame, id: i64, name: Option<&str>) -> Html {
+    let id_text = id.to_string();
+    link(frame, &format!("/workers/{id}"), name.unwrap_or(&id_text))
+}
+
+/// The first letter is a capital.
+fn capitalized(message: &str) -> String {
+    let mut chars = message.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
 fn job_link(frame: &Frame, id: i64) -> Html {
     Html(format!("<a class=\"mono\" href=\"{}/jobs/{id}\">{id}</a>", frame.base))
 }
@@ -105,5 +132,5 @@ fn between(from: SystemTime, to: SystemTime) -> Option<f64> {
 
 /// A page of jobs for a query.
 fn jobs_path(query: &str) -> String {
-    format!("/jobs?q={}", super::site::encoded(query))
+    format!("/jobs?q={}", encoded(query))
 }

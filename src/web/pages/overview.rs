@@ -7,11 +7,12 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::{answer, jobs_path, link, quoted, text as text_of};
+use super::queues::holder_actions;
+use super::{answer, capitalized, command_link, job_link, jobs_path, link, queue_link, quoted, text as text_of};
 use crate::read::{Bucket, Finding, Level, Safety, Waits};
 use crate::web::actions::Action;
 use crate::web::chart::{self, Line, chart};
-use crate::web::live::{RANGES, Range, Snapshot};
+use crate::web::live::{Measured, RANGES, Range, Snapshot};
 use crate::web::site::{Asked, Frame, Shared, encoded, query_of};
 use crate::web::text::{self, Html, escape, number, percent, seconds, span};
 
@@ -82,8 +83,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         let snapshot = site.snapshot().await?;
         let measured = site.chart(range).await?;
         let safe = site.safety().await?;
-        let (total, buckets) = &*measured;
-        let filled = filled(range, snapshot.now, buckets);
+        let filled = filled(range, snapshot.now, &measured.buckets);
         let mut queues: Vec<QueueRow> = snapshot.queues.iter().map(queue_row).collect();
         // the busiest first
         let mut order: Vec<usize> = (0..queues.len()).collect();
@@ -117,13 +117,13 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             problems,
             // a page stays small
             more_problems: more_problems.into_iter().take(50).collect(),
-            figures: figures(range, &snapshot, total, &filled),
+            figures: figures(range, &snapshot, &measured, &filled),
             ranges: RANGES
                 .iter()
                 .map(|one| (one.name, one.label, one.name == range.name))
                 .collect(),
             charts: charts(range, snapshot.now, &filled),
-            rows: rows(range, buckets),
+            rows: rows(range, &measured.buckets),
             safety: safety(frame, &safe.0, &safe.1),
             sql: sql(range),
             more_queues: snapshot.queues.len().saturating_sub(shown.len()),
@@ -139,19 +139,11 @@ const MOST_PROBLEMS: usize = 8;
 
 /// What the doctor found, with a button if a statement fixes it.
 fn trouble_of(frame: &Frame, finding: &Finding) -> Trouble {
-    let mut actions: Vec<Action> = (finding.fix.as_deref())
-        .and_then(|fix| Action::of_fix(&frame.rights, fix))
-        .into_iter()
-        .collect();
-    let mut links = Vec::new();
-    match (&finding.query, finding.check) {
-        (Some(query), "dead letters") => {
-            links.push(link(frame, &jobs_path(query), "Show them"));
-            actions.push(Action::bulk("restart", "Restart them", query).main());
-        }
-        (Some(query), _) => links.push(link(frame, &jobs_path(query), "Its jobs")),
-        (None, "workers") => links.push(link(frame, "/workers", "Workers")),
-        (None, _) => links.push(link(frame, "/database", "Database")),
+    let (mut links, actions) = ways_out(frame, finding);
+    match finding.check {
+        _ if !links.is_empty() => {}
+        "workers" => links.push(link(frame, "/workers", "Workers")),
+        _ => links.push(link(frame, "/database", "Database")),
     }
     Trouble {
         is_bad: finding.level == Level::Fail,
@@ -167,20 +159,38 @@ fn trouble_of(frame: &Frame, finding: &Finding) -> Trouble {
     }
 }
 
+/// The jobs that a finding is about, and buttons that fix it.
+pub fn ways_out(frame: &Frame, finding: &Finding) -> (Vec<Html>, Vec<Action>) {
+    let mut actions: Vec<Action> = (finding.fix.as_deref())
+        .and_then(|fix| Action::of_fix(&frame.rights, fix))
+        .into_iter()
+        .collect();
+    let mut links = Vec::new();
+    match (&finding.query, finding.check) {
+        (Some(query), "dead letters") => {
+            links.push(link(frame, &jobs_path(query), "Show them"));
+            actions.push(Action::bulk("restart", "Restart them", query));
+        }
+        (Some(query), _) => links.push(link(frame, &jobs_path(query), "Its jobs")),
+        (None, _) => {}
+    }
+    (links, actions)
+}
+
 /// The doorbell, late updates and rescues.
 fn safety(frame: &Frame, waits: &[Waits], safety: &Safety) -> Vec<(&'static str, Html)> {
-    let count = |mode: &str| {
-        let workers: BTreeSet<i64> = (waits.iter())
-            .filter(|waits| waits.mode == mode)
-            .map(|waits| waits.worker)
-            .collect();
-        workers.len() as i64
+    // a worker waits for each of its queues
+    let workers = |modes: &[&str]| {
+        let found = waits
+            .iter()
+            .filter(|waits| modes.is_empty() || modes.contains(&waits.mode.as_str()));
+        found.map(|waits| waits.worker).collect::<BTreeSet<i64>>().len() as i64
     };
     let plural = |count: i64, one: &str| format!("{} {one}{}", number(count), if count == 1 { "" } else { "s" });
-    let idle = match (count("sentinel"), count("follower")) {
-        (0, 0) if waits.is_empty() => "no worker is alive".to_owned(),
-        (0, 0) => "no worker is idle: an INSERT sends no notification".to_owned(),
-        (first, others) => format!("{} idle, {} follow", plural(first, "worker"), number(others)),
+    let idle = match (workers(&["sentinel", "follower"]), workers(&[])) {
+        (_, 0) => "no worker is alive".to_owned(),
+        (0, _) => "no worker is idle: an INSERT sends no notification".to_owned(),
+        (idle, all) => format!("{} of {} idle in a queue", number(idle), plural(all, "worker")),
     };
     let rings = safety.rings_per_minute;
     let rings = if rings < 10.0 && rings > 0.0 {
@@ -228,14 +238,6 @@ fn safety(frame: &Frame, waits: &[Waits], safety: &Safety) -> Vec<(&'static str,
     ]
 }
 
-fn capitalized(message: &str) -> String {
-    let mut chars = message.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
-}
-
 fn queue_row(queue: &crate::read::Queue) -> QueueRow {
     let about = if queue.is_estimate { "≈ " } else { "" };
     QueueRow {
@@ -261,7 +263,7 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
         .filter(|stats| stats.failed >= 10 && stats.failure_rate > Some(0.5))
     {
         let error = (snapshot.errors.iter()).find(|group| group.command.as_deref() == Some(&stats.command));
-        let line = error.and_then(|group| group.fingerprint.as_deref()).unwrap_or_default();
+        let line = error.and_then(|group| group.error_line.as_deref()).unwrap_or_default();
         let line: String = line.chars().take(160).collect();
         let waiting = snapshot.queues.iter().find(|queue| queue.queue == stats.queue);
         let detail = waiting.map(|queue| {
@@ -290,7 +292,7 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
             is_bad: true,
             message: Html(format!(
                 "<b>{}</b> fails: {} of {} attempts in the last hour. <code>{}</code>",
-                escape(&stats.command),
+                command_link(frame, &stats.command),
                 number(stats.failed),
                 number(stats.failed + stats.completed),
                 escape(&line)
@@ -312,7 +314,10 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
         });
         found.push(Trouble {
             is_bad: age_is_long(snapshot.now, unserved.since),
-            message: Html(format!("No live worker serves <b>{}</b>", escape(&unserved.command))),
+            message: Html(format!(
+                "No live worker serves <b>{}</b>",
+                command_link(frame, &unserved.command)
+            )),
             detail: format!(
                 "Jobs in queue {} have been ready for {}.",
                 unserved.queue,
@@ -320,6 +325,25 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
             ),
             links: vec![link(frame, &format!("/jobs/{}", unserved.first_job), "Why?")],
             actions: resume.into_iter().collect(),
+            sql: None,
+        });
+    }
+    for (queue, key) in &snapshot.blocked {
+        let holder = job_link(frame, key.job);
+        let jobs = match key.waiting {
+            1 => "1 job waits".to_owned(),
+            jobs => format!("{}{} jobs wait", number(jobs), if jobs >= 1000 { "+" } else { "" }),
+        };
+        found.push(Trouble {
+            is_bad: false,
+            message: Html(format!(
+                "Queue <b>{}</b>: {jobs} for job {holder}, which has the same order key <code>{}</code>",
+                queue_link(frame, queue),
+                escape(&key.order_key)
+            )),
+            detail: format!("That job is {}. Slots of the queue are free.", key.state),
+            links: vec![link(frame, &format!("/jobs/{}", key.job), "Why?")],
+            actions: holder_actions(queue, key.job, key.state.as_str()),
             sql: None,
         });
     }
@@ -332,7 +356,7 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
             );
             found.push(Trouble {
                 is_bad: false,
-                message: Html(format!("Queue <b>{}</b> is paused", escape(&queue.queue))),
+                message: Html(format!("Queue <b>{}</b> is paused", queue_link(frame, &queue.queue))),
                 detail: format!(
                     "For {}, while {} are ready in it.",
                     age(since),
@@ -349,7 +373,7 @@ fn troubles(frame: &Frame, snapshot: &Snapshot) -> Vec<Trouble> {
         } else if queue.oldest_ready_seconds > Some(300.0) && queue.workers > 0 && queue.unserved_commands.is_empty() {
             found.push(Trouble {
                 is_bad: queue.oldest_ready_seconds > Some(3600.0),
-                message: Html(format!("Queue <b>{}</b> is behind", escape(&queue.queue))),
+                message: Html(format!("Queue <b>{}</b> is behind", queue_link(frame, &queue.queue))),
                 detail: format!(
                     "{} jobs are ready, the oldest for {}; {} of {} slots are busy.",
                     number(queue.ready),
@@ -391,7 +415,7 @@ fn age_is_long(now: SystemTime, since: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|age| age > Duration::from_secs(60))
 }
 
-fn figures(range: Range, snapshot: &Snapshot, total: &Bucket, filled: &[Bucket]) -> Vec<Figure> {
+fn figures(range: Range, snapshot: &Snapshot, measured: &Measured, filled: &[Bucket]) -> Vec<Figure> {
     let sum = |of: fn(&crate::read::Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
     let (ready, running) = (sum(|q| q.ready), sum(|q| q.running));
     let later = sum(|q| q.scheduled) + sum(|q| q.retrying);
@@ -403,27 +427,22 @@ fn figures(range: Range, snapshot: &Snapshot, total: &Bucket, filled: &[Bucket])
     };
     let minutes = f64::from(range.buckets) * range.bucket.as_secs_f64() / 60.0;
     let three = |times: [Option<f64>; 3]| times.map(seconds).join(" · ");
-    // buckets that are over, in two halves
+    let total = &measured.total;
+    // buckets that are over
     let over = &filled[..filled.len().saturating_sub(1)];
-    let (before, after) = over.split_at(over.len() / 2);
-    let completed = |part: &[Bucket]| part.iter().map(|bucket| bucket.completed).sum::<i64>() as f64;
-    let failed = |part: &[Bucket]| {
-        let failed = part.iter().map(|bucket| bucket.failed).sum::<i64>() as f64;
-        Some(failed / (failed + completed(part))).filter(|share| share.is_finite())
-    };
-    let half = range.half;
-    let more = (completed(before) > 0.0).then(|| 100.0 * (completed(after) / completed(before) - 1.0));
+    let (completed_before, failed_before) = (measured.before.0 as f64, measured.before.1 as f64);
+    let share = |completed: f64, failed: f64| Some(failed / (failed + completed)).filter(|share| share.is_finite());
+    let compared = range.compared;
+    let more = (completed_before > 0.0).then(|| 100.0 * (total.completed as f64 / completed_before - 1.0));
     let more = more.map(|more| {
         let sign = if more < 0.0 { "▼" } else { "▲" };
-        (format!("{sign} {:.0} % on the {half} before", more.abs()), more < -50.0)
+        (format!("{sign} {:.0} % on {compared}", more.abs()), more < -50.0)
     });
-    let worse = failed(before).zip(failed(after)).map(|(before, after)| {
+    let shares = share(completed_before, failed_before).zip(share(total.completed as f64, total.failed as f64));
+    let worse = shares.map(|(before, after)| {
         let points = 100.0 * (after - before);
         let sign = if points < 0.0 { "▼" } else { "▲" };
-        (
-            format!("{sign} {:.1} points on the {half} before", points.abs()),
-            points > 0.5,
-        )
+        (format!("{sign} {:.1} points on {compared}", points.abs()), points > 0.5)
     });
     let values = |of: &dyn Fn(&Bucket) -> Option<f64>| over.iter().map(of).collect::<Vec<_>>();
     vec![
@@ -599,4 +618,42 @@ fn rows(range: Range, buckets: &[Bucket]) -> Vec<[String; 10]> {
         ]
     };
     buckets.iter().rev().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_waits_in_several_queues_is_counted_once() {
+        let waits = |queue: &str, worker, mode: &str| Waits {
+            queue: queue.to_owned(),
+            worker,
+            worker_name: format!("w{worker}"),
+            mode: mode.to_owned(),
+        };
+        let waits = [
+            waits("a", 1, "sentinel"),
+            waits("a", 2, "follower"),
+            waits("b", 2, "sentinel"),
+            waits("b", 1, "awake"),
+            waits("b", 3, "awake"),
+        ];
+        let nothing = Safety {
+            rings_per_minute: 0.0,
+            found_by_poll: 0,
+            late_updates: 0,
+            late_worker: None,
+            rescued: 0,
+            rescue_p99_seconds: None,
+        };
+
+        let facts = safety(&Frame::default(), &waits, &nothing);
+
+        assert!(
+            facts[0].1.0.contains("2 of 3 workers idle in a queue"),
+            "{}",
+            facts[0].1
+        );
+    }
 }

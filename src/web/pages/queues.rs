@@ -8,13 +8,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::detail::{Detail, last_hour};
-use super::table::{Row, Section, Table, button};
-use super::{answer, job_link, jobs_path, link, quoted, text};
+use super::table::{Button, Row, Section, Table, button};
+use super::{answer, command_link, job_link, jobs_path, link, queue_link, quoted, text, worker_link};
 use crate::read;
 use crate::state::State as JobState;
 use crate::web::actions::Action;
-use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
-use crate::web::text::{Html, badge, escape, limits as in_words, number, seconds, when};
+use crate::web::site::{Asked, Frame, Lists, Problem, Shared, allowed, reading};
+use crate::web::text::{Html, badge, badge_as, escape, limits as in_words, number, seconds, when};
 use crate::web::waterfall::shares;
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
@@ -45,14 +45,25 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 [one] => format!("<small class=\"warn\">no worker serves {}</small>", escape(one)),
                 many => format!("<small class=\"warn\">no worker serves {} commands</small>", many.len()),
             };
-            let name = link(frame, &format!("/queues/{}", encoded(&queue.queue)), &queue.queue);
+            let blocked: i64 = (snapshot.blocked.iter())
+                .filter(|(name, _)| *name == queue.queue)
+                .map(|(_, key)| key.waiting)
+                .sum();
+            let blocked = match blocked {
+                0 => String::new(),
+                jobs => format!(
+                    "<small class=\"warn\">{} blocked by their order keys</small>",
+                    capped(jobs)
+                ),
+            };
+            let name = queue_link(frame, &queue.queue);
             let buttons = match queue.paused_since {
                 Some(_) => button("resume_queue", "Resume", "queue", &queue.queue),
                 None => button("pause_queue", "Pause", "queue", &queue.queue),
             };
             table.rows.push(Row {
                 cells: vec![
-                    Html(format!("{name}{paused}{unserved}")),
+                    Html(format!("{name}{paused}{unserved}{blocked}")),
                     text(format!("{about}{}", number(queue.ready))),
                     text(format!("{} / {}", number(queue.running), number(queue.slots))),
                     text(number(queue.scheduled + queue.retrying)),
@@ -63,6 +74,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                     text(queue.limits.as_deref().map(in_words).unwrap_or_else(|| "–".to_owned())),
                 ],
                 buttons: vec![buttons],
+                actions: Vec::new(),
             });
         }
         let mut client = site.pool.get_or_explain().await?;
@@ -101,9 +113,9 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
         let rings = rings.iter().find(|rings| rings.queue == name);
         let sections = vec![
             limits_left(frame, &limits, snapshot.now),
-            doorbell(frame, &waits),
+            doorbell(frame, &waits, &name, &snapshot.workers),
             next_turns(frame, &turns),
-            blocked_keys(frame, &blocked, snapshot.now),
+            blocked_keys(frame, &name, &blocked, snapshot.now),
         ];
         let known = vec![("queue", name.clone())];
         let mut actions = vec![match queue.paused_since {
@@ -123,15 +135,6 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                 &number(count),
             ),
         };
-        let serving = (snapshot.workers.iter())
-            .filter(|worker| worker.queues.contains(&name))
-            .map(|worker| {
-                link(
-                    frame,
-                    &jobs_path(&format!("worker:{} state:running", worker.id)),
-                    &worker.name,
-                )
-            });
         Ok(Detail {
             title: name.clone(),
             state: badge(if queue.paused_since.is_some() { "paused" } else { "open" }),
@@ -174,14 +177,15 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
             .chain(queue.paused_since.map(|at| ("Paused", when(snapshot.now, at))))
             .collect(),
             actions: allowed(frame, actions),
+            lists: Lists::default(),
             chart: last_hour(
                 &buckets,
                 snapshot.now,
                 "Completed and failed attempts of this queue per minute",
             ),
             chart_title: "Attempts per minute, last hour",
-            list_title: "Served by",
-            list: serving.collect(),
+            list_title: "",
+            list: Vec::new(),
             // an empty one would only say that the queue does not use it
             sections: sections
                 .into_iter()
@@ -222,7 +226,7 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
                 _ => "running at once, in all queues",
             };
             let of = match (limit.limited_by.as_str(), &limit.key) {
-                ("command", Some(command)) => link(frame, &jobs_path(&format!("command:{}", quoted(command))), command),
+                ("command", Some(command)) => command_link(frame, command),
                 (_, Some(key)) => link(frame, &jobs_path(&format!("key:{}", quoted(key))), key),
                 _ => text("the queue"),
             };
@@ -248,10 +252,16 @@ fn limits_left(frame: &Frame, limits: &[read::LimitLeft], now: SystemTime) -> Se
     section
 }
 
-/// Who sleeps, who follows. The doorbell is rung only for the sentinel.
-fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
-    let mut section = Section::new("doorbell", "Doorbell", DOORBELL);
-    section.columns = vec![("Worker", ""), ("Mode", ""), ("Meaning", "grow")];
+/// The workers of a queue: who is idle, and who is woken first.
+fn doorbell(frame: &Frame, waits: &[read::Waits], queue: &str, workers: &[read::WorkerLine]) -> Section {
+    let mut section = Section::new("doorbell", "Workers and doorbell", DOORBELL);
+    section.columns = vec![
+        ("Worker", ""),
+        ("Mode", ""),
+        ("Slots", "num"),
+        ("Running in all queues", "num hide-s"),
+        ("Meaning", "grow"),
+    ];
     section.empty = "No worker serves it.";
     section.rows = waits
         .iter()
@@ -264,10 +274,30 @@ fn doorbell(frame: &Frame, waits: &[read::Waits]) -> Section {
                 "paused" => "Paused; it claims nothing.",
                 _ => "Busy; it polls by itself.",
             };
-            let running = jobs_path(&format!("worker:{} state:running", waits.worker));
+            let word = match waits.mode.as_str() {
+                "sentinel" => "woken first",
+                "follower" => "idle",
+                "watcher" => "polling",
+                "paused" => "paused",
+                _ => "busy",
+            };
+            let worker = workers.iter().find(|worker| worker.id == waits.worker);
+            let slots = worker.and_then(|worker| {
+                let place = worker.queues.iter().position(|name| name == queue)?;
+                worker.slots.get(place).copied()
+            });
             vec![
-                link(frame, &running, &waits.worker_name),
-                badge(&waits.mode),
+                worker_link(frame, waits.worker, Some(&waits.worker_name)),
+                badge_as(&waits.mode, word),
+                text(slots.map_or_else(|| "–".to_owned(), |slots| slots.to_string())),
+                match worker {
+                    Some(worker) => link(
+                        frame,
+                        &jobs_path(&format!("worker:{} state:running", waits.worker)),
+                        &number(worker.running.into()),
+                    ),
+                    None => text("–"),
+                },
                 text(means),
             ]
         })
@@ -294,7 +324,7 @@ fn doorbells(frame: &Frame, waits: &[read::Waits], rings: &[read::Rings]) -> Sec
         ("Found only by the safety poll, 24 h", "num hide-s"),
     ];
     section.empty = "No worker is alive.";
-    let mut queues: BTreeMap<&str, [Vec<&str>; 4]> = BTreeMap::new();
+    let mut queues: BTreeMap<&str, [Vec<String>; 4]> = BTreeMap::new();
     for waits in waits {
         let place = match waits.mode.as_str() {
             "sentinel" => 0,
@@ -303,11 +333,12 @@ fn doorbells(frame: &Frame, waits: &[read::Waits], rings: &[read::Rings]) -> Sec
             "paused" => continue,
             _ => 2,
         };
-        queues.entry(&waits.queue).or_default()[place].push(&waits.worker_name);
+        let worker = worker_link(frame, waits.worker, Some(&waits.worker_name)).0;
+        queues.entry(&waits.queue).or_default()[place].push(worker);
     }
-    let names = |names: &Vec<&str>| {
-        let first: Vec<&str> = names.iter().take(NAMES).copied().collect();
-        text(match names.len() {
+    let names = |names: &Vec<String>| {
+        let first: Vec<&str> = names.iter().take(NAMES).map(String::as_str).collect();
+        Html(match names.len() {
             0 => "–".to_owned(),
             all if all > NAMES => format!("{}, {} more", first.join(", "), all - NAMES),
             _ => first.join(", "),
@@ -315,8 +346,7 @@ fn doorbells(frame: &Frame, waits: &[read::Waits], rings: &[read::Rings]) -> Sec
     };
     section.rows = (queues.iter().take(MOST))
         .map(|(queue, modes)| {
-            let path = format!("/queues/{}", encoded(queue));
-            let mut row = vec![link(frame, &path, queue)];
+            let mut row = vec![queue_link(frame, queue)];
             row.extend(modes.iter().map(names));
             let rings = rings.iter().find(|rings| rings.queue == *queue);
             row.push(text(rings_per_minute(rings)));
@@ -356,7 +386,30 @@ fn next_turns(frame: &Frame, turns: &[read::Turn]) -> Section {
     section
 }
 
-fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Section {
+/// What lets the jobs continue that wait for a job with the same order key.
+pub fn holder_actions(queue: &str, holder: i64, state: &str) -> Vec<Action> {
+    let id = || [("id", holder.to_string())];
+    match state {
+        "paused" => vec![Action::new("resume", "Resume that job", &id()).main()],
+        "retrying" | "scheduled" => {
+            let now = [("id", holder.to_string()), ("run_at", "now".to_owned())];
+            let pass = [("queue", queue.to_owned()), ("order_on_retry", "pass".to_owned())];
+            let mut actions = vec![Action::new("reschedule", "Run that job now", &now).main()];
+            if state == "retrying" {
+                actions.push(Action::new("set_limits", "Let others pass", &pass));
+            }
+            actions
+        }
+        "waiting" => vec![
+            Action::new("resolve", "Answer that job", &id()).preset("result", "{}"),
+            Action::new("cancel", "Cancel that job", &id()).danger(),
+        ],
+        "ready" | "running" => vec![Action::new("cancel", "Cancel that job", &id()).danger()],
+        _ => Vec::new(),
+    }
+}
+
+fn blocked_keys(frame: &Frame, queue: &str, keys: &[read::BlockedKey], now: SystemTime) -> Section {
     let lead = "Jobs with the same order key run one after another. \
                 The jobs counted here wait for the job in the second column.";
     let mut section = Section::new("blocked", "Blocked order keys", lead);
@@ -366,7 +419,16 @@ fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Se
         ("State", ""),
         ("Due", "num"),
         ("Waiting", "num"),
+        ("", "acts"),
     ];
+    let act = |button: Button| {
+        let path = format!("{}{}", frame.base, button.path(frame));
+        format!(
+            "<a class=\"btn small\" href=\"{}\">{}…</a>",
+            escape(&path),
+            button.label
+        )
+    };
     section.rows = keys
         .iter()
         .map(|key| {
@@ -383,6 +445,24 @@ fn blocked_keys(frame: &Frame, keys: &[read::BlockedKey], now: SystemTime) -> Se
                     _ => text("–"),
                 },
                 text(capped(key.waiting)),
+                Html(match key.state {
+                    _ if !frame.can_change => String::new(),
+                    JobState::Retrying => {
+                        let now = button("reschedule", "Run that job now", "id", &key.job.to_string());
+                        let pass = button("set_limits", "Let others pass", "queue", queue);
+                        format!(
+                            "{}{}",
+                            act(now.with("run_at", "now")),
+                            act(pass.with("order_on_retry", "pass"))
+                        )
+                    }
+                    JobState::Scheduled => {
+                        let now = button("reschedule", "Run that job now", "id", &key.job.to_string());
+                        act(now.with("run_at", "now"))
+                    }
+                    JobState::Paused => act(button("resume", "Resume that job", "id", &key.job.to_string())),
+                    _ => String::new(),
+                }),
             ]
         })
         .collect();

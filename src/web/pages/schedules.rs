@@ -4,15 +4,15 @@ use std::time::SystemTime;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 
 use super::detail::Detail;
 use super::table::{Row, Section, Table, button, mono};
-use super::{answer, between, job_link, jobs_path, link, quoted, text};
+use super::{answer, between, command_link, job_link, jobs_path, link, queue_link, quoted, text};
 use crate::read;
 use crate::web::actions::Action;
 use crate::web::cron;
-use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
+use crate::web::site::{Asked, Frame, Lists, Problem, Shared, allowed, encoded, query_of, reading};
 use crate::web::text::{Html, badge, escape, seconds, when, words};
 
 pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
@@ -58,13 +58,14 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 cells: vec![
                     Html(format!("{name}{paused}{}", error.unwrap_or_default())),
                     describe_fully(schedule),
-                    text(&schedule.command),
-                    text(&schedule.queue),
+                    command_link(frame, &schedule.command),
+                    queue_link(frame, &schedule.queue),
                     next,
                     schedule.last_at.map_or_else(|| text("–"), |at| when(now, at)),
                     schedule.last_job.map_or_else(|| text("–"), |job| job_link(frame, job)),
                 ],
                 buttons: vec![toggle, button("run_schedule_now", "Run now", "name", &schedule.name)],
+                actions: Vec::new(),
             });
         }
         if frame.can_change {
@@ -74,6 +75,13 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
         Ok(table.finished())
     })
     .await
+}
+
+/// The words for a cron expression, for the form of a schedule. Empty if there are none.
+pub async fn in_words(request: Asked) -> Response {
+    let query = query_of(&request);
+    let cron = query.get("cron").unwrap_or_default().trim();
+    cron::in_words(cron).unwrap_or_default().into_response()
 }
 
 fn describe(schedule: &read::Schedule) -> String {
@@ -123,6 +131,10 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
             let column = columns.iter().find(|(column, _)| column == name);
             change = change.stored(name, column.map(|(_, value)| value.as_str()));
         }
+        let lists = match frame.can_change {
+            true => Lists::of(&site, &change).await,
+            false => Lists::default(),
+        };
         let actions = vec![
             Action::new("run_schedule_now", "Run now", &known).main(),
             match schedule.paused_at {
@@ -141,8 +153,8 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
             }),
             facts: vec![
                 ("When", describe_fully(schedule)),
-                ("Command", text(&schedule.command)),
-                ("Queue", text(&schedule.queue)),
+                ("Command", command_link(frame, &schedule.command)),
+                ("Queue", queue_link(frame, &schedule.queue)),
                 ("Missed slots", text(words(schedule.misfire.as_str()))),
                 ("Overlap", text(words(schedule.overlap.as_str()))),
                 ("Next", schedule.next_at.map_or_else(|| text("–"), |at| when(now, at))),
@@ -158,6 +170,7 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
                 ),
             ],
             actions: allowed(frame, actions),
+            lists,
             chart: Html::default(),
             chart_title: "",
             list_title: "",
@@ -183,7 +196,7 @@ fn next_times(schedule: &read::Schedule, slots: &[(SystemTime, String)], now: Sy
         None => "In the schedule's time zone and in yours.",
     };
     let mut section = Section::new("next", "Next five times", lead);
-    section.columns = vec![("In", "num"), ("Its time zone", ""), ("Yours", "")];
+    section.columns = vec![("When", "num"), ("Its time zone", ""), ("Yours", "")];
     section.empty = "The schedule has ended, or never fires.";
     section.rows = slots
         .iter()

@@ -33,6 +33,13 @@ pub struct Table {
     pub ids: Vec<i64>,
     pub verbs: Vec<(&'static str, &'static str)>,
     pub links: Vec<Html>,
+    /// Periods to choose from: path, label, and whether it is the current one.
+    pub tabs: Vec<(String, &'static str, bool)>,
+    /// Groups that the rows can be narrowed to: path, label, count, and whether it is the current one.
+    pub chips: Vec<(String, String, String, bool)>,
+    pub chips_label: &'static str,
+    /// The first page, on later ones.
+    pub newest: Option<String>,
     pub next: Option<String>,
     pub left_out: usize,
     pub sections: Vec<Section>,
@@ -64,26 +71,31 @@ impl Section {
     }
 }
 
+#[derive(Default)]
 pub struct Row {
     pub cells: Vec<Html>,
     pub buttons: Vec<Button>,
+    /// Forms behind buttons. A table with these has no buttons that are posted: forms cannot be nested.
+    pub actions: Vec<Action>,
 }
 
 impl Row {
     /// About how large it is on the page.
     fn bytes(&self) -> usize {
-        let cells: usize = self.cells.iter().map(|cell| cell.0.len() + 22).sum();
+        let cells: usize = self.cells.iter().map(|cell| cell.0.len() + 40).sum();
         let buttons = self.buttons.iter().map(|button| escape(&button.value).len() + 150);
         cells + buttons.sum::<usize>()
     }
 }
 
-/// A button of a row, with one parameter.
+/// A button of a row, with its parameters.
 pub struct Button {
     pub operation: &'static str,
     pub name: &'static str,
     pub value: String,
     pub label: &'static str,
+    /// Further parameters.
+    pub more: Vec<(&'static str, &'static str)>,
 }
 
 impl Button {
@@ -94,18 +106,40 @@ impl Button {
 
     /// The page that asks for a note and does it.
     pub fn path(&self, frame: &Frame) -> String {
+        if self.operation == AGAIN {
+            return format!("/enqueue?from={}", self.value);
+        }
+        let more = self
+            .more
+            .iter()
+            .map(|(name, value)| format!("&{name}={}", encoded(value)));
         format!(
-            "/act/{}?{}={}&back={}",
+            "/act/{}?{}={}{}&back={}",
             self.operation,
             self.name,
             encoded(&self.value),
+            more.collect::<String>(),
             encoded(&frame.here)
         )
+    }
+
+    /// With a further parameter.
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Button {
+        self.more.push((name, value));
+        self
     }
 }
 
 /// The operation of a button that rehearses a verb for everything that matches.
 const BULK: &str = "bulk";
+
+/// The operation of a button that leads to the form of a new job.
+const AGAIN: &str = "again";
+
+/// Run a job again with another payload.
+pub fn again(id: i64) -> Button {
+    button(AGAIN, "Edit and send", "from", &id.to_string())
+}
 
 /// Rehearse a verb for everything that matches.
 pub fn bulk(label: &'static str, verb: &str, query: &str) -> Button {
@@ -127,10 +161,27 @@ impl Table {
             ids: Vec::new(),
             verbs: Vec::new(),
             links: Vec::new(),
+            tabs: Vec::new(),
+            chips: Vec::new(),
+            chips_label: "",
+            newest: None,
             next: None,
             left_out: 0,
             sections: Vec::new(),
         }
+    }
+
+    /// Whether rows can be selected, or have buttons that are posted.
+    pub fn is_form(&self) -> bool {
+        let is_posted = |row: &Row| row.buttons.iter().any(Button::is_bulk);
+        !self.verbs.is_empty() || self.rows.iter().any(is_posted)
+    }
+
+    /// Whether rows have something to do.
+    pub fn has_buttons(&self) -> bool {
+        self.rows
+            .iter()
+            .any(|row| !row.buttons.is_empty() || !row.actions.is_empty())
     }
 
     /// Where the filters are sent to.
@@ -152,7 +203,10 @@ impl Table {
             self.verbs.clear();
         }
         if !self.frame.can_change {
-            self.rows.iter_mut().for_each(|row| row.buttons.clear());
+            for row in &mut self.rows {
+                row.buttons.clear();
+                row.actions.clear();
+            }
         }
         self
     }
@@ -164,6 +218,7 @@ pub fn button(operation: &'static str, label: &'static str, name: &'static str, 
         name,
         value: value.to_owned(),
         label,
+        more: Vec::new(),
     }
 }
 

@@ -8,17 +8,17 @@ use axum::response::Response;
 
 use super::detail::Detail;
 use super::table::{Row, Section, Table, button};
-use super::{answer, between, job_link, jobs_path, link, text};
+use super::{answer, between, command_link, job_link, jobs_path, link, queue_link, text, worker_link};
 use crate::read;
 use crate::state::WorkerState;
 use crate::web::actions::Action;
-use crate::web::site::{Asked, Frame, Problem, Shared, allowed, encoded, reading};
+use crate::web::site::{Asked, Frame, Lists, Problem, Shared, allowed, reading};
 use crate::web::text::{Html, badge, escape, number, seconds, when};
 
 pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     answer(&site, request, "workers", async |frame, _| {
         let snapshot = site.snapshot().await?;
-        let lead = "Processes that serve queues. One of them, the keeper, runs maintenance.";
+        let lead = "Processes that serve queues. The keeper runs maintenance; its deputy takes over if it is lost.";
         let mut table = Table::new(frame, "Workers", lead, "select * from bugle.workers order by id;");
         table.columns = vec![
             ("Worker", ""),
@@ -39,10 +39,14 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         for worker in here {
             let queues: Vec<String> = (worker.queues.iter().zip(&worker.slots))
                 .take(6)
-                .map(|(queue, slots)| format!("{queue} {slots}"))
+                .map(|(queue, slots)| format!("{} {slots}", queue_link(frame, queue)))
                 .collect();
             let more = if worker.queues.len() > 6 { " …" } else { "" };
-            let keeper = if worker.is_keeper { " <small>keeper</small>" } else { "" };
+            let keeper = match (worker.is_keeper, worker.is_deputy) {
+                (true, _) => " <small class=\"dim\">keeper</small>",
+                (_, true) => " <small class=\"dim\">deputy</small>",
+                _ => "",
+            };
             let id = worker.id.to_string();
             let buttons = match worker.state {
                 WorkerState::Alive => vec![
@@ -61,12 +65,12 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 cells: vec![
                     Html(format!(
                         "{} {}{keeper}",
-                        worker_link(frame, worker.id),
+                        numbered(frame, worker.id),
                         escape(&worker.name)
                     )),
                     badge(worker.state.as_str()),
                     text(format!("{}{process}", worker.host.as_deref().unwrap_or("–"))),
-                    text(format!("{}{more}", queues.join(", "))),
+                    Html(format!("{}{more}", queues.join(", "))),
                     link(frame, &running, &number(i64::from(worker.running))),
                     text(number(worker.completed)),
                     text(number(worker.failed)),
@@ -76,6 +80,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                     when(snapshot.now, worker.seen_at),
                 ],
                 buttons,
+                actions: Vec::new(),
             });
         }
         let mut client = site.pool.get_or_explain().await?;
@@ -97,8 +102,8 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
     .await
 }
 
-/// The page of a worker.
-pub fn worker_link(frame: &Frame, id: i64) -> Html {
+/// The number of a worker, as a link to its page.
+pub fn numbered(frame: &Frame, id: i64) -> Html {
     Html(format!(
         "<a class=\"mono\" href=\"{}/workers/{id}\">{id}</a>",
         frame.base
@@ -130,14 +135,11 @@ pub async fn one(State(site): State<Shared>, Path(id): Path<String>, request: As
             WorkerState::Paused => vec![Action::new("resume_worker", "Resume", &known).main(), drain()],
             _ => Vec::new(),
         };
-        let queues: Vec<Html> = (worker.queues.iter().zip(&worker.slots))
-            .map(|(queue, slots)| {
-                let path = format!("/queues/{}", encoded(queue));
-                Html(format!("{} · {slots} slots", link(frame, &path, queue)))
-            })
+        let queues: Vec<String> = (worker.queues.iter().zip(&worker.slots))
+            .map(|(queue, slots)| format!("{} {slots}", queue_link(frame, queue)))
             .collect();
         let commands: Vec<String> = (worker.commands.iter().take(100))
-            .map(|command| link(frame, &format!("/commands/{}", encoded(command)), command).0)
+            .map(|command| command_link(frame, command).0)
             .collect();
         Ok(Detail {
             title: format!("Worker {id} {}", worker.name),
@@ -151,10 +153,10 @@ pub async fn one(State(site): State<Shared>, Path(id): Path<String>, request: As
                 ("Version", text(worker.version.as_deref().unwrap_or("–"))),
                 (
                     "Maintenance",
-                    text(if worker.is_keeper {
-                        "it is the keeper"
-                    } else {
-                        "another worker"
+                    text(match (worker.is_keeper, worker.is_deputy) {
+                        (true, _) => "this worker, the keeper",
+                        (_, true) => "deputy: takes over if the keeper is lost",
+                        _ => "run by another worker",
                     }),
                 ),
                 ("Running", text(number(i64::from(worker.running)))),
@@ -162,14 +164,16 @@ pub async fn one(State(site): State<Shared>, Path(id): Path<String>, request: As
                 ("Failed", text(number(worker.failed))),
                 ("Started", when(now, worker.started_at)),
                 ("Heartbeat", when(now, worker.seen_at)),
+                ("Queues and slots", Html(queues.join(", "))),
                 ("Commands", Html(commands.join(", "))),
                 ("Its jobs", link(frame, &jobs_path(&format!("worker:{id}")), "show")),
             ],
             actions: allowed(frame, actions),
+            lists: Lists::default(),
             chart: Html::default(),
             chart_title: "",
-            list_title: "Queues and slots",
-            list: queues,
+            list_title: "",
+            list: Vec::new(),
             sections: vec![running_jobs(frame, &running, now)],
             sql: format!(
                 "select * from bugle.workers where id = {number_of};\n\
@@ -195,8 +199,8 @@ fn running_jobs(frame: &Frame, running: &[read::JobSummary], now: SystemTime) ->
         .map(|job| {
             vec![
                 job_link(frame, job.id),
-                text(&job.command),
-                text(&job.queue),
+                command_link(frame, &job.command),
+                queue_link(frame, &job.queue),
                 text(job.attempt.to_string()),
                 text(seconds(job.started_at.and_then(|from| between(from, now)))),
             ]
@@ -216,7 +220,7 @@ fn lost_workers(frame: &Frame, lost: &[&read::WorkerLine], now: SystemTime) -> S
     section.rows = (lost.iter())
         .map(|worker| {
             vec![
-                Html(format!("{} {}", worker_link(frame, worker.id), escape(&worker.name))),
+                Html(format!("{} {}", numbered(frame, worker.id), escape(&worker.name))),
                 text(worker.host.as_deref().unwrap_or("–")),
                 text(number(i64::from(worker.running))),
                 when(now, worker.seen_at),
@@ -243,11 +247,7 @@ fn late_updates(frame: &Frame, updates: &[read::LateUpdate], now: SystemTime) ->
         .map(|update| {
             vec![
                 job_link(frame, update.job),
-                text(format!(
-                    "{} {}",
-                    update.worker,
-                    update.worker_name.as_deref().unwrap_or_default()
-                )),
+                worker_link(frame, update.worker, update.worker_name.as_deref()),
                 badge(&update.verdict),
                 text(seconds(update.late_seconds)),
                 when(now, update.refused_at),
@@ -274,14 +274,13 @@ fn rescues(frame: &Frame, rescues: &[read::Rescue], now: SystemTime) -> Section 
         .iter()
         .map(|rescue| {
             let after = rescue.lost_at.and_then(|lost| between(lost, rescue.rescued_at));
-            let worker = rescue.worker.map(|id| id.to_string()).unwrap_or_default();
+            let worker = rescue
+                .worker
+                .map(|id| worker_link(frame, id, rescue.worker_name.as_deref()));
             vec![
                 job_link(frame, rescue.job),
-                text(rescue.command.as_deref().unwrap_or("–")),
-                text(format!(
-                    "{worker} {}",
-                    rescue.worker_name.as_deref().unwrap_or_default()
-                )),
+                (rescue.command.as_deref()).map_or_else(|| text("–"), |command| command_link(frame, command)),
+                worker.unwrap_or_else(|| text("–")),
                 text(seconds(rescue.ran_seconds)),
                 text(seconds(after)),
                 when(now, rescue.rescued_at),

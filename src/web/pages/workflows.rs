@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::table::{Row, Table};
-use super::{answer, between, job_link, text};
+use super::{answer, between, command_link, job_link, text};
 use crate::read::{self, Run, WORKFLOW_JOBS, WorkflowJob};
 use crate::state::{self, Reason, State as JobState};
 use crate::web::graph::{Edge, Node, graph};
@@ -53,7 +53,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 .filter(|_| is_over)
                 .and_then(|end| between(workflow.created_at, end));
             let states: Vec<String> = (workflow.states.iter())
-                .map(|(state, count)| format!("{} {}", badge(state), number(*count)))
+                .map(|(state, count)| format!("<span class=\"pair\">{} {}</span>", badge(state), number(*count)))
                 .collect();
             let more = if workflow.jobs == WORKFLOW_JOBS { " or more" } else { "" };
             table.rows.push(Row {
@@ -73,13 +73,14 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                     when(now, workflow.created_at),
                     text(seconds(took)),
                 ],
-                buttons: Vec::new(),
+                ..Row::default()
             });
         }
         if workflows.len() as i64 == PAGE {
             let last = workflows.last().map_or(0, |workflow| workflow.id);
             table.next = Some(format!("{}/workflows?before={last}", frame.base));
         }
+        table.newest = before.map(|_: i64| format!("{}/workflows", frame.base));
         Ok(table.finished())
     })
     .await
@@ -119,7 +120,7 @@ struct Failure {
 struct Member {
     name: String,
     link: Html,
-    command: String,
+    command: Html,
     state: Html,
     after: String,
     started: Html,
@@ -209,7 +210,8 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                 .map(|(member, run)| Member {
                     name: member.name.clone(),
                     link: job_link(frame, member.id),
-                    command: member.command.clone().unwrap_or_default(),
+                    command: (member.command.as_deref())
+                        .map_or_else(Html::default, |command| command_link(frame, command)),
                     state: badge(state::or_gone(member.state)),
                     after: member.after.join(", "),
                     started: match (run.started_at, run.finished_at) {

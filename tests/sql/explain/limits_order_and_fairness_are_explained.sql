@@ -34,7 +34,7 @@ begin
   v_second := bugle.enqueue('noop', p_queue => 'told_keys', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'told_keys');
   perform pg_temp.expect(v_second, 'key_limit',
-    format('The limit of its limit key ''k'' is reached: 1 of 1 are running (jobs %s).', v_first),
+    format('The limit of its key ''k'' is reached: 1 of 1 are running (jobs %s).', v_first),
     '%p_max_running_per_key => 2);');
 
   perform bugle.set_limits('rate', p_max_starts => 1, p_starts_period => '10 minutes');
