@@ -100,8 +100,11 @@ pub fn chart(label: &str, begin: SystemTime, bucket: Duration, lines: &[Line], u
             format!("{}:{}", line.name, values.join(";"))
         })
         .collect();
+    // without a value there is nothing to measure
+    let has_values = lines.iter().any(|line| line.values.iter().any(Option::is_some));
     let labels: String = [top, top * 0.75, top * 0.5, top * 0.25, 0.0]
         .iter()
+        .filter(|_| has_values)
         .map(|value| format!("<span>{}</span>", escape(&unit(*value))))
         .collect();
     let peak = peak.map_or_else(String::new, |peak| {

@@ -411,7 +411,7 @@ pub fn holder_actions(queue: &str, holder: i64, state: &str) -> Vec<Action> {
 
 fn blocked_keys(frame: &Frame, queue: &str, keys: &[read::BlockedKey], now: SystemTime) -> Section {
     let lead = "Jobs with the same order key run one after another. \
-                The jobs counted here wait for the job in the second column.";
+                The jobs counted here wait for the one that holds the key.";
     let mut section = Section::new("blocked", "Blocked order keys", lead);
     section.columns = vec![
         ("Key", ""),
