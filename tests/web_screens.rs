@@ -290,7 +290,7 @@ async fn a_template_is_changed_by_the_owner_and_shown_to_others() {
     let change = "select concat_ws(' | ', verb, from_state, to_state, note) from bugle.changes where command = 'mail'";
     assert_eq!(
         query_value::<String>(&owner, change).await,
-        "set_template | queue slow, steps a, b | limit_key $.\"tenant\", steps a, b, c, timeout 00:05:00 | slower now"
+        "set_template | queue slow, steps a, b | steps a, b, c, timeout 00:05:00, limit_key $.\"tenant\" | slower now"
     );
     let sql = pages
         .post(

@@ -166,7 +166,7 @@ fn executors() -> Registry {
         })
         .on("charge_card", async |_: Context, _: Value| {
             work(120, 900).await;
-            if fastrand::u8(..100) < 46 {
+            if fastrand::u8(..100) < 62 {
                 let said =
                     "POST https://api.payments.example/v1/charges: 503 Service Unavailable: upstream connect error";
                 return Err(Failure::new(said).code("http_503"));

@@ -88,11 +88,11 @@ from (
     -- the day of a shop: busiest at this hour, quiet half a day ago. What fails is tried again
     select c.rate * t.minutes * (0.62 + 0.38 * cos(extract(epoch from now() - t.minute) / 3600 * pi() / 12))
       * (0.92 + 0.16 * random())
-      * case when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 1.8 else 1 end)
+      * case when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 2.6 else 1 end)
     a (attempts)
   cross join lateral (
     select case
-        when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 0.46
+        when c.command = 'charge_card' and t.minute > now() - interval '48 minutes' then 0.62
         when c.command = 'charge_card' and t.minute between now() - interval '9 hours' and now() - interval '8 hours'
           then 0.4
         else c.failures * 2 * random() end) f (rate)

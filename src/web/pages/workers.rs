@@ -39,7 +39,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
         for worker in here {
             let queues: Vec<String> = (worker.queues.iter().zip(&worker.slots))
                 .take(6)
-                .map(|(queue, slots)| format!("{} {slots}", queue_link(frame, queue)))
+                .map(|(queue, slots)| format!("<span class=\"pair\">{} {slots}</span>", queue_link(frame, queue)))
                 .collect();
             let more = if worker.queues.len() > 6 { " …" } else { "" };
             let keeper = match (worker.is_keeper, worker.is_deputy) {
