@@ -50,7 +50,7 @@ begin
   v_second := bugle.enqueue('noop', p_queue => 'key_rate', p_limit_key => 'k');
   perform test.claim(v_worker, 5, 'key_rate');
   perform pg_temp.expect(v_second, 'key_rate',
-    'Its limit key ''k'' has used 1 of 1 starts in the last 10 min; the next start is possible in 10 min.',
+    'Its key ''k'' has used 1 of 1 starts in the last 10 min; the next start is possible in 10 min.',
     'Wait, or raise the limit: %p_max_starts_per_key => 2);');
 
   perform bugle.set_command_limit('heavy', 1);
