@@ -218,7 +218,8 @@ async fn a_newer_schema_is_left_alone() {
 
 #[tokio::test]
 async fn the_script_makes_the_same_schema_in_a_transaction_and_without_one() {
-    let migrated = Database::new().await;
+    let migrated = Database::empty().await;
+    schema::migrate(&migrated.config("owner")).await.expect("migrates");
     let script = schema::script(0).unwrap();
     for (begin, end) in [("", ""), ("begin", "commit")] {
         let scripted = Database::empty().await;

@@ -44,9 +44,7 @@ impl Database {
             true => Database::copy_of(&template(&server).await, server).await,
             false => {
                 let database = Database::empty_on(server).await;
-                bugle::schema::migrate(&database.config("owner"))
-                    .await
-                    .expect("migrates");
+                migrate_with_sentences(&database.config("owner")).await;
                 database
             }
         };
@@ -200,7 +198,7 @@ async fn template(server: &Config) -> String {
         client.batch_execute(&drop).await.expect("nothing is left");
         let create = format!("create database {name}_unfinished");
         client.batch_execute(&create).await.expect("a database");
-        bugle::schema::migrate(&config).await.expect("migrates");
+        migrate_with_sentences(&config).await;
         // the last sessions are just leaving
         let leave = format!("select not exists (select from pg_stat_activity where datname = '{name}_unfinished')");
         wait_until(&client, &leave).await;
@@ -208,6 +206,16 @@ async fn template(server: &Config) -> String {
         client.batch_execute(&rename).await.expect("a template");
     }
     name
+}
+
+/// Install the schema, with checks that are only for tests.
+async fn migrate_with_sentences(config: &Config) {
+    bugle::schema::migrate(config).await.expect("migrates");
+    let client = connect(config).await;
+    client
+        .batch_execute(include_str!("sentences.sql"))
+        .await
+        .expect("true of no job");
 }
 
 /// A worker that runs in this process, as the library runs it.
