@@ -151,10 +151,32 @@ begin
 end
 $$
 $create$, array_to_string(v_copied, ', '), array_to_string(c_set, ', '), array_to_string(v_copied, ', j.'));
+  execute format($create$
+create or replace function bugle.move_completed(p_addresses tid[], p_results jsonb[]) returns void
+language plpgsql
+as $$
+begin
+  -- seed: completed_jobs_are_not_kept
+  if (select s.keep_completed from bugle.settings s) then
+    insert into bugle.jobs (%s, %s)
+    overriding system value
+    select j.%s,
+      'completed', null, e.result, j.last_error, j.last_error_code, now(), now(), (select bugle.history_day('ended'))
+    from unnest(p_addresses, p_results) e (address, result)
+      cross join lateral (
+        select l.* from bugle.jobs_live l where l.ctid = e.address limit 1) j;
+  end if;
+  delete from bugle.jobs_live j
+  where j.ctid = any (p_addresses);
+end
+$$
+$create$, array_to_string(v_copied, ', '), array_to_string(c_set, ', '), array_to_string(v_copied, ', j.'));
 end
 $do$;
 comment on function bugle.move_to_history is
   'Move the live jobs at these addresses into history, each with its final state and reason.';
+comment on function bugle.move_completed is
+  'As bugle.move_to_history, for jobs that are completed and about which nobody else has to know.';
 
 -- The jobs keep their ids and bugle.attempts; attempts are counted from 0. Created from the catalog, like
 -- bugle.move_to_history: columns that are not reset keep their values.
@@ -306,13 +328,14 @@ as $$
 declare
   v_ids bigint[];
   v_addresses tid[];
+  v_results jsonb[];
   v_endings bugle.ending[];
   v_is_awaited boolean;
 begin
   perform bugle.check_worker(p_worker, p_nonce);
-  select array_agg(f.id), array_agg(coalesce(here.ctid, moved.ctid)), bool_or(coalesce(here.awaited, moved.awaited)),
-    array_agg((f.id, 'completed', null, f.result, null, null)::bugle.ending)
-  into v_ids, v_addresses, v_is_awaited, v_endings
+  select array_agg(f.id), array_agg(coalesce(here.ctid, moved.ctid)), array_agg(f.result),
+    bool_or(coalesce(here.awaited, moved.awaited))
+  into v_ids, v_addresses, v_results, v_is_awaited
   from unnest(p_ids, p_claims, p_results, p_addresses) f (id, claim, result, address)
     left join lateral (
       select j.ctid, j.awaited
@@ -332,8 +355,20 @@ begin
       for update) moved on true
   where here.ctid is not null
     or moved.ctid is not null;
+  if v_ids is null then
+    return '{}';
+  end if;
   -- as with templates: while there are no conditions, this is all they cost
-  if v_ids is not null and pg_sequence_last_value('bugle.conditions') is not null then
+  if v_is_awaited is not true and pg_sequence_last_value('bugle.conditions') is null and not bugle.is_heard()
+    and not bugle.has_limits_or_order()
+  then
+    perform bugle.move_completed(v_addresses, v_results);
+    return v_ids;
+  end if;
+  v_endings := array(
+    select (e.id, 'completed', null, e.result, null, null)::bugle.ending
+    from unnest(v_ids, v_results) e (id, result));
+  if pg_sequence_last_value('bugle.conditions') is not null then
     select c.addresses, c.endings, c.completed into v_addresses, v_endings, v_ids
     from bugle.apply_conditions(v_addresses, v_endings) c;
   end if;

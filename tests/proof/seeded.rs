@@ -82,6 +82,7 @@ bugs! {
     ]);
     completed_jobs_are_not_kept: Calm => Lost, Edits(&[
         ("e.state <> 'completed' or (select s.keep_completed from bugle.settings s)", "e.state <> 'completed'"),
+        ("if (select s.keep_completed from bugle.settings s) then", "if false then"),
     ]);
     cancelled_jobs_are_not_kept: Cancel => Lost, Edits(&[
         (
