@@ -123,34 +123,45 @@ comment on function bugle.rescue is
   'Put the jobs of lost workers back: ready, or failed if they crashed too often. Returns how many.';
 
 -- Workers that hold jobs and are not alive: stopped, unknown, or lost for longer than the grace time. A loose index
--- scan over the workers of running jobs: the cost grows with the fleet, not with the backlog.
+-- scan over the running jobs of all workers between those that are alive: the entries of a live worker are not read,
+-- because while an old snapshot is open, that of every job it has ever run is still there.
 create or replace function bugle.lost_workers() returns table (worker bigint)
 language sql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-  with recursive holder (worker) as (
-    (select j.worker from bugle.jobs_live j where bugle.is_running(j) order by j.worker limit 1)
+  with recursive alive (id) as materialized (
+    select r.id
+    from bugle.registrations r
+      cross join bugle.settings s
+    where r.stopped_at is null
+      -- seed: rescue_has_no_grace
+      and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace)
+  ), gap (after, before) as (
+    select coalesce(lag(b.id) over (order by b.id), -9223372036854775808), b.id
+    from (select a.id from alive a union all select 9223372036854775807) b
+  ), lost (worker, before) as (
+    select j.worker, g.before
+    from gap g
+      cross join lateral (
+        select l.worker
+        from bugle.jobs_live l
+        where bugle.is_running(l)
+          and l.worker > g.after
+          and l.worker < g.before
+        order by l.worker
+        limit 1) j
     union all
-    select (
-      select j.worker
-      from bugle.jobs_live j
-      where bugle.is_running(j)
-        and j.worker > h.worker
-      order by j.worker
-      limit 1)
-    from holder h
-    where h.worker is not null
+    select j.worker, p.before
+    from lost p
+      cross join lateral (
+        select l.worker
+        from bugle.jobs_live l
+        where bugle.is_running(l)
+          and l.worker > p.worker
+          and l.worker < p.before
+        order by l.worker
+        limit 1) j
   )
-  select h.worker
-  from holder h
-  where h.worker is not null
-    and not exists (
-      select
-      from bugle.registrations r
-        cross join bugle.settings s
-      where r.id = h.worker
-        and r.stopped_at is null
-        -- seed: rescue_has_no_grace
-        and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace))
+  select l.worker from lost l
 $$;
 comment on function bugle.lost_workers is 'Workers that hold running jobs and will not come back.';
 
