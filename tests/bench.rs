@@ -242,7 +242,11 @@ async fn pinned_compares_the_start_with_the_end() {
         for when in ["before", "after"] {
             assert_eq!(named(&lines, &format!("{site}: pickup {when}"))["n"], 5);
         }
+        let slower = named(&lines, &format!("{site}: pickup p99, after to before"));
+        assert!(slower["ratio_to_floor"].is_number(), "{slower}");
     }
+    let kept = named(&lines, "snapshot held: last to first, to that without");
+    assert!(kept["ratio_to_floor"].is_number(), "{kept}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,12 +64,31 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         bench.progress("pinned: pickup after");
         site.pick_up(pickups).await?;
     }
-    for (site, what) in sites.into_iter().zip(["snapshot held", "no snapshot"]) {
-        site.close(bench, what, chunk, pickups as usize).await?;
+    let [pinned_site, free_site] = sites;
+    let held = pinned_site
+        .close(bench, "snapshot held", chunk, pickups as usize)
+        .await?;
+    let none = free_site.close(bench, "no snapshot", chunk, pickups as usize).await?;
+    bench.add(
+        Line::new("pinned", "snapshot held: last to first, to that without", jobs)
+            .ratio(held.last_to_first / none.last_to_first),
+    );
+    for (slowdown, what) in [(held, "snapshot held"), (none, "no snapshot")] {
+        if let Some(factor) = slowdown.pickup_p99 {
+            bench.add(Line::new("pinned", format!("{what}: pickup p99, after to before"), pickups).ratio(factor));
+        }
     }
     snapshot.batch_execute("rollback").await?;
     bench.server.remove(pinned).await?;
     bench.server.remove(free).await
+}
+
+/// How much slower it has become.
+struct Slowdown {
+    /// Throughput of the last tenth, as a multiple of the first.
+    last_to_first: f64,
+    /// p99 of pickup afterwards, as a multiple of that before.
+    pickup_p99: Option<f64>,
 }
 
 /// A database with a worker.
@@ -138,7 +157,7 @@ impl Site {
         Ok(now())
     }
 
-    async fn close(self, bench: &mut Bench, what: &str, chunk: u64, pickups: usize) -> Result<()> {
+    async fn close(self, bench: &mut Bench, what: &str, chunk: u64, pickups: usize) -> Result<Slowdown> {
         let dead = "select pg_stat_get_dead_tuples('bugle.jobs_live'::regclass)";
         let dead: i64 = self.client.query_one(dead, &[]).await?.get(0);
         let tally = self.workers.stop().await?;
@@ -174,10 +193,14 @@ impl Site {
             .note("dead_tuples", dead),
         );
         let times: Vec<i64> = tally.times.iter().map(|(t0, t)| t - t0).collect();
-        for (when, times) in [("before", &times[..pickups]), ("after", &times[pickups..])] {
-            let times = Percentiles::of_nanoseconds(times.iter().copied());
+        let [before, after] =
+            [&times[..pickups], &times[pickups..]].map(|times| Percentiles::of_nanoseconds(times.iter().copied()));
+        for (when, times) in [("before", before), ("after", after)] {
             bench.add(Line::new("pinned", format!("{what}: pickup {when}"), pickups as u64).times(times));
         }
-        Ok(())
+        Ok(Slowdown {
+            last_to_first: end / start,
+            pickup_p99: before.zip(after).map(|(before, after)| after.p99 / before.p99),
+        })
     }
 }
