@@ -10,15 +10,17 @@ create table bugle.changes (
   command text,
   worker bigint,
   schedule text,
+  policy text,
   from_state text,
   to_state text,
   who text not null default session_user,
   application text default current_setting('application_name', true),
   note text,
-  constraint a_change_is_about_something check (num_nonnulls(job, queue, worker, schedule, command) = 1)
+  constraint a_change_is_about_something check (num_nonnulls(job, queue, worker, schedule, command, policy) = 1)
 );
 
-comment on table bugle.changes is 'What operators did to jobs, queues, commands, workers and schedules.';
+comment on table bugle.changes is
+  'What operators did to jobs, queues, commands, workers, schedules and retry policies.';
 comment on column bugle.changes.id is 'Rises with time.';
 comment on column bugle.changes.changed_at is 'When it was done.';
 comment on column bugle.changes.verb is
@@ -29,8 +31,10 @@ comment on column bugle.changes.queue is 'The queue that was changed, if any.';
 comment on column bugle.changes.command is 'The command that was changed, if any.';
 comment on column bugle.changes.worker is 'The worker that was changed, if any.';
 comment on column bugle.changes.schedule is 'The schedule that was changed, if any.';
-comment on column bugle.changes.from_state is 'The job''s state before; of limits, those before.';
-comment on column bugle.changes.to_state is 'The job''s state after, or removed; of limits, those after.';
+comment on column bugle.changes.policy is 'The retry policy that was changed, if any.';
+comment on column bugle.changes.from_state is 'The job''s state before; of limits and policies, what they were.';
+comment on column bugle.changes.to_state is
+  'The job''s state after, or removed; of limits and policies, what they are.';
 comment on column bugle.changes.who is 'The login that did it: see bugle.acting_login().';
 comment on column bugle.changes.application is 'The application_name of its session.';
 comment on column bugle.changes.note is 'The reason that the operator gave.';

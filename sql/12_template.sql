@@ -76,20 +76,81 @@ language sql immutable parallel safe
 return jsonb_path_query_first(p_payload, p_path, silent => true) #>> '{}';
 comment on function bugle.key_in is 'The key at a path of a payload; null if there is none.';
 
-create or replace function bugle.refuse_unknown_commands(p_job bugle.jobs_live) returns void
+-- How many letters have to be inserted, removed or replaced, or swapped with the next. Only errors ask for it.
+create or replace function bugle.letters_apart(p_a text, p_b text) returns integer
+language plpgsql immutable parallel safe
+as $$
+declare
+  v_a constant text[] := string_to_array(p_a, null);
+  v_b constant text[] := string_to_array(p_b, null);
+  v_row integer[] := array(select generate_series(0, length(p_b)));
+  v_above integer[];
+  v_before integer[];
+  v_least integer;
+begin
+  for i in 1 .. length(p_a) loop
+    v_before := v_above;
+    v_above := v_row;
+    v_row := array[i];
+    for j in 1 .. length(p_b) loop
+      v_least := least(v_above[j] + case when v_a[i] = v_b[j] then 0 else 1 end, v_above[j + 1] + 1, v_row[j] + 1);
+      if i > 1 and j > 1 and v_a[i] = v_b[j - 1] and v_a[i - 1] = v_b[j] then
+        v_least := least(v_least, v_before[j - 1] + 1);
+      end if;
+      v_row := v_row || v_least;
+    end loop;
+  end loop;
+  return v_row[length(p_b) + 1];
+end
+$$;
+comment on function bugle.letters_apart is 'How much two names differ: typing errors from one to the other.';
+
+create or replace function bugle.nearest_command(p_name text) returns text
+language sql stable
+as $$
+  select n.name
+  from (
+    select c.name, bugle.letters_apart(p_name, c.name) as apart
+    from (
+      select k.name
+      from bugle.commands k
+      where abs(length(k.name) - length(p_name)) <= length(p_name) / 3
+        and length(k.name) <= 60
+      limit 200) c) n
+  where n.apart between 1 and greatest(length(p_name) / 3, 1)
+  order by n.apart, n.name
+  limit 1
+$$;
+comment on function bugle.nearest_command is 'The command in bugle.commands that a misspelled name probably means.';
+
+create or replace function bugle.refuse_unknown_names(p_names text[]) returns void
 language plpgsql
 as $$
 declare
-  v_unknown constant text := (
-    select string_agg(distinct bugle.quoted(n.name), ', ')
-    -- of a chain, the command is only a name
-    from unnest(coalesce(p_job.steps, array[p_job.command]) || p_job.on_success || p_job.on_failure) n (name)
-    where not exists (select from bugle.commands c where c.name = n.name));
+  v_unknown constant text[] := array(
+    select distinct n.name
+    from unnest(p_names) n (name)
+    where n.name is not null
+      and not exists (select from bugle.commands c where c.name = n.name)
+    order by n.name);
 begin
-  if v_unknown is not null then
-    perform bugle.refuse('JB006', format('there is no command %s', v_unknown),
-      'bugle.settings.known_commands_only is set: insert a row into bugle.commands for a new command.');
+  if v_unknown <> '{}' then
+    perform bugle.refuse('JB006', format('there is no command %s', (
+        select string_agg(bugle.quoted(u.name), ', ' order by u.name) from unnest(v_unknown) u (name))),
+      concat('Did you mean ' || bugle.quoted(bugle.nearest_command(v_unknown[1])) || '? ',
+        'bugle.settings.known_commands_only is set: insert a row into bugle.commands for a new command.'));
   end if;
+end
+$$;
+comment on function bugle.refuse_unknown_names is 'Reject names of commands without a row in bugle.commands.';
+
+create or replace function bugle.refuse_unknown_commands(p_job bugle.jobs_live) returns void
+language plpgsql
+as $$
+begin
+  -- of a chain, the command is only a name
+  perform bugle.refuse_unknown_names(
+    coalesce(p_job.steps, array[p_job.command]) || p_job.on_success || p_job.on_failure);
 end
 $$;
 comment on function bugle.refuse_unknown_commands is

@@ -281,6 +281,25 @@ $$;
 comment on function bugle.fail is
   'Report failed attempts of jobs this worker holds: each is retried later, or has failed.';
 
+-- A worker logs it. Only of jobs that it ran last.
+create or replace function bugle.after_failure(p_worker bigint, p_nonce uuid, p_jobs bigint[])
+returns table (id bigint, has_failed boolean, retry_at timestamptz, attempts integer, reason text)
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  return query
+  select j.id, bugle.is_final(j.state), case j.state when 'retrying' then j.run_at end,
+    nullif(bugle.max_attempts_of(j), 2147483647), j.reason
+  from unnest(p_jobs) f (id)
+    cross join lateral bugle.job(f.id) j
+  where j.worker = p_worker;
+end
+$$;
+comment on function bugle.after_failure is
+  'What became of jobs whose attempt failed: retried at a time, or failed for a reason; and how many attempts each '
+  'has.';
+
 -- Conditions on results: bugle.commands.retry_when and wait_when. A predicate ($.status == "busy") matches if it is
 -- true, any other path ($.retry, $.errors[*] ? (@.temporary == true)) if it finds something but false and null.
 create or replace function bugle.is_met(p_result jsonb, p_path jsonpath) returns boolean

@@ -171,6 +171,11 @@ begin
     perform bugle.parse_cron(new.cron);
   end if;
   new.steps := bugle.checked_steps(new.steps);
+  if (tg_op = 'INSERT' or (new.command, new.steps) is distinct from (old.command, old.steps))
+    and (select s.known_commands_only from bugle.settings s)
+  then
+    perform bugle.refuse_unknown_names(coalesce(new.steps, array[new.command]));
+  end if;
 
   if tg_op = 'INSERT' then
     new.created_at := now();

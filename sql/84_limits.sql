@@ -149,6 +149,10 @@ begin
     perform bugle.refuse('JB001', '"p_max_running" must be a number, not null', '0 removes the limit.');
   end if;
   perform bugle.check_limit('p_max_running', p_max_running);
+  -- the row would make it a known one
+  if (select s.known_commands_only from bugle.settings s) then
+    perform bugle.refuse_unknown_names(array[p_command]);
+  end if;
   insert into bugle.commands (name) values (p_command) on conflict (name) do nothing;
   select c.max_running into v_before from bugle.commands c where c.name = p_command for update;
   update bugle.commands c set max_running = nullif(p_max_running, 0) where c.name = p_command;

@@ -22,15 +22,16 @@ comment on function bugle.acting_login is
 
 create or replace function bugle.record_change(
   p_verb text, p_job bigint, p_from text, p_to text, p_note text, p_queue text default null,
-  p_worker bigint default null, p_schedule text default null, p_command text default null, p_step integer default null)
+  p_worker bigint default null, p_schedule text default null, p_command text default null, p_step integer default null,
+  p_policy text default null)
 returns void
 language sql
 as $$
   insert into bugle.changes (
-    verb, job, step, queue, worker, schedule, command, from_state, to_state, who, note)
+    verb, job, step, queue, worker, schedule, command, policy, from_state, to_state, who, note)
   values (
-    p_verb, p_job, p_step, p_queue, p_worker, p_schedule, p_command, p_from, p_to, bugle.acting_login(),
-    left(p_note, 1000))
+    p_verb, p_job, p_step, p_queue, p_worker, p_schedule, p_command, p_policy, p_from, p_to,
+    bugle.acting_login(), left(p_note, 1000))
 $$;
 comment on function bugle.record_change is 'Record what an operator did.';
 
@@ -413,24 +414,28 @@ comment on function bugle.operate_one is
 -- The filter of lists and of verbs, under the same names in SQL, in the shell and in the API. Null matches all jobs. An
 -- expression, so that the planner sees the columns.
 create or replace function bugle.matches(
-  p_job bugle.jobs, p_queue text, p_command text, p_state text, p_since interval, p_older_than interval,
-  p_error_like text, p_worker bigint)
+  p_job bugle.jobs, p_queue text, p_command text, p_state text, p_since interval, p_ended_since interval,
+  p_older_than interval, p_error_like text, p_code text, p_fingerprint text, p_reason text, p_worker bigint)
 returns boolean
 language sql stable
 return (p_queue is null or (p_job).queue = p_queue)
   and (p_command is null or (p_job).command = p_command)
   and (p_state is null or (p_job).state = p_state)
   and (p_since is null or (p_job).created_at > now() - p_since)
+  and (p_ended_since is null or (p_job).finished_at > now() - p_ended_since)
   and (p_older_than is null or (p_job).updated_at < now() - p_older_than)
   and (p_error_like is null or (p_job).last_error ilike
     case when strpos(p_error_like, '%') > 0 then p_error_like else '%' || p_error_like || '%' end)
-  and (p_worker is null or (p_job).worker = p_worker);
+  and (p_code is null or (p_job).last_error_code = p_code)
+  and (p_reason is null or (p_job).reason = p_reason)
+  and (p_worker is null or (p_job).worker = p_worker)
+  and (p_fingerprint is null or bugle.fingerprint((p_job).last_error) = p_fingerprint);
 comment on function bugle.matches is
-  'Whether a job matches a filter: queue, command, state, age (p_since, p_older_than), text of its last error (with %, '
-  'a pattern), worker.';
+  'Whether a job matches a filter: queue, command, state, when it was enqueued, ended or last changed, its last error '
+  '(text, code, kind), its reason, its worker.';
 
 create or replace function bugle.check_filter(
-  p_verb text, p_state text, p_since interval, p_older_than interval)
+  p_verb text, p_state text, p_since interval, p_ended_since interval, p_older_than interval)
 returns void
 language plpgsql
 as $$
@@ -443,32 +448,31 @@ begin
   elsif p_state <> all (v_allowed) then
     perform bugle.refuse('JB001', format('%s is not allowed from "p_state" %s', p_verb, bugle.quoted(p_state)),
       format('It is allowed from: %s.', array_to_string(v_allowed, ', ')));
-  elsif p_since not between interval '-1000 years' and interval '1000 years'
-    or p_older_than not between interval '-1000 years' and interval '1000 years'
-  then
-    perform bugle.refuse('JB001', format('"%s" is beyond any calendar: %s',
-        case when p_older_than not between interval '-1000 years' and interval '1000 years' then 'p_older_than'
-          else 'p_since' end, coalesce(p_older_than, p_since)),
-      'For example interval ''1 hour''.');
   end if;
+  perform bugle.refuse('JB001', format('"%s" is beyond any calendar: %s', i.name, i.value),
+    'For example interval ''1 hour''.')
+  from (values ('p_since', p_since), ('p_ended_since', p_ended_since), ('p_older_than', p_older_than)) i (name, value)
+  where i.value not between interval '-1000 years' and interval '1000 years';
 end
 $$;
 comment on function bugle.check_filter is 'Reject a filter that no job could match.';
 
 create or replace function bugle.count_matching(
   p_verb text, p_queue text default null, p_command text default null, p_state text default null,
-  p_since interval default null, p_older_than interval default null, p_error_like text default null,
-  p_worker bigint default null)
+  p_since interval default null, p_ended_since interval default null, p_older_than interval default null,
+  p_error_like text default null, p_code text default null, p_fingerprint text default null,
+  p_reason text default null, p_worker bigint default null)
 returns table (state text, jobs bigint, last_id bigint)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  perform bugle.check_filter(p_verb, p_state, p_since, p_older_than);
+  perform bugle.check_filter(p_verb, p_state, p_since, p_ended_since, p_older_than);
   return query
   select j.state, count(*), max(j.id)
   from bugle.jobs j
   where j.state = any (bugle.allowed_from(p_verb))
-    and bugle.matches(j, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker)
+    and bugle.matches(j, p_queue, p_command, p_state, p_since, p_ended_since, p_older_than, p_error_like, p_code,
+      p_fingerprint, p_reason, p_worker)
   group by j.state
   order by j.state;
 end
@@ -478,19 +482,21 @@ comment on function bugle.count_matching is
 
 create or replace function bugle.jobs_matching(
   p_verb text, p_queue text default null, p_command text default null, p_state text default null,
-  p_since interval default null, p_older_than interval default null, p_error_like text default null,
-  p_worker bigint default null, p_after bigint default 0, p_limit integer default 1000)
+  p_since interval default null, p_ended_since interval default null, p_older_than interval default null,
+  p_error_like text default null, p_code text default null, p_fingerprint text default null,
+  p_reason text default null, p_worker bigint default null, p_after bigint default 0, p_limit integer default 1000)
 returns setof bigint
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  perform bugle.check_filter(p_verb, p_state, p_since, p_older_than);
+  perform bugle.check_filter(p_verb, p_state, p_since, p_ended_since, p_older_than);
   return query
   select j.id
   from bugle.jobs j
   where j.state = any (bugle.allowed_from(p_verb))
     and j.id > p_after
-    and bugle.matches(j, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker)
+    and bugle.matches(j, p_queue, p_command, p_state, p_since, p_ended_since, p_older_than, p_error_like, p_code,
+      p_fingerprint, p_reason, p_worker)
   order by j.id
   limit p_limit;
 end
@@ -501,9 +507,10 @@ comment on function bugle.jobs_matching is
 
 -- One of the filters must be given. The oldest jobs first, as in bugle.jobs_matching.
 create or replace function bugle.operate_matching(
-  p_verb text, p_queue text, p_command text, p_state text, p_since interval, p_older_than interval,
-  p_error_like text, p_worker bigint, p_limit integer, p_note text, p_run_at timestamptz default null,
-  p_priority integer default null, p_to text default null, p_from_failed_step boolean default false)
+  p_verb text, p_queue text, p_command text, p_state text, p_since interval, p_ended_since interval,
+  p_older_than interval, p_error_like text, p_code text, p_fingerprint text, p_reason text, p_worker bigint,
+  p_limit integer, p_note text, p_run_at timestamptz default null, p_priority integer default null,
+  p_to text default null, p_from_failed_step boolean default false)
 returns bigint
 language plpgsql
 as $$
@@ -513,22 +520,25 @@ declare
   v_left bigint;
 begin
   perform bugle.check_verb(p_verb, p_run_at, p_priority, p_to);
-  if num_nonnulls(p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker) = 0 then
+  if num_nonnulls(p_queue, p_command, p_state, p_since, p_ended_since, p_older_than, p_error_like, p_code,
+    p_fingerprint, p_reason, p_worker) = 0
+  then
     perform bugle.refuse('JB001', format('%s without a filter would apply to every job', p_verb),
-      'Give at least one of p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker.');
+      'Give at least one of p_queue, p_command, p_state, p_since, p_ended_since, p_older_than, p_error_like, p_code, '
+      'p_fingerprint, p_reason, p_worker.');
   elsif p_limit < 0 then
     perform bugle.refuse('JB001', format('"p_limit" must not be negative: %s', p_limit),
       'Null means all that match.');
   end if;
   v_ids := array(
     select m.id
-    from bugle.jobs_matching(p_verb, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker,
-      p_limit => p_limit) m (id));
+    from bugle.jobs_matching(p_verb, p_queue, p_command, p_state, p_since, p_ended_since, p_older_than, p_error_like,
+      p_code, p_fingerprint, p_reason, p_worker, p_limit => p_limit) m (id));
   if cardinality(v_ids) = p_limit then
     v_left := (
       select sum(c.jobs)
-      from bugle.count_matching(p_verb, p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker) c)
-      - p_limit;
+      from bugle.count_matching(p_verb, p_queue, p_command, p_state, p_since, p_ended_since, p_older_than,
+        p_error_like, p_code, p_fingerprint, p_reason, p_worker) c) - p_limit;
   end if;
   v_done := (
     select count(*) filter (where o.done)

@@ -38,13 +38,15 @@ as $$ begin return query select o.* from bugle.operate('%1$s', p_ids, p_note %4$
 
 create or replace function bugle.%1$s_where(
   %2$s p_queue text default null, p_command text default null, p_state text default null,
-  p_since interval default null, p_older_than interval default null, p_error_like text default null,
-  p_worker bigint default null, p_limit integer default 1000, p_note text default null %3$s)
+  p_since interval default null, p_ended_since interval default null, p_older_than interval default null,
+  p_error_like text default null, p_code text default null, p_fingerprint text default null,
+  p_reason text default null, p_worker bigint default null, p_limit integer default 1000,
+  p_note text default null %3$s)
 returns bigint
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$ begin
-  return bugle.operate_matching('%1$s', p_queue, p_command, p_state, p_since, p_older_than, p_error_like, p_worker,
-    p_limit, p_note %4$s);
+  return bugle.operate_matching('%1$s', p_queue, p_command, p_state, p_since, p_ended_since, p_older_than,
+    p_error_like, p_code, p_fingerprint, p_reason, p_worker, p_limit, p_note %4$s);
 end $$;
 $create$, v_verb.name, v_verb.first, v_verb.last, v_verb.pass);
     for v_function in

@@ -178,7 +178,8 @@ begin
     case p_job.state
       when 'running' then format('select bugle.cancel(%s); stops it.', p_job.id)
       when 'paused' then format('select bugle.resume(%s);', p_job.id)
-      when 'waiting' then format('select bugle.resolve(%s, ''{}''); or bugle.reject.', p_job.id)
+      when 'waiting' then format('select bugle.resolve(%s, ''{}''); or select bugle.reject(%s, ''…'');',
+        p_job.id, p_job.id)
       else format('select bugle.reschedule(%s, now()); runs it now.', p_job.id)
     end,
     jsonb_strip_nulls(jsonb_build_object('state', p_job.state,
@@ -219,8 +220,9 @@ as $$
         when p_job.outstanding = 1 then 'It waits for '
         else format('It waits for %s jobs; the first is ', p_job.outstanding)
       end || 'job %s (%s), which is %s.', n.id, bugle.quoted(n.command), n.state),
-    format('It continues when %s: select * from bugle.explain(%s); set_state overrides.',
-      case when p_job.outstanding = 1 then 'that job has ended' else 'they have ended' end, n.id),
+    format('It continues when %s: select * from bugle.explain(%s); says why not yet. '
+      'select bugle.set_state(%s, ''ready''); starts it without.',
+      case when p_job.outstanding = 1 then 'that job has ended' else 'they have ended' end, n.id, p_job.id),
     jsonb_build_object('state', p_job.state, 'outstanding', p_job.outstanding, 'children', c.all_of_them,
       'jobs', (select jsonb_agg(a.id order by a.id) from needed a))
   from children c
@@ -567,7 +569,7 @@ as $$
       when 'ready' then format('Wait for job %s to finish; why it has not: select * from bugle.explain(%s);', h.id,
         h.id)
       when 'paused' then format('select bugle.resume(%s);', h.id)
-      when 'waiting' then format('select bugle.resolve(%s, ''{}''); or bugle.cancel.', h.id)
+      when 'waiting' then format('select bugle.resolve(%s, ''{}''); or select bugle.cancel(%s);', h.id, h.id)
       else format('select bugle.reschedule(%s, now()); runs it now; '
         'select bugle.set_limits(%L, p_order_on_retry => ''pass''); lets others pass.', h.id, p_job.queue)
     end,

@@ -4,6 +4,7 @@
 insert into bugle.settings default values on conflict do nothing;
 insert into bugle.keeping default values on conflict do nothing;
 
+select bugle.set_verb('install', '');
 insert into bugle.retry_policies (name, kind, retries, delay, factor, max_delay, jitter, per_day, days)
 select p.*
 from (values
@@ -16,6 +17,7 @@ from (values
     ('daily', 'daily', null, '10 minutes', 1, '1 hour', 0.1, 3, 2),
     ('step', 'exponential', 3, '1 second', 2, '1 minute', 0.1, null, null)) p
 where not exists (select from bugle.retry_policies);
+select bugle.set_verb('', '');
 
 -- the days whose tables were restored from a dump
 insert into bugle.history_days (kind, day, leaf)

@@ -63,7 +63,8 @@ begin
       bugle.spawn, bugle.dependency_results, bugle.results_of, bugle.subscribe, bugle.unsubscribe, bugle.attend,
       bugle.endings,
       -- end
-      bugle.complete, bugle.complete_at, bugle.fail, bugle.give_back, bugle.snooze, bugle.cancel_held, bugle.wait,
+      bugle.complete, bugle.complete_at, bugle.fail, bugle.after_failure, bugle.give_back, bugle.snooze,
+      bugle.cancel_held, bugle.wait,
       -- maintain and report
       bugle.promote, bugle.expire, bugle.upkeep, bugle.report_minutes, bugle.gauges, bugle.bounds
       to bugle_worker;
@@ -141,6 +142,7 @@ begin
       bugle.set_step(bigint, integer, text, jsonb, text), bugle.set_step(bigint, text, text, jsonb, text),
       bugle.add_missing, bugle.resolve, bugle.reject, bugle.resume_with, bugle.answer,
       bugle.pause_queue, bugle.resume_queue, bugle.remove_queue, bugle.set_limits, bugle.set_command_limit,
+      bugle.set_policy, bugle.remove_policy,
       bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
       bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
       bugle.count_matching, bugle.jobs_matching,

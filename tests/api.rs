@@ -118,6 +118,37 @@ fn the_documented_operations_are_those_of_the_table() {
     );
 }
 
+/// How the help of the command shows a parameter: a flag of its name, unless it is listed here.
+fn spelled_in_the_shell(operation: &str, parameter: &str) -> String {
+    let one_of_many = operation.trim_end_matches("_where");
+    match (one_of_many, parameter) {
+        ("cancel" | "pause" | "resume" | "restart" | "remove" | "reschedule" | "set_priority" | "set_state", "id") => {
+            "[IDS]...".into()
+        }
+        ("reschedule", "run_at") => "--at <TIME>".into(),
+        ("set_step" | "resolve" | "reject" | "resume_with" | "answer", "id") => "<ID>".into(),
+        ("set_step", "step") => "<STEP>".into(),
+        ("set_step", "state") => "<STATE>".into(),
+        ("resume_with", "answer") | ("answer", "resume") => "--resume".into(),
+        ("add_missing", "command") => "<COMMAND>".into(),
+        ("enqueue_job", "job") => "[COMMAND]".into(),
+        ("add_missing", "jobs") | ("enqueue_workflow", "workflow") => "FILE".into(),
+        (_, "queue") if operation.ends_with("_queue") || operation == "set_limits" => "<QUEUE>".into(),
+        // with the number, as in 100/1m
+        ("set_limits", "starts_period") => "--max-starts <N[/PERIOD]|none>".into(),
+        ("set_limits", "starts_per_key_period") => "--max-starts-per-key <N[/PERIOD]|none>".into(),
+        ("set_command_limit", "command") => "<COMMAND>".into(),
+        ("set_command_limit", "max_running") => "<N|none>".into(),
+        (_, "worker") if operation.ends_with("_worker") => "<ID>".into(),
+        (_, "name") if operation.contains("schedule") || operation.contains("policy") => "<NAME>".into(),
+        ("change_schedule", _) => "<COLUMN=VALUE>".into(),
+        ("add_schedule", "payload") => "[JSON]".into(),
+        ("add_schedule", "headers") => "--header <NAME=VALUE>".into(),
+        ("add_schedule", "steps") => "--step <COMMAND>".into(),
+        (_, name) => format!("--{}", name.replace('_', "-")),
+    }
+}
+
 #[tokio::test]
 async fn every_operation_is_on_the_command_line_and_in_the_description() {
     let description = description();
@@ -126,6 +157,16 @@ async fn every_operation_is_on_the_command_line_and_in_the_description() {
         words.push("--help");
         let help = run(&mut command(&words), "").await;
         assert_eq!(help.code, 0, "bugle {}: {}", operation.cli.join(" "), help.err);
+        for parameter in operation.parameters {
+            let spelled = spelled_in_the_shell(operation.name, parameter.name);
+            assert!(
+                help.out.contains(&spelled),
+                "bugle {} has no {spelled} for {}:\n{}",
+                operation.cli.join(" "),
+                parameter.name,
+                help.out
+            );
+        }
 
         let described = &description["paths"][format!("/api/v1{}", operation.path)]["post"];
         assert_eq!(described["operationId"], operation.name);
@@ -320,6 +361,12 @@ async fn the_api_is_complete_and_as_it_is_described() {
         ("resume_schedule", "/schedules/nightly/resume".into(), json!({})),
         ("run_schedule_now", "/schedules/nightly/run_now".into(), json!({})),
         ("remove_schedule", "/schedules/nightly/remove".into(), json!({})),
+        (
+            "set_policy",
+            "/policies/hasty/set".into(),
+            json!({ "kind": "fixed", "retries": 3, "delay": "2 seconds", "jitter": 0.5, "note": "an outage" }),
+        ),
+        ("remove_policy", "/policies/hasty/remove".into(), json!({})),
         ("pause_worker", format!("/workers/{id}/pause"), json!({})),
         ("resume_worker", format!("/workers/{id}/resume"), json!({})),
     ];

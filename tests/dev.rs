@@ -277,3 +277,99 @@ async fn an_edited_file_is_used_at_once_and_a_broken_one_is_told() {
     assert!(broken.starts_with("bugle.toml "), "{broken}");
     assert_eq!(code, Some(0));
 }
+
+#[tokio::test]
+async fn an_edit_that_no_worker_can_use_costs_neither_the_server_nor_its_data() {
+    let folder = Folder::new();
+    let add = "[commands.add]\nsql = \"select 'added'\"\n";
+    folder.write("bugle.toml", add);
+    let mut dev = Marked::start(&mut dev(&folder));
+    let mut errors = BufReader::new(dev.process.stderr.take().unwrap()).lines();
+    let mut told = |part: &str| {
+        let line = errors.by_ref().map(Result::unwrap).find(|line| line.contains(part));
+        line.unwrap_or_else(|| panic!("it does not say {part}"))
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+
+    let (_, url, insert) = greeting(&mut dev);
+    let client = connect(&url.parse().expect("a URL")).await;
+    for (wrong, why) in [
+        ("pool_size = 0\n", "pool_size is 0"),
+        ("safety_poll = \"10ms\"\n", "safety_poll must be"),
+        ("listen = \"0.0.0.0:7070\"\n", "token"),
+    ] {
+        folder.write("bugle.toml", &format!("{wrong}{add}"));
+        let said = told("cannot be used");
+        assert!(said.contains(why), "{said}");
+    }
+    execute(&client, &insert).await;
+    wait_until(&client, "select count(*) = 1 from bugle.jobs where state = 'completed'").await;
+    folder.write("bugle.toml", &format!("listen = \"127.0.0.1:{port}\"\n{add}"));
+    let busy = told("no worker runs");
+    drop(taken);
+    folder.write(
+        "bugle.toml",
+        &format!("[commands.two]\nsql = \"select 'second'\"\n{add}"),
+    );
+    execute(&client, "insert into bugle.jobs (command) values ('two')").await;
+    wait_until(&client, "select count(*) = 2 from bugle.jobs where state = 'completed'").await;
+    dev.signal(Signal::INT);
+    let (code, ..) = dev.end();
+
+    assert!(busy.contains(&port.to_string()), "{busy}");
+    assert_eq!(code, Some(0));
+}
+
+#[tokio::test]
+async fn a_saved_program_of_a_host_restarts_its_processes() {
+    let folder = Folder::new();
+    let host = |answer: &str| {
+        r#"
+import json, os, socket
+
+worker = socket.socket(socket.AF_UNIX)
+worker.connect(os.environ["BUGLE_HOST"])
+lines = worker.makefile("rw")
+def send(**message):
+    print(json.dumps(message), file=lines, flush=True)
+send(type="hello", protocol=1, commands=["say"])
+for line in lines:
+    told = json.loads(line)
+    if told["type"] == "job":
+        send(type="done", id=told["id"], result="{answer}")
+    elif told["type"] == "ping":
+        send(type="pong")
+"#
+        .replace("{answer}", answer)
+    };
+    folder.write("jobs.py", &host("first"));
+    folder.write("bugle.toml", "[hosts.app]\nprogram = [\"python3\", \"jobs.py\"]\n");
+    let mut dev = Marked::start(&mut dev(&folder));
+    let client = {
+        let stdout = BufReader::new(dev.process.stdout.take().unwrap()).lines();
+        let shown = stdout.map(Result::unwrap).find_map(|line| {
+            line.trim()
+                .strip_prefix("psql '")
+                .map(|url| url.trim_end_matches('\'').to_owned())
+        });
+        connect(&shown.unwrap().parse().expect("a URL")).await
+    };
+    let said = async |answer: &str| {
+        let sql = format!("select exists (select from bugle.jobs where result = '\"{answer}\"')");
+        wait_until(&client, &sql).await;
+    };
+
+    execute(&client, "insert into bugle.jobs (command) values ('say')").await;
+    said("first").await;
+    folder.write("jobs.py", &host("another"));
+    wait_until(
+        &client,
+        "select count(*) = 1 from bugle.workers where state = 'stopped'",
+    )
+    .await;
+    execute(&client, "insert into bugle.jobs (command) values ('say')").await;
+    said("another").await;
+    dev.signal(Signal::INT);
+    assert_eq!(dev.end().0, Some(0));
+}

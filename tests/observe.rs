@@ -381,7 +381,7 @@ program = ["sh", "-c", "echo 'invalid value: \"a secret\" at line 1' >&2; exit 1
         &owner,
         "insert into bugle.jobs (command, headers, max_attempts) values
            ('send', '{\"traceparent\": \"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"}', 1),
-           ('read', '{}', 1)",
+           ('read', '{}', 1), ('send', '{}', 16)",
     )
     .await;
     wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'failed'").await;
@@ -398,6 +398,24 @@ program = ["sh", "-c", "echo 'invalid value: \"a secret\" at line 1' >&2; exit 1
         logged("start", 1).await,
         logged("fail", 1).await,
         logged("fail", 2).await,
+    );
+    let retry = logged("retry", 3).await;
+    assert_eq!(
+        [&retry["attempt"], &retry["attempts"], &retry["code"], &retry["error"]],
+        [
+            &json!(1),
+            &json!(16),
+            &json!("exit_1"),
+            &json!("OSError: no route to host")
+        ]
+    );
+    assert!(
+        retry["next_at"].as_str().unwrap().starts_with("20") && retry["level"] == "INFO",
+        "{retry}"
+    );
+    assert_eq!(
+        [&fail["attempt"], &fail["attempts"], &fail["reason"], &fail["level"]],
+        [&json!(1), &json!(1), &json!("attempts_exhausted"), &json!("WARN")]
     );
 
     let line: String = common::query_value(

@@ -79,7 +79,7 @@ async fn programs_statements_and_requests_are_steps() {
     .await;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let server = std::thread::spawn(move || one_request(&listener));
+    let server = std::thread::spawn(move || one_request(&listener, "", "{\"heard\": true}"));
     let folder = Folder::new();
     let config = format!(
         r#"
@@ -158,7 +158,34 @@ async fn a_prepared_sql_command_runs_on_after_its_table_has_changed() {
 }
 
 /// Answer one request, and return its head and body.
-fn one_request(listener: &TcpListener) -> (String, String) {
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_says_how_far_it_is_with_its_answer() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let body = "{\"delay\": 3600, \"progress\": 40, \"note\": \"uploading\"}";
+        one_request(&listener, "bugle-outcome: snooze\r\n", body)
+    });
+    let folder = Folder::new();
+    let config = format!("[commands.tell]\nhttp = {{ url = \"http://127.0.0.1:{port}/hook\" }}\n");
+    let worker = WorkerProcess::start(&database, &folder, "http", &config, &[]);
+
+    let id = enqueue(&owner, "tell").await;
+
+    wait_for_state(&owner, id, "scheduled").await;
+    let told: String = common::query_value(
+        &owner,
+        &format!("select concat_ws(' ', progress, progress_note) from bugle.job({id})"),
+    )
+    .await;
+    assert_eq!(told, "40 uploading");
+    server.join().unwrap();
+    drop(worker);
+}
+
+fn one_request(listener: &TcpListener, headers: &str, answer: &str) -> (String, String) {
     let (stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
@@ -170,11 +197,11 @@ fn one_request(listener: &TcpListener) -> (String, String) {
         .and_then(|rest| rest.lines().next());
     let mut body = vec![0; length.expect("a length").parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
-    let answer = "{\"heard\": true}";
     let mut stream = reader.into_inner();
     write!(
         stream,
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n\
+         {answer}",
         answer.len()
     )
     .unwrap();

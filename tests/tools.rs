@@ -204,6 +204,29 @@ async fn statistics_and_errors_are_shown_as_tables_and_as_json() {
         errors.out
     );
     assert_eq!(commands[1]["completed_last_hour"], 3, "{commands}");
+    assert!(
+        errors.err.contains(
+            "bugle jobs restart --state failed --command break --code bad_order --fingerprint 'order # is bad' \
+             --ended-since 10m"
+        ),
+        "{}",
+        errors.err
+    );
+    execute(&owner, "select bugle.set_state_where('failed', p_command => 'break')").await;
+    let group = [
+        "--command",
+        "break",
+        "--code",
+        "bad_order",
+        "--fingerprint",
+        "order # is bad",
+    ];
+    let restarted = [
+        &["jobs", "restart", "--state", "failed", "--ended-since", "10m", "--yes"],
+        &group[..],
+    ]
+    .concat();
+    assert_eq!(bugle(&database, "owner", &restarted).await.text(), "restarted 3 jobs");
 }
 
 #[tokio::test]
@@ -219,6 +242,34 @@ async fn policies_are_shown_with_what_they_mean() {
     .await
     .json();
     let nothing = bugle(&database, "viewer", &["policies", "preview", "none"]).await;
+    let set = [
+        "policies",
+        "set",
+        "hasty",
+        "--kind",
+        "fixed",
+        "--retries",
+        "3",
+        "--delay",
+        "2s",
+        "--jitter",
+        "0",
+    ];
+    let set = bugle(&database, "operator", &set).await;
+    let changed = bugle(
+        &database,
+        "operator",
+        &["policies", "set", "hasty", "--retries", "5", "--json"],
+    )
+    .await;
+    let wrong = bugle(&database, "operator", &["policies", "set", "hasty", "--jitter", "5"]).await;
+    let removed = bugle(
+        &database,
+        "operator",
+        &["policies", "remove", "hasty", "--note", "over"],
+    )
+    .await;
+    let gone = bugle(&database, "operator", &["policies", "delete", "hasty"]).await;
 
     let default = all
         .as_array()
@@ -235,6 +286,15 @@ async fn policies_are_shown_with_what_they_mean() {
         .collect();
     assert_eq!(delays, [5.0, 10.0, 20.0, 40.0]);
     assert_eq!((nothing.code, nothing.err.contains("does not retry")), (1, true));
+    assert_eq!(set.text(), "fixed, 3 retries, delay 00:00:02, jitter 0");
+    assert_eq!(changed.json()["policy"], "fixed, 5 retries, delay 00:00:02, jitter 0");
+    assert!(
+        wrong.code == 1 && wrong.err.contains("\"jitter\" must be between 0 and 1, not 5"),
+        "{}",
+        wrong.err
+    );
+    assert_eq!((removed.code, gone.code), (0, 1), "{}", removed.err);
+    assert!(gone.err.contains("there is no retry policy 'hasty'"), "{}", gone.err);
 }
 
 #[tokio::test]
@@ -255,6 +315,12 @@ async fn filters_choose_jobs_for_lists_and_for_verbs() {
 
     assert_eq!(ids(&["--since", "1h"]).await, 2);
     assert_eq!(ids(&["--error-like", "disk full"]).await, 1);
+    assert_eq!(ids(&["--ended-since", "1h"]).await, 0);
+    execute(&owner, "select bugle.set_state(3, 'failed')").await;
+    assert_eq!(ids(&["--ended-since", "1h"]).await, 1, "it was enqueued 3 hours ago");
+    assert_eq!(ids(&["--reason", "operator"]).await, 1);
+    assert_eq!(ids(&["--code", "e1"]).await, 0);
+    assert_eq!(ids(&["--fingerprint", "disk FULL at #"]).await, 1);
     assert_eq!(ids(&["--error-like", "disk % 4"]).await, 0);
     assert_eq!(ids(&["--queue", "x", "--command", "a", "--state", "ready"]).await, 1);
     let asked = bugle(
@@ -302,7 +368,9 @@ async fn a_filter_changes_all_that_match_step_by_step_and_tells_what_it_left() {
     .await;
     let rest = restart(&["--yes"]).await;
     let left: i64 = query_value(&owner, failed).await;
-    let again = restart(&["--yes", "--json"]).await.json();
+    let again = restart(&["--yes", "--json"]).await;
+    let plan = restart(&["--dry-run", "--json"]).await;
+    let nothing = bugle(&database, "owner", &["jobs", "restart", "--queue", "no", "--json"]).await;
     let wrong = bugle(&database, "owner", &["jobs", "restart", "--state", "running", "--yes"]).await;
     let none = bugle(&database, "owner", &["jobs", "restart", "--queue", "no", "--yes"]).await;
 
@@ -320,11 +388,22 @@ async fn a_filter_changes_all_that_match_step_by_step_and_tells_what_it_left() {
         asked.err
     );
     assert_eq!((some.text(), oldest), ("restarted 2 jobs; 1501 left", vec![1, 2]));
+    assert_eq!((rest.code, again.code), (1, 1), "as by ids");
     assert_eq!(
-        rest.text(),
+        rest.out.trim(),
         "restarted 1500 jobs; 1 refused (cannot restart job 1503: job 1504 with the same unique_key is live)"
     );
     assert_eq!(left, 1);
+    let again = again.json();
+    let (plan, nothing) = ((plan.code, plan.json()), (nothing.code, nothing.json()));
+    assert_eq!(
+        (plan.0, &plan.1["dry_run"], &plan.1["matched"], &plan.1["done"]),
+        (0, &json!(true), &json!(1), &json!(0))
+    );
+    assert_eq!(
+        (nothing.0, &nothing.1["matched"], &nothing.1["done"]),
+        (0, &json!(0), &json!(0))
+    );
     assert_eq!(
         [&again["matched"], &again["done"], &again["refused"], &again["left"]],
         [&json!(1), &json!(0), &json!(1), &json!(0)]
@@ -538,6 +617,17 @@ async fn the_doctor_reports_a_command_that_always_fails_and_dead_letters_that_gr
     .await;
     wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
     worker.stop().await;
+    // it worked until it began to fail, and a few still do
+    let worked = async |minutes: i32, completed: i32| {
+        let sql = format!(
+            "insert into bugle.minutes \
+             select minute - interval '{minutes} minutes', queue, command, -1, {completed}, 0, others, run_seconds, \
+               wait_seconds, run, wait \
+             from bugle.minutes where command = 'send' and failed > 0 limit 1"
+        );
+        execute(&owner, &sql).await;
+    };
+    worked(30, 5000).await;
     let found = async |check: &str| {
         let report = bugle(&database, "viewer", &["doctor", "--json"]).await;
         assert_eq!(report.code, 1, "{}", report.out);
@@ -554,14 +644,29 @@ async fn the_doctor_reports_a_command_that_always_fails_and_dead_letters_that_gr
     assert_eq!(always["level"], "fail", "{always}");
     assert_eq!(
         always["message"],
-        "command \"send\" always fails: all 12 attempts of the last hour; mostly: connection refused on port #"
+        "command \"send\" always fails: all 12 attempts of the last 10 minutes; mostly: connection refused on port #"
     );
     assert_eq!(grow["level"], "warn", "{grow}");
     assert_eq!(
         grow["message"],
         "12 jobs failed for good in the last hour, 0 in the hour before; mostly command \"send\", not retryable"
     );
-    assert!(grow["fix"].as_str().unwrap().contains("bugle stats errors"), "{grow}");
+    let fix = grow["fix"].as_str().unwrap();
+    assert!(
+        fix.contains("bugle stats errors") && fix.contains("--ended-since 1h"),
+        "{grow}"
+    );
+    execute(
+        &owner,
+        "update bugle.minutes set failed = 10 * failed where command = 'send'",
+    )
+    .await;
+    worked(5, 5).await;
+    let nearly = found("commands").await["message"].to_string();
+    assert!(
+        nearly.contains("nearly always fails: 120 of 125 attempts of the last 10 minutes"),
+        "{nearly}"
+    );
 }
 
 #[tokio::test]
@@ -577,6 +682,7 @@ async fn a_misspelled_name_is_told_and_never_waited_for_without_end() {
     let elsewhere = bugle(&["enqueue", "noop", "--queue", "mial", "--wait", "--wait-timeout", "1ms"]).await;
     let unwarned = enqueued_by_an_enqueuer(&database).await;
     let limited = bugle(&["queues", "set", "mial", "--max-running", "1"]).await;
+    let command = bugle(&["queues", "limit-command", "nopo", "4"]).await;
     let with_jobs = bugle(&["queues", "remove", "mial"]).await;
     bugle(&["jobs", "cancel", "--queue", "mial", "--yes"]).await.text();
     let removed = bugle(&["queues", "delete", "mial"]).await;
@@ -607,6 +713,11 @@ async fn a_misspelled_name_is_told_and_never_waited_for_without_end() {
     );
     assert_eq!(limited.text(), "max_running 1");
     assert!(limited.err.contains("did you mean \"mail\"?"), "{}", limited.err);
+    assert!(
+        command.code == 0 && command.err.contains("serves command \"nopo\"; did you mean \"noop\"?"),
+        "{}",
+        command.err
+    );
     assert!(
         with_jobs.code == 1 && with_jobs.err.contains("queue 'mial' has live jobs"),
         "{}",

@@ -318,6 +318,15 @@ async fn a_schedule_of_a_typed_job_is_set_at_each_start_and_written_only_if_it_c
             .unwrap()
             .timezone("Europe/Berlin")
     };
+    let job = bugle::NewJob::new("sync", ()).header("tenant", "acme");
+    set_schedule(
+        &owner,
+        &NewSchedule::every("sync", Duration::from_secs(3600), job).unwrap(),
+    )
+    .await
+    .unwrap();
+    let headers = "delete from bugle.schedules where name = 'sync' returning headers::text";
+    assert_eq!(query_value::<String>(&owner, headers).await, "{\"tenant\": \"acme\"}");
 
     let first = set_schedule(&owner, &nightly("30 2 * * *")).await.unwrap();
     execute(&owner, "select bugle.pause_schedule('nightly')").await;

@@ -177,25 +177,15 @@ pub struct Matching {
 /// # Errors
 /// If the filter is for a state from which the verb is not allowed, or the role lacks the privilege.
 pub async fn count_matching(client: &impl GenericClient, verb: &Verb, filter: &Filter) -> Result<Vec<Matching>> {
-    let sql = "select state, jobs, last_id from bugle.count_matching($1::text, $2::text, $3::text, $4::text, \
-        $5::text::interval, $6::text::interval, $7::text, $8::bigint)";
-    let state = filter.state.map(State::as_str);
-    let (name, since, older_than) = (verb.name(), &filter.since, &filter.older_than);
-    let rows = client
-        .ask(
-            sql,
-            &[
-                &name,
-                &filter.queue,
-                &filter.command,
-                &state,
-                since,
-                older_than,
-                &filter.error_like,
-                &filter.worker,
-            ],
-        )
-        .await?;
+    let sql = format!(
+        "select state, jobs, last_id from bugle.count_matching($1::text, {})",
+        Filter::arguments(2)
+    );
+    let name = verb.name();
+    let state = filter.state_and_reason();
+    let mut parameters: Vec<&dyn Parameter> = vec![&name];
+    parameters.extend(filter.parameters(&state));
+    let rows = client.ask(&sql, &parameters).await?;
     rows.iter()
         .map(|row| {
             Ok(Matching {
@@ -218,27 +208,16 @@ pub async fn jobs_matching(
     after: JobId,
     limit: i32,
 ) -> Result<Vec<JobId>> {
-    let sql = "select id from bugle.jobs_matching($1::text, $2::text, $3::text, $4::text, $5::text::interval, \
-        $6::text::interval, $7::text, $8::bigint, $9::bigint, $10::integer) m (id)";
-    let state = filter.state.map(State::as_str);
-    let (name, since, older_than) = (verb.name(), &filter.since, &filter.older_than);
-    let rows = client
-        .ask(
-            sql,
-            &[
-                &name,
-                &filter.queue,
-                &filter.command,
-                &state,
-                since,
-                older_than,
-                &filter.error_like,
-                &filter.worker,
-                &after,
-                &limit,
-            ],
-        )
-        .await?;
+    let sql = format!(
+        "select id from bugle.jobs_matching($1::text, {}, $13::bigint, $14::integer) m (id)",
+        Filter::arguments(2)
+    );
+    let name = verb.name();
+    let state = filter.state_and_reason();
+    let mut parameters: Vec<&dyn Parameter> = vec![&name];
+    parameters.extend(filter.parameters(&state));
+    parameters.extend([&after as &dyn Parameter, &limit]);
+    let rows = client.ask(&sql, &parameters).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

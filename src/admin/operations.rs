@@ -52,6 +52,8 @@ pub enum Kind {
     Id,
     /// A 32-bit number.
     Integer,
+    /// A number that may have a fraction.
+    Number,
     /// Yes or no.
     Boolean,
     /// A text.
@@ -137,6 +139,7 @@ const NOTE: Parameter = may("note", Kind::Text, "Reason, recorded in bugle.chang
 const JOB: Parameter = must("id", Kind::Id, "The job.");
 const QUEUE: Parameter = must("queue", Kind::Text, "The queue.");
 const WORKER: Parameter = must("worker", Kind::Id, "The worker.");
+const POLICY: Parameter = must("name", Kind::Text, "The retry policy.");
 const SCHEDULE: Parameter = must("name", Kind::Text, "The schedule.");
 const TOKEN: Parameter = may(
     "token",
@@ -171,6 +174,11 @@ const OF_QUEUE: Parameter = may("queue", Kind::Text, "Only jobs of this queue.")
 const OF_COMMAND: Parameter = may("command", Kind::Text, "Only jobs of this command.");
 const IN_STATE: Parameter = may("state", Kind::Text, "Only jobs in this state.");
 const SINCE: Parameter = may("since", Kind::Interval, "Only jobs enqueued within this time.");
+const ENDED_SINCE: Parameter = may(
+    "ended_since",
+    Kind::Interval,
+    "Only jobs that completed, failed or were cancelled within this time.",
+);
 const OLDER_THAN: Parameter = may(
     "older_than",
     Kind::Interval,
@@ -180,6 +188,17 @@ const ERROR_LIKE: Parameter = may(
     "error_like",
     Kind::Text,
     "Only jobs whose last error contains this text; with %, it is a LIKE pattern.",
+);
+const OF_CODE: Parameter = may("code", Kind::Text, "Only jobs whose last error has this code.");
+const OF_FINGERPRINT: Parameter = may(
+    "fingerprint",
+    Kind::Text,
+    "Only jobs whose last error belongs to this group of bugle.error_groups.",
+);
+const OF_REASON: Parameter = may(
+    "reason",
+    Kind::Text,
+    "Only jobs that failed or were cancelled for this reason.",
 );
 const OF_WORKER: Parameter = may("worker", Kind::Id, "Only jobs that this worker runs, or ran last.");
 const LIMIT: Parameter = may(
@@ -312,7 +331,19 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "cancel"],
         "Cancel all jobs that match.",
         &[
-            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -322,7 +353,19 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "pause"],
         "Pause all matching jobs.",
         &[
-            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -332,7 +375,19 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "resume"],
         "Resume all paused jobs that match.",
         &[
-            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -346,8 +401,12 @@ pub const OPERATIONS: &[Operation] = &[
             OF_COMMAND,
             IN_STATE,
             SINCE,
+            ENDED_SINCE,
             OLDER_THAN,
             ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
             OF_WORKER,
             LIMIT,
             NOTE,
@@ -361,7 +420,19 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "remove"],
         "Delete all jobs that match and are not running.",
         &[
-            OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -371,7 +442,20 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "reschedule"],
         "Change the time at which all jobs that match are due.",
         &[
-            RUN_AT, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            RUN_AT,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -381,7 +465,20 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "set-priority"],
         "Change the priority of all jobs that match.",
         &[
-            PRIORITY, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            PRIORITY,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -391,7 +488,20 @@ pub const OPERATIONS: &[Operation] = &[
         &["jobs", "set-state"],
         "Override the state of all jobs that match and are not running or completed.",
         &[
-            NEW_STATE, OF_QUEUE, OF_COMMAND, IN_STATE, SINCE, OLDER_THAN, ERROR_LIKE, OF_WORKER, LIMIT, NOTE,
+            NEW_STATE,
+            OF_QUEUE,
+            OF_COMMAND,
+            IN_STATE,
+            SINCE,
+            ENDED_SINCE,
+            OLDER_THAN,
+            ERROR_LIKE,
+            OF_CODE,
+            OF_FINGERPRINT,
+            OF_REASON,
+            OF_WORKER,
+            LIMIT,
+            NOTE,
         ],
         COUNT,
     ),
@@ -498,6 +608,49 @@ pub const OPERATIONS: &[Operation] = &[
             ),
             NOTE,
         ],
+        Answer::Done,
+    ),
+    function(
+        "set_policy",
+        "/policies/{name}/set",
+        &["policies", "set"],
+        "Add a retry policy, or change one. What is left out stays, or has its default.",
+        &[
+            POLICY,
+            may(
+                "kind",
+                Kind::Text,
+                "fixed, exponential, fixed_then_exponential, endless or daily.",
+            ),
+            may("retries", Kind::Integer, "Attempts after the first."),
+            may("delay", Kind::Interval, "The first delay, or each."),
+            may(
+                "factor",
+                Kind::Number,
+                "By how much an exponential delay grows each time.",
+            ),
+            may("max_delay", Kind::Interval, "Where it stops growing."),
+            may(
+                "jitter",
+                Kind::Number,
+                "By what share each delay varies in both directions: 0.1 is ten percent.",
+            ),
+            may("per_day", Kind::Integer, "For daily: retries per day."),
+            may(
+                "days",
+                Kind::Integer,
+                "For daily: on how many days, counted from the first attempt.",
+            ),
+            NOTE,
+        ],
+        Answer::Value("policy", "string"),
+    ),
+    function(
+        "remove_policy",
+        "/policies/{name}/remove",
+        &["policies", "remove"],
+        "Remove a retry policy that nothing uses.",
+        &[POLICY, NOTE],
         Answer::Done,
     ),
     function(
@@ -661,6 +814,7 @@ impl Kind {
         match self {
             Kind::Id => "bigint",
             Kind::Integer => "integer",
+            Kind::Number => "double precision",
             Kind::Boolean => "boolean",
             Kind::Text | Kind::Step => "text",
             Kind::Texts => "text[]",
@@ -741,6 +895,10 @@ fn read_json(parameter: &Parameter, raw: &RawValue) -> Result<Option<String>> {
         Kind::Json | Kind::Body => Some(text.to_owned()),
         Kind::Boolean => serde_json::from_str::<bool>(text).ok().map(|yes| yes.to_string()),
         Kind::Id | Kind::Integer => number().or_else(|| string().filter(|text| text.trim().parse::<i64>().is_ok())),
+        Kind::Number => serde_json::from_str::<f64>(text)
+            .ok()
+            .map(|_| text.to_owned())
+            .or_else(|| string().filter(|text| text.trim().parse::<f64>().is_ok())),
         Kind::Step => number().or_else(string),
         Kind::Text | Kind::Time | Kind::Interval => string(),
         Kind::Texts => serde_json::from_str::<Vec<String>>(text)
@@ -749,7 +907,7 @@ fn read_json(parameter: &Parameter, raw: &RawValue) -> Result<Option<String>> {
     };
     let what = match parameter.kind {
         Kind::Boolean => "true or false",
-        Kind::Id | Kind::Integer => "a number",
+        Kind::Id | Kind::Integer | Kind::Number => "a number",
         Kind::Texts => "an array of strings",
         _ => "a string",
     };

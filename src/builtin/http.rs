@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{MOST_RESULT, readable, result_from, retry_after, stopped};
@@ -199,7 +200,7 @@ impl Setup {
             })?;
         if let Some(kind) = response.headers().get(OUTCOME) {
             let kind = String::from_utf8_lossy(kind.as_bytes()).trim().to_owned();
-            return reported(&kind, response).await;
+            return reported(&kind, response, context).await;
         }
         if response.status().is_success() {
             return result(response, context).await.map(Outcome::complete);
@@ -208,8 +209,16 @@ impl Setup {
     }
 }
 
+/// How far the server is: in the body of any outcome. It is shown while the job waits or is snoozed.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Progress {
+    progress: Option<f32>,
+    note: Option<String>,
+}
+
 /// The outcome that the server reports itself: the header names it, the body has its details, as the messages of hosts.
-async fn reported(kind: &str, mut response: Response) -> Result<Outcome, Failure> {
+async fn reported(kind: &str, mut response: Response, context: &Context) -> Result<Outcome, Failure> {
     let wrong = |why: String| {
         let message = format!(
             "the server responded with {OUTCOME}: {kind}, which is not valid: {why}\n\
@@ -238,7 +247,14 @@ async fn reported(kind: &str, mut response: Response) -> Result<Outcome, Failure
         _ => return Err(wrong("its body is not a JSON object".to_owned())),
     }
     let line = Line::parse(&line).map_err(|_| wrong("its body is not a JSON object".to_owned()))?;
-    Ok(line.outcome().unwrap_or(Outcome::Complete(None)))
+    let outcome = line.outcome().unwrap_or(Outcome::Complete(None));
+    let Progress { progress, note } = serde_json::from_slice(&body).unwrap_or_default();
+    if let Some(percent) = progress
+        && let Err(error) = context.progress(percent, note.as_deref().unwrap_or_default()).await
+    {
+        tracing::warn!(event = "result", job = context.id(), %error, "its progress was not stored");
+    }
+    Ok(outcome)
 }
 
 /// No response, or only part of one.

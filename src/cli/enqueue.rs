@@ -126,7 +126,8 @@ pub struct Arguments {
     /// Enqueue one job per line of a file, all or none; each line is a JSON object with columns of bugle.jobs
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "wait", "print_sql", "queue", "priority",
         "run_at", "delay", "deadline", "timeout", "max_attempts", "retry_policy", "retry_delay", "headers",
-        "unique_key", "on_conflict", "idempotency_key", "after", "after_end_of", "on_success", "on_failure"])]
+        "unique_key", "on_conflict", "idempotency_key", "idempotency_ttl", "after", "after_end_of", "on_success",
+        "on_failure", "steps", "order_key", "limit_key", "fair_key"])]
     jsonl: Option<String>,
 
     /// Wait for the job to finish and print its result; exit code 1 if it did not complete
@@ -283,7 +284,44 @@ fn payload(argument: &str) -> Result<Box<RawValue>> {
         .map_err(|error| anyhow!("{error}\nhint: quote it for the shell, for example '{{\"name\": \"Ada\"}}'"))
 }
 
-fn name_and_value(text: &str) -> Result<(String, String), String> {
+/// NAME=VALUE of a header.
+pub fn name_and_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+    use clap::{Args, Command};
+
+    use super::Arguments;
+    use crate::client::bulk::COLUMNS;
+
+    /// What is given for all lines would be ignored: the columns are in the lines.
+    #[test]
+    fn with_a_file_no_flag_for_a_column_is_taken() {
+        let refusal = |given: &[&str]| {
+            let words = ["enqueue", "x", "--jsonl", "jobs"]
+                .into_iter()
+                .chain(given.iter().copied());
+            let read = Arguments::augment_args(Command::new("enqueue")).try_get_matches_from(words);
+            read.err().map(|error| error.kind())
+        };
+        assert_eq!(refusal(&[]), None);
+        for column in COLUMNS.iter().filter(|column| **column != "command") {
+            let flag = match *column {
+                "steps" => "--step".to_owned(),
+                "headers" => "--header".to_owned(),
+                other => format!("--{}", other.replace('_', "-")),
+            };
+            let is_refused = match *column {
+                "payload" => refusal(&["{}"]) == Some(ErrorKind::ArgumentConflict),
+                _ => ["1", "5m", "a=b"]
+                    .iter()
+                    .any(|value| refusal(&[&flag, value]) == Some(ErrorKind::ArgumentConflict)),
+            };
+            assert!(is_refused, "{flag}");
+        }
+    }
 }

@@ -37,7 +37,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "jobs",
         &[
-            "bugle jobs list --state failed --since 1d",
+            "bugle jobs list --state failed --ended-since 1d",
             "bugle jobs show 17",
             "bugle jobs explain 17",
         ],
@@ -45,7 +45,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "jobs list",
         &[
-            "bugle jobs list --state failed --since 1d --error-like refused",
+            "bugle jobs list --state failed --ended-since 1d --error-like refused",
             "bugle jobs list --queue mail --watch 2s",
         ],
     ),
@@ -103,7 +103,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "jobs restart",
         &[
             "bugle jobs restart 17",
-            "bugle jobs restart --state failed --command send_mail --since 2h --dry-run",
+            "bugle jobs restart --state failed --command send_mail --ended-since 2h --dry-run",
             "bugle jobs restart --state failed --error-like 'connection refused' --yes --note 'it is back'",
         ],
     ),
@@ -200,6 +200,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policies", &["bugle policies", "bugle policies preview default"]),
     ("policies list", &["bugle policies list"]),
     ("policies preview", &["bugle policies preview default --count 5"]),
+    (
+        "policies set",
+        &["bugle policies set partner --kind fixed --retries 60 --delay 1m --note 'the partner restarts at night'"],
+    ),
+    ("policies remove", &["bugle policies remove partner"]),
     ("stats", &["bugle stats", "bugle stats errors --since 2h"]),
     ("stats commands", &["bugle stats commands --watch 5s"]),
     ("stats errors", &["bugle stats errors --since 2h"]),

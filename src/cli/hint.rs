@@ -2,18 +2,23 @@
 
 use crate::admin::operations::Operation;
 
-const CALL: &str = "select bugle.";
+/// How a call of a function begins.
+const CALLS: [&str; 2] = ["select bugle.", "select * from bugle."];
 
 /// The same text with the commands that do what its statements would. Statements without such a command stay.
 pub fn in_shell(text: &str) -> String {
     let mut told = String::new();
     let mut rest = text;
-    while let Some(begin) = rest.find(CALL) {
+    let next = |text: &str| {
+        let found = CALLS.iter().filter_map(|call| Some((text.find(call)?, call.len())));
+        found.min()
+    };
+    while let Some((begin, before)) = next(rest) {
         told.push_str(&rest[..begin]);
         let statement = &rest[begin..];
-        let Some((call, length)) = Call::read(statement) else {
-            told.push_str(CALL);
-            rest = &statement[CALL.len()..];
+        let Some((call, length)) = Call::read(statement, before) else {
+            told.push_str(&statement[..before]);
+            rest = &statement[before..];
             continue;
         };
         told.push_str(&call.command().unwrap_or_else(|| statement[..length].to_owned()));
@@ -30,8 +35,9 @@ struct Call {
 }
 
 impl Call {
-    /// Read `select bugle.name(…);` at the beginning of a text. Returns its length too.
-    fn read(text: &str) -> Option<(Call, usize)> {
+    /// Read `select bugle.name(…);` at the beginning of a text, where `before` bytes precede the name. Returns its
+    /// length too.
+    fn read(text: &str, before: usize) -> Option<(Call, usize)> {
         let open = text.find('(')?;
         let (mut depth, mut is_quoted, mut begin) = (0, false, open + 1);
         let mut arguments = Vec::new();
@@ -45,7 +51,7 @@ impl Call {
                     arguments.push(text[begin..at].trim());
                     begin = at + 1;
                     if c == ')' {
-                        let name = text[CALL.len()..open].to_owned();
+                        let name = text.get(before..open)?.to_owned();
                         let arguments = arguments
                             .into_iter()
                             .filter(|argument| !argument.is_empty())
@@ -62,16 +68,24 @@ impl Call {
     }
 
     fn command(&self) -> Option<String> {
-        let operation = Operation::named(&self.name)?;
+        let subcommand = match &*self.name {
+            "explain" => &["jobs", "explain"],
+            name => Operation::named(name)?.cli,
+        };
         let mut words: Vec<String> = std::iter::once("bugle")
-            .chain(operation.cli.iter().copied())
+            .chain(subcommand.iter().copied())
             .map(String::from)
             .collect();
         for (position, (name, value)) in self.arguments.iter().enumerate() {
-            let value = literal(value)?;
-            let flag = match (&**operation.cli.last()?, position, name) {
-                // a rate needs its period too
-                (_, _, Some(name)) if name.contains("max_starts") => return None,
+            let verb = *subcommand.last()?;
+            let value = match (literal(value), verb) {
+                (Some(value), _) => value,
+                (None, "set-priority") => "N".to_owned(),
+                _ => return None,
+            };
+            let flag = match (verb, position, name) {
+                // part of the flag of its number
+                (_, _, Some(name)) if name.ends_with("_period") => return None,
                 (_, _, Some(name)) if value == "true" => {
                     words.push(format!("--{}", name.replace('_', "-")));
                     continue;
@@ -82,7 +96,8 @@ impl Call {
                 ("set-priority", 1, _) => Some("--priority".to_owned()),
                 ("set-state", 1, _) => Some("--to".to_owned()),
                 ("answer", 1, _) if self.name == "resolve" => Some("--result".to_owned()),
-                ("answer", ..) if self.name != "resolve" => return None,
+                ("answer", 1, _) if self.name == "reject" => Some("--error".to_owned()),
+                ("answer", 1, _) => return None,
                 _ => None,
             };
             words.extend(flag);
@@ -119,7 +134,8 @@ fn literal(text: &str) -> Option<String> {
     Some(quoted.replace("''", "'"))
 }
 
-fn for_shell(text: &str) -> String {
+/// A word as a shell reads it.
+pub fn for_shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
@@ -144,8 +160,8 @@ mod tests {
             ),
             ("select bugle.reschedule(7, now());", "bugle jobs reschedule 7"),
             (
-                "select bugle.resolve(7, '{}'); or bugle.reject.",
-                "bugle jobs answer 7 --result '{}' or bugle.reject.",
+                "select bugle.resolve(7, '{}'); or select bugle.reject(7, 'no');",
+                "bugle jobs answer 7 --result '{}' or bugle jobs answer 7 --error no",
             ),
             (
                 "select bugle.resume_queue('it''s, a (queue)');",
@@ -162,13 +178,55 @@ mod tests {
             ("select bugle.resume_worker(3);", "bugle workers resume 3"),
             (
                 "select bugle.set_limits('mail', p_max_starts => 3);",
-                "select bugle.set_limits('mail', p_max_starts => 3);",
+                "bugle queues set mail --max-starts 3",
             ),
-            ("select bugle.set_priority(…).", "select bugle.set_priority(…)."),
+            (
+                "why: select * from bugle.explain(7); says",
+                "why: bugle jobs explain 7 says",
+            ),
+            (
+                "lower it: select bugle.set_priority(7, …);",
+                "lower it: bugle jobs set-priority 7 --priority N",
+            ),
+            (
+                "select * from bugle.pause(array[2, 3]);",
+                "select * from bugle.pause(array[2, 3]);",
+            ),
             ("select bugle.upkeep();  -- repeat", "select bugle.upkeep();  -- repeat"),
             ("select bugle.", "select bugle."),
         ] {
             assert_eq!(in_shell(sql), shell);
+        }
+    }
+
+    /// The texts of `bugle.explain` are formats: an id or a number stands for %s, a name for %L.
+    #[test]
+    fn no_statement_of_an_explanation_is_left_in_the_shell() {
+        let source = include_str!("../../sql/88_explain.sql").replace("''", "'");
+        let source = source.replace("%s", "7").replace("%L", "'mail'");
+        let limits = ["max_running", "max_running_per_key", "max_starts", "max_starts_per_key"];
+        let mut statements: Vec<String> = limits
+            .iter()
+            .map(|limit| format!("select bugle.set_limits('mail', p_{limit} => 7);"))
+            .collect();
+        statements.push("select bugle.set_command_limit('mail', 7);".to_owned());
+        for call in CALLS {
+            statements.extend(source.match_indices(call).filter_map(|(at, _)| {
+                let line = source[at..].lines().next()?;
+                let end = line.find(");")? + 2;
+                // those above are put together
+                let is_whole = !line.contains("p_job.queue), ") && !line.contains("p_job.command), ");
+                is_whole.then(|| line[..end].to_owned())
+            }));
+        }
+
+        assert!(statements.len() > 15, "{statements:#?}");
+        for statement in statements {
+            let told = in_shell(&statement);
+            assert!(
+                told.starts_with("bugle ") && !told.contains("bugle."),
+                "{statement}: {told}"
+            );
         }
     }
 }

@@ -36,7 +36,7 @@ enum What {
         #[command(flatten)]
         filters: Filters,
         /// Maximum number of jobs to show
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show the details of a job.

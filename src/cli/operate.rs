@@ -32,7 +32,7 @@ pub struct Jobs {
     #[command(flatten)]
     filters: Filters,
     /// With a filter: at most N jobs, the oldest first [default: all that match]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// Show which jobs would change, without changing them
     #[arg(long)]
@@ -53,7 +53,7 @@ pub async fn jobs(connect: &Connect, client: &Client, verb: Verb, jobs: Jobs, js
         (false, false) => bail!("give ids or filters, not both\nhint: ids alone select the jobs"),
         (true, true) => bail!(
             "no jobs are selected\nhint: give their ids, or at least one of --queue, --command, --state, --since, \
-             --older-than, --error-like, --worker"
+             --ended-since, --older-than, --error-like, --code, --fingerprint, --reason, --worker"
         ),
     }
 }
@@ -70,8 +70,13 @@ async fn by_ids(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs, js
     }
     if jobs.dry_run {
         let (name, count) = (verb.name(), all.len());
-        output::print(&format!("would {name} {}: {}\n", counted(count), list(&all)))?;
-        return Ok(ExitCode::SUCCESS);
+        let summary = Summary {
+            verb: name,
+            matched: count,
+            dry_run: true,
+            ..Summary::default()
+        };
+        return summary.tell(json, &format!("would {name} {}: {}", counted(count), list(&all)));
     }
     connect.confirm(&format!("{} {}: {}", verb.name(), counted(all.len()), list(&all)))?;
     let mut operated = Vec::new();
@@ -114,6 +119,22 @@ struct Summary {
     left: usize,
     /// Why the first that was refused was.
     reason: Option<String>,
+    /// Whether nothing was to be changed.
+    dry_run: bool,
+}
+
+impl Summary {
+    /// Print it as JSON, or say it in a line. Exit code 1 if a job was refused, as by ids.
+    fn tell(&self, json: bool, line: &str) -> Result<ExitCode> {
+        match json {
+            true => output::print_json(self)?,
+            false => output::print(&format!("{line}\n"))?,
+        }
+        Ok(match self.refused {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
 }
 
 /// The oldest first, in steps, each committed before the next. Jobs that begin to match meanwhile are left alone.
@@ -126,13 +147,13 @@ async fn by_filter(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs,
         verb: verb.name(),
         matched,
         left: matched - most,
+        dry_run: jobs.dry_run,
         ..Summary::default()
     };
-    if most == 0 && !json {
+    if most == 0 {
         let allowed: Vec<&str> = allowed_from(verb.name()).iter().map(|state| state.as_str()).collect();
         let (name, allowed) = (verb.name(), allowed.join(", "));
-        output::print(&format!("no job matches; {name} is allowed from: {allowed}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return summary.tell(json, &format!("no job matches; {name} is allowed from: {allowed}"));
     }
     let states: Vec<String> = matching.iter().map(|of| format!("{} {}", of.jobs, of.state)).collect();
     let whom = match summary.left {
@@ -148,8 +169,7 @@ async fn by_filter(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs,
         let mut ids = ask(client, operate::jobs_matching(client, verb, &filter, 0, first)).await?;
         let more = if most > ids.len() { " …" } else { "" };
         ids.truncate(most);
-        output::print(&format!("would {} {whom}: {}{more}\n", verb.name(), list(&ids)))?;
-        return Ok(ExitCode::SUCCESS);
+        return summary.tell(json, &format!("would {} {whom}: {}{more}", verb.name(), list(&ids)));
     }
     let place = connect.label()?.map(|context| format!(" in context {context}"));
     if !connect.yes() && !confirmed(&format!("{} {whom}{}?", verb.name(), place.unwrap_or_default()))? {
@@ -180,10 +200,6 @@ async fn by_filter(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs,
     if is_watched && most > STEP {
         eprint!("\r\x1b[K");
     }
-    if json {
-        output::print_json(&summary)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut told = format!("{} {}", verb.past(), counted(summary.done));
     if let Some(reason) = &summary.reason {
         told += &format!("; {} refused ({})", summary.refused, output::one_line(reason));
@@ -191,8 +207,7 @@ async fn by_filter(connect: &Connect, client: &Client, verb: &Verb, jobs: &Jobs,
     if summary.left > 0 {
         told += &format!("; {} left", summary.left);
     }
-    output::print(&(told + "\n"))?;
-    Ok(ExitCode::SUCCESS)
+    summary.tell(json, &told)
 }
 
 fn counted(jobs: usize) -> String {

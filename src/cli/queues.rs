@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use tokio_postgres::Client;
 
@@ -96,14 +96,14 @@ struct Set {
     /// Maximum number of running jobs
     #[arg(long, value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
     max_running: Option<i32>,
-    /// Maximum number of starts in a sliding period: 100/1m
-    #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
+    /// Maximum number of starts in a sliding period: 100/1m; without a period, the present one stays
+    #[arg(long, value_name = "N[/PERIOD]|none", value_parser = rate)]
     max_starts: Option<Rate>,
     /// Maximum number of running jobs per limit key
     #[arg(long, value_name = "N|none", value_parser = number, allow_negative_numbers = true)]
     max_running_per_key: Option<i32>,
     /// Maximum number of starts per limit key in a sliding period
-    #[arg(long, value_name = "N/PERIOD|none", value_parser = rate)]
+    #[arg(long, value_name = "N[/PERIOD]|none", value_parser = rate)]
     max_starts_per_key: Option<Rate>,
     /// Whether jobs wait for an earlier job of their order key that is being retried (block) or overtake it (pass)
     #[arg(long, value_parser = spellings(OrderOnRetry::ALL, OrderOnRetry::as_str))]
@@ -131,9 +131,14 @@ fn rate(text: &str) -> Result<Rate> {
         return Ok((0, None));
     }
     let wrong = || anyhow!("expected a number and a period, such as 100/1m, or none");
-    let (count, period) = text.split_once('/').ok_or_else(wrong)?;
-    let period = humantime::parse_duration(period.trim()).map_err(|_| wrong())?;
-    Ok((count.trim().parse().map_err(|_| wrong())?, Some(period)))
+    let (count, period) = match text.split_once('/') {
+        Some((count, period)) => (
+            count,
+            Some(humantime::parse_duration(period.trim()).map_err(|_| wrong())?),
+        ),
+        None => (text, None),
+    };
+    Ok((count.trim().parse().map_err(|_| wrong())?, period))
 }
 
 async fn set(client: &Client, set: Set) -> Result<ExitCode> {
@@ -147,7 +152,12 @@ async fn set(client: &Client, set: Set) -> Result<ExitCode> {
         max_starts_per_key: set.max_starts_per_key,
         order_on_retry: set.order_on_retry,
     };
-    let now = ask(client, set_limits(client, &set.queue, &limits, set.note.as_deref())).await?;
+    let now = match ask(client, set_limits(client, &set.queue, &limits, set.note.as_deref())).await {
+        Err(error) if error.to_string().contains("requires \"p_starts_") => {
+            bail!("a number of starts needs its period\nhint: give both, such as 100/1m")
+        }
+        now => now?,
+    };
     output::print(&format!("{}\n", now.as_deref().unwrap_or("no limits")))?;
     warn_if_mistyped(client, &set.queue).await?;
     Ok(ExitCode::SUCCESS)
@@ -169,6 +179,28 @@ async fn warn_if_mistyped(client: &Client, queue: &str) -> Result<()> {
     {
         eprintln!(
             "warning: no live worker serves queue {queue:?}; did you mean {meant:?}?\nhint: bugle queues remove {queue}"
+        );
+    }
+    Ok(())
+}
+
+/// As for a queue: a command may be limited before a worker serves it.
+async fn warn_of_command(client: &Client, command: &str) -> Result<()> {
+    let commands = match ask(client, read::commands(client)).await {
+        Err(error) if error.sqlstate() == Some("42501") => return Ok(()),
+        commands => commands?,
+    };
+    let served: Vec<String> = commands
+        .into_iter()
+        .filter(|one| one.workers > 0)
+        .map(|one| one.name)
+        .collect();
+    if !served.iter().any(|name| name == command)
+        && let Some(meant) = nearest::of(command, &served)
+    {
+        eprintln!(
+            "warning: no live worker serves command {command:?}; did you mean {meant:?}?\n\
+             hint: bugle queues limit-command {command} none"
         );
     }
     Ok(())
@@ -200,6 +232,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
                 set_command_limit(&client, &command, max_running, note.as_deref()),
             )
             .await?;
+            warn_of_command(&client, &command).await?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(What::Pause { whom, note }) => (FleetVerb::PauseQueue, whom, note),

@@ -4,10 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use serde_json::Value;
+use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
-use super::output::{Shown, Table, span};
-use crate::admin::read::{self, CommandLine, Policy};
+use super::output::{self, Shown, Table, span};
+use super::spellings::spellings;
+use crate::admin::operations::{Operation, Values, perform};
+use crate::admin::read::{self, CommandLine, Policy, PolicyKind};
 
 /// `bugle commands`.
 #[derive(Debug, Args)]
@@ -53,6 +57,81 @@ enum PoliciesWhat {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: i32,
     },
+    /// Add a retry policy, or change one, and print it. What is not given stays, or has its default.
+    Set(Box<Set>),
+    /// Remove a retry policy that nothing uses.
+    #[command(visible_alias = "delete")]
+    Remove {
+        /// Name of the policy
+        name: String,
+        /// Reason, recorded in bugle.changes
+        #[arg(long)]
+        note: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    /// Name of the policy
+    name: String,
+    /// How the delays grow [default: exponential]
+    #[arg(long, value_parser = spellings(PolicyKind::ALL, PolicyKind::as_str))]
+    kind: Option<PolicyKind>,
+    /// Attempts after the first [default: 15]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    retries: Option<i32>,
+    /// First delay; with fixed and daily, each delay [default: 5s]
+    #[arg(long, value_name = "INTERVAL")]
+    delay: Option<String>,
+    /// By how much an exponential delay grows each time [default: 2]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    factor: Option<f64>,
+    /// Where an exponential delay stops growing [default: 1h]
+    #[arg(long, value_name = "INTERVAL")]
+    max_delay: Option<String>,
+    /// Share by which each delay varies in both directions; 0.1 is ten percent [default: 0.1]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    jitter: Option<f64>,
+    /// With daily: retries per day [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    per_day: Option<i32>,
+    /// With daily: on how many days, counted from the first attempt [default: 2]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    days: Option<i32>,
+    /// Reason, recorded in bugle.changes
+    #[arg(long)]
+    note: Option<String>,
+}
+
+impl Set {
+    /// What is given, as the operation names it.
+    fn values(&self, operation: &Operation) -> Values {
+        let number = |number: Option<i32>| number.map(|number| number.to_string());
+        let fraction = |number: Option<f64>| number.map(|number| number.to_string());
+        let given = [
+            ("name", Some(self.name.clone())),
+            ("kind", self.kind.map(|kind| kind.as_str().to_owned())),
+            ("retries", number(self.retries)),
+            ("delay", self.delay.clone()),
+            ("factor", fraction(self.factor)),
+            ("max_delay", self.max_delay.clone()),
+            ("jitter", fraction(self.jitter)),
+            ("per_day", number(self.per_day)),
+            ("days", number(self.days)),
+            ("note", self.note.clone()),
+        ];
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        given.fold(Values::new(), |values, (name, value)| {
+            values.with(operation, name, &value)
+        })
+    }
+}
+
+/// Set or remove a policy.
+async fn change(client: &Client, verb: &str, values: impl FnOnce(&Operation) -> Values) -> Result<Value> {
+    let operation = Operation::named(verb).expect("it is in the table");
+    let answer = ask(client, perform(client, operation, &values(operation))).await?;
+    Ok(answer.unwrap_or_default())
 }
 
 pub async fn commands(arguments: Commands) -> Result<ExitCode> {
@@ -107,6 +186,30 @@ pub async fn policies(arguments: Policies) -> Result<ExitCode> {
             table
         })?;
         return Ok(ExitCode::SUCCESS);
+    }
+    match &arguments.what {
+        Some(PoliciesWhat::Set(set)) => {
+            arguments.connect.confirm(&format!("set policy {}", set.name))?;
+            let answer = change(&client, "set_policy", |operation| set.values(operation)).await?;
+            match shown.as_json() {
+                true => output::print_json(&answer)?,
+                false => output::print(&format!("{}\n", answer["policy"].as_str().unwrap_or_default()))?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(PoliciesWhat::Remove { name, note }) => {
+            arguments.connect.confirm(&format!("remove policy {name}"))?;
+            let values = |operation: &Operation| {
+                let values = Values::new().with(operation, "name", name);
+                match note {
+                    Some(note) => values.with(operation, "note", note),
+                    None => values,
+                }
+            };
+            change(&client, "remove_policy", values).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
     }
     let list = async || {
         let policies = ask(&client, read::policies(&client)).await?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
+use super::enqueue::name_and_value;
 use super::output::{self, Shown, Table, age};
 use super::spellings::spellings;
 use crate::admin::operations::{Operation, Values, perform};
@@ -113,6 +114,9 @@ struct Add {
     /// Delay before the first retry, instead of the policy's: 30s, 5m
     #[arg(long, value_name = "INTERVAL")]
     retry_delay: Option<String>,
+    /// Header of the jobs; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    headers: Vec<(String, String)>,
     /// Step of a chain; repeat the flag for each step, in order
     #[arg(long = "step", value_name = "COMMAND")]
     steps: Vec<String>,
@@ -235,7 +239,10 @@ async fn change(client: &Client, name: &str, columns: &[String]) -> Result<Value
 
 impl Add {
     fn schedule(self) -> Result<NewSchedule> {
+        let headers = self.headers.into_iter().map(|(name, value)| (name, value.into()));
+        let headers: serde_json::Map<String, Value> = headers.collect();
         Ok(NewSchedule {
+            headers: (!headers.is_empty()).then_some(headers),
             payload: output::read_json("the payload", &self.payload)?,
             name: self.name,
             cron: self.cron,

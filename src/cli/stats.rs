@@ -8,7 +8,8 @@ use clap::{Args, Subcommand};
 
 use super::connect::{Connect, ask};
 use super::filter::interval;
-use super::output::{Shown, Table, age, span};
+use super::hint::for_shell;
+use super::output::{self, Shown, Table, age, span};
 use crate::admin::read::{self, CommandStats, ErrorGroup};
 
 /// `bugle stats`; without a subcommand, statistics by queue and command.
@@ -48,7 +49,11 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             let groups = ask(&client, read::error_groups(&client, &interval(*since))).await?;
             // afterwards, so that none of them lies ahead
             let now = ask(&client, read::now(&client)).await?;
-            shown.rows(&groups, |groups| errors(groups, now))
+            shown.rows(&groups, |groups| errors(groups, now))?;
+            if !shown.as_json() {
+                tell_restart(&groups, *since);
+            }
+            Ok(())
         }
     };
     shown.repeat(once).await
@@ -92,6 +97,35 @@ fn errors(groups: &[ErrorGroup], now: SystemTime) -> Table {
         ]);
     }
     table
+}
+
+/// How many groups are told how to restart them.
+const TOLD: usize = 3;
+
+/// On standard error: a pipe gets the rows.
+fn tell_restart(groups: &[ErrorGroup], since: Duration) {
+    if groups.is_empty() {
+        return;
+    }
+    eprintln!("\nTo restart the jobs of a group that have failed, once the cause is fixed:");
+    for group in groups.iter().take(TOLD) {
+        eprintln!("  {}", output::one_line(&restart(group, since)));
+    }
+}
+
+/// The command that restarts the jobs of a group.
+fn restart(group: &ErrorGroup, since: Duration) -> String {
+    let filters = [
+        ("command", &group.command),
+        ("code", &group.code),
+        ("fingerprint", &group.fingerprint),
+    ];
+    let filters: String = filters
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!(" --{name} {}", for_shell(value.as_ref()?))))
+        .collect();
+    let since = humantime::format_duration(since).to_string().replace(' ', "");
+    format!("bugle jobs restart --state failed{filters} --ended-since {since}")
 }
 
 fn length(seconds: Option<f64>) -> String {

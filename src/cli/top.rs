@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::connect::{Connect, ask};
+use super::hint::in_shell;
 use crate::admin::operate;
 use crate::admin::read::{self, Filter};
 use crate::job::JobId;
@@ -80,7 +81,7 @@ async fn watch(
             Act::Read => {}
             act => {
                 let outcome = carry_out(&client, act).await;
-                screen.say(outcome.unwrap_or_else(|error| error.to_string()));
+                screen.say(outcome.unwrap_or_else(|error| in_shell(&error.to_string())));
             }
         }
         // an error of the database does not end the screen: what was seen stays, and the next refresh tries again

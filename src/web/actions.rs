@@ -198,6 +198,8 @@ pub fn label(name: &str) -> String {
         "error_like" => "Error contains",
         "older_than" => "Unchanged for",
         "since" => "Enqueued within",
+        "ended_since" => "Ended within",
+        "fingerprint" => "Kind of error",
         "limit" => "At most",
         "retry_policy" => "Retry policy",
         "unique_mode" => "Second job with the same key",

@@ -128,6 +128,11 @@ pub const READS: &[ReadPath] = &[
             ("state", "string", "Only jobs in this state."),
             ("since", "string", "Only jobs enqueued within this interval."),
             (
+                "ended_since",
+                "string",
+                "Only jobs that completed, failed or were cancelled within this interval.",
+            ),
+            (
                 "older_than",
                 "string",
                 "Only jobs that have not changed for this interval.",
@@ -136,6 +141,17 @@ pub const READS: &[ReadPath] = &[
                 "error_like",
                 "string",
                 "Only jobs whose last error contains this text, or matches this pattern with %.",
+            ),
+            ("code", "string", "Only jobs whose last error has this code."),
+            (
+                "fingerprint",
+                "string",
+                "Only jobs whose last error belongs to this group of bugle.error_groups.",
+            ),
+            (
+                "reason",
+                "string",
+                "Only jobs that failed or were cancelled for this reason.",
             ),
             ("worker", "integer", "Only jobs that this worker runs, or ran last."),
             ("before", "integer", "Only jobs with a smaller id: the next page."),
@@ -799,8 +815,12 @@ impl Query {
             command: self.owned("command"),
             state: self.state()?,
             since: self.owned("since"),
+            ended_since: self.owned("ended_since"),
             older_than: self.owned("older_than"),
             error_like: self.owned("error_like"),
+            code: self.owned("code"),
+            fingerprint: self.owned("fingerprint"),
+            reason: self.get("reason").map(str::parse).transpose()?,
             before: self.number("before")?,
             worker: self.number("worker")?,
         })

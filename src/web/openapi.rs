@@ -120,6 +120,7 @@ fn body(operation: &Operation) -> Option<Value> {
 fn property(parameter: &Parameter) -> Value {
     let mut property = match parameter.kind {
         Kind::Id | Kind::Integer => json!({ "type": "integer" }),
+        Kind::Number => json!({ "type": "number" }),
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Text | Kind::Time | Kind::Interval => json!({ "type": "string" }),
         Kind::Step => json!({ "type": ["integer", "string"] }),

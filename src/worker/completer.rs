@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use postgres_types::Json;
 use tokio::sync::mpsc;
 
-use crate::db::calls::{self, FailedJob, FinishedJob, Verdict};
+use crate::db::calls::{self, AfterFailure, FailedJob, FinishedJob, Verdict};
 use crate::db::connect::{Link, Session};
 use crate::error::{Backoff, Error, Result};
 use crate::execute::executor::{Failure, Outcome, clean, outcome_of_condition};
-use crate::job::{Address, HeldJob};
+use crate::job::{Address, HeldJob, JobId};
 use crate::observe::trace::Ids;
 use crate::observe::{self, error_line};
 use crate::worker::Identity;
@@ -196,9 +196,7 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
     }
     let error = match answer {
         Ok(verdicts) => {
-            for end in ends {
-                log_answer(end, verdicts.iter().find(|verdict| verdict.held() == end.held));
-            }
+            log_answers(session, me, ends, &verdicts).await;
             return Ok(());
         }
         Err(error) if error.is_transient() => return Err(error),
@@ -210,7 +208,7 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
         [end] if error.is_caused_by_data() => {
             let instead = end.instead(&error);
             match call(session, me, slice::from_ref(&instead)).await {
-                Ok(verdicts) => log_answer(&instead, verdicts.first()),
+                Ok(verdicts) => log_answers(session, me, slice::from_ref(&instead), &verdicts).await,
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => leave(ends, &error, left),
             }
@@ -267,26 +265,51 @@ async fn call(session: &Session, me: Identity, ends: &[End]) -> Result<Vec<Verdi
     }
 }
 
-/// No verdict means success; `repeated` means that the reply to an earlier call was lost.
-fn log_answer(end: &End, verdict: Option<&Verdict>) {
-    let (job, claim) = (end.held.id, end.held.claim);
-    match verdict.map(|verdict| verdict.verdict.as_str()) {
-        None | Some("repeated") => log(end),
-        Some("gone") => tracing::debug!(event = "gone", job, claim),
-        Some(verdict) => match outcome_of_condition(verdict) {
-            Some(outcome) => log(&end.instead_of_completion(outcome)),
-            None => tracing::warn!(
-                event = "fenced",
-                job,
-                claim,
-                "this worker no longer held the job; its outcome was rejected"
-            ),
-        },
+/// No verdict means success; `repeated` means that the reply to an earlier call was lost. Failed attempts are logged
+/// last: the database is asked what became of their jobs.
+async fn log_answers(session: &Session, me: Identity, ends: &[End], verdicts: &[Verdict]) {
+    let mut failed = Vec::new();
+    let mut converted = Vec::new();
+    for end in ends {
+        let (job, claim) = (end.held.id, end.held.claim);
+        let verdict = verdicts.iter().find(|verdict| verdict.held() == end.held);
+        match verdict.map(|verdict| verdict.verdict.as_str()) {
+            None | Some("repeated") => log_or_keep(end, &mut failed),
+            Some("gone") => tracing::debug!(event = "gone", job, claim),
+            Some(verdict) => match outcome_of_condition(verdict) {
+                Some(outcome) => converted.push(end.instead_of_completion(outcome)),
+                None => tracing::warn!(
+                    event = "fenced",
+                    job,
+                    claim,
+                    "this worker no longer held the job; its outcome was rejected"
+                ),
+            },
+        }
+    }
+    for end in &converted {
+        log_or_keep(end, &mut failed);
+    }
+    if failed.is_empty() {
+        return;
+    }
+    let ids: Vec<JobId> = failed.iter().map(|end| end.held.id).collect();
+    // it is only for the log: an attempt of which this is not known is logged as well
+    let told = calls::after_failure(session, me, &ids).await.unwrap_or_default();
+    for end in failed {
+        log(end, told.iter().find(|told| told.id == end.held.id));
+    }
+}
+
+fn log_or_keep<'a>(end: &'a End, failed: &mut Vec<&'a End>) {
+    match &end.how {
+        How::Outcome(Outcome::Fail(_)) => failed.push(end),
+        _ => log(end, None),
     }
 }
 
 /// Log the outcome of a job after the database has accepted it.
-pub fn log(end: &End) {
+pub fn log(end: &End, after: Option<&AfterFailure>) {
     let (job, claim) = (end.held.id, end.held.claim);
     let (command, queue, attempt) = (&end.command, &end.queue, end.attempt);
     let took_ms = end.took.as_millis() as u64;
@@ -301,13 +324,31 @@ pub fn log(end: &End) {
     }
     match &end.how {
         How::GivenBack => tracing::debug!(event = "give_back", job, claim),
-        How::Outcome(Outcome::Fail(failure)) => outcome!(
-            warn,
-            "fail",
-            code = failure.code.as_deref(),
-            retryable = failure.retryable,
-            error = error_line::for_log(&failure.message)
-        ),
+        How::Outcome(Outcome::Fail(failure)) => {
+            let (code, error) = (failure.code.as_deref(), error_line::for_log(&failure.message));
+            let attempts = after.and_then(|after| after.attempts);
+            match after {
+                Some(after) if !after.has_failed => outcome!(
+                    info,
+                    "retry",
+                    attempts = attempts,
+                    next_at = after
+                        .retry_at
+                        .map(|at| humantime::format_rfc3339_millis(at).to_string()),
+                    code = code,
+                    error = error
+                ),
+                _ => outcome!(
+                    warn,
+                    "fail",
+                    attempts = attempts,
+                    reason = after.and_then(|after| after.reason.as_deref()),
+                    code = code,
+                    retryable = failure.retryable,
+                    error = error
+                ),
+            }
+        }
         How::Outcome(Outcome::Snooze(_)) => outcome!(info, "snooze"),
         How::Outcome(Outcome::Wait { .. }) => outcome!(info, "wait"),
         How::Outcome(Outcome::Cancelled(_)) => outcome!(info, "cancel"),

@@ -612,7 +612,7 @@ fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
     };
     let how = How::Outcome(outcome);
     let ending = ending(&how);
-    completer::log(&end(how));
+    completer::log(&end(how), None);
     ending
 }
 

@@ -133,6 +133,8 @@ const FORMS: [&str; 52] = [
     "jobs list --queue T --command T",
     "jobs list --state T --since D --limit N",
     "jobs list --error-like T --json",
+    "jobs list --ended-since D --code T --fingerprint T",
+    "policies set T --kind T --retries N --delay D",
     "jobs show N",
     "jobs explain N",
     "jobs answer N --result J --token T",

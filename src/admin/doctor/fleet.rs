@@ -345,30 +345,47 @@ pub async fn queues(client: &Client) -> Result<Vec<Finding>> {
 /// How many attempts of a command must have failed, with none that completed, to say that it always fails.
 const ALWAYS: i64 = 10;
 
-/// Commands that only failed in the last hour.
+/// Commands that only failed in the last hour, or nearly so in the last ten minutes: one that began to fail has many
+/// attempts of the hour that completed.
 pub async fn commands(client: &Client) -> Result<Vec<Finding>> {
     let rows = client
         .ask(
-            "select s.command, sum(s.failed)::bigint, \
+            "select s.command, s.failed, s.completed, s.is_recent, \
                (select g.fingerprint from bugle.error_groups g where g.command = s.command \
                 order by g.attempts desc limit 1) \
-             from bugle.command_stats s \
-             group by s.command \
-             having sum(s.completed) = 0 and sum(s.failed) >= $1 \
-             order by 2 desc limit 20",
+             from ( \
+               select distinct on (m.command) m.command, sum(m.failed)::bigint as failed, \
+                 sum(m.completed)::bigint as completed, r.is_recent \
+               from bugle.minutes m \
+                 join (values (true, interval '10 minutes', 0.05), (false, interval '1 hour', 0)) \
+                   r (is_recent, period, share) on m.minute > now() - r.period \
+               where m.minute > now() - interval '1 hour' \
+               group by m.command, r.is_recent, r.share \
+               having sum(m.failed) >= $1 and sum(m.completed) <= r.share * sum(m.completed + m.failed) \
+               order by m.command, r.is_recent desc) s \
+             order by s.failed desc limit 20",
             &[&ALWAYS],
         )
         .await?;
     if rows.is_empty() {
         return Ok(Finding::ok(
             "commands",
-            "none has failed in every attempt of the last hour",
+            "none has failed in every attempt of the last hour, or in 95 of 100 of the last 10 minutes",
         ));
     }
     let finding = |row: &Row| {
-        let (command, failed, error): (String, i64, Option<String>) = (row.get(0), row.get(1), row.get(2));
+        let (command, failed, completed): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        let period = if row.get(3) { "10 minutes" } else { "hour" };
+        let error = row.get::<_, Option<String>>(4);
         let error = error.map(|error| format!("; mostly: {error}")).unwrap_or_default();
-        let message = format!("command {command:?} always fails: all {failed} attempts of the last hour{error}");
+        let message = match completed {
+            0 => format!("command {command:?} always fails: all {failed} attempts of the last {period}{error}"),
+            _ => {
+                let all = failed + completed;
+                let share = format!("{failed} of {all} attempts of the last {period}");
+                format!("command {command:?} nearly always fails: {share}{error}")
+            }
+        };
         let about = format!("command:{} state:retrying,failed", read::quoted(&command));
         Finding::new("commands", Level::Fail, message).about(about).fix(
             "bugle stats errors; if a service is down, bugle queues pause QUEUE saves the attempts until it is back",
@@ -417,11 +434,11 @@ pub async fn dead_letters(client: &impl GenericClient) -> Result<Vec<Finding>> {
         command.unwrap_or_default(),
         reason.unwrap_or_default().replace('_', " ")
     );
-    Ok(
-        vec![Finding::new("dead letters", Level::Warn, message).about(about).fix(
-        "bugle stats errors says why; bugle jobs restart --state failed --since 1h --dry-run, when the cause is fixed",
-    )],
-    )
+    let fix =
+        "bugle stats errors says why; when the cause is fixed: bugle jobs restart --state failed --ended-since 1h";
+    Ok(vec![
+        Finding::new("dead letters", Level::Warn, message).about(about).fix(fix),
+    ])
 }
 
 /// "3 jobs", or "at least 10000 jobs" if no more were counted.

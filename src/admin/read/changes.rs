@@ -33,6 +33,8 @@ pub struct Change {
     pub worker: Option<i64>,
     /// The schedule that was changed, if any.
     pub schedule: Option<String>,
+    /// The retry policy that was changed, if any.
+    pub policy: Option<String>,
     /// What it was before.
     pub from_state: Option<String>,
     /// What it is after.
@@ -207,7 +209,7 @@ impl Changes {
 const STEPS_APART: Duration = Duration::from_secs(60);
 
 const MATCHING: &str = "select c.id, c.changed_at, c.verb, c.job, c.step, c.queue, c.command, c.worker, c.schedule, \
-    c.from_state, c.to_state, c.who::text as who, c.application, c.note \
+    c.policy, c.from_state, c.to_state, c.who::text as who, c.application, c.note \
     from bugle.changes c \
     where ($1::bigint is null or c.job = $1) \
     and ($2::text is null or c.who = $2) \
@@ -243,6 +245,7 @@ fn change(row: &Row) -> Result<Change> {
         command: row.try_get("command")?,
         worker: row.try_get("worker")?,
         schedule: row.try_get("schedule")?,
+        policy: row.try_get("policy")?,
         from_state: row.try_get("from_state")?,
         to_state: row.try_get("to_state")?,
         who: row.try_get("who")?,

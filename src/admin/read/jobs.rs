@@ -22,7 +22,7 @@ use crate::state::{self, Reason, State};
 /// use bugle::State;
 /// use bugle::read::{self, Filter};
 ///
-/// let dead_letters = Filter::new().command("send_mail").state(State::Failed).since("2 hours");
+/// let dead_letters = Filter::new().command("send_mail").state(State::Failed).ended_since("2 hours");
 /// for job in read::jobs(&client, &dead_letters, 100).await? {
 ///     println!("{} {}", job.id, job.last_error_code.unwrap_or_default());
 /// }
@@ -39,10 +39,18 @@ pub struct Filter {
     pub state: Option<State>,
     /// Only jobs enqueued within this interval, in any format Postgres accepts: `2 hours`.
     pub since: Option<String>,
+    /// Only jobs that completed, failed or were cancelled within this interval.
+    pub ended_since: Option<String>,
     /// Only jobs that have not changed for this interval.
     pub older_than: Option<String>,
     /// Only jobs whose last error contains this text, ignoring case; with `%` it is a LIKE pattern.
     pub error_like: Option<String>,
+    /// Only jobs whose last error has this code.
+    pub code: Option<String>,
+    /// Only jobs whose last error belongs to this group of `bugle.error_groups`.
+    pub fingerprint: Option<String>,
+    /// Only jobs that failed or were cancelled for this reason.
+    pub reason: Option<Reason>,
     /// Only with a smaller id.
     pub before: Option<JobId>,
     /// Only jobs that this worker runs, or ran last.
@@ -79,6 +87,12 @@ impl Filter {
         self
     }
 
+    /// Only jobs that completed, failed or were cancelled within this interval, as Postgres reads it: `2 hours`.
+    pub fn ended_since(mut self, interval: &str) -> Self {
+        self.ended_since = Some(interval.to_string());
+        self
+    }
+
     /// Only jobs that have not changed for this interval, as Postgres reads it: `10 minutes`.
     pub fn older_than(mut self, interval: &str) -> Self {
         self.older_than = Some(interval.to_string());
@@ -97,10 +111,67 @@ impl Filter {
         self
     }
 
+    /// Only jobs whose latest error has this code.
+    pub fn code(mut self, code: &str) -> Self {
+        self.code = Some(code.to_string());
+        self
+    }
+
+    /// Only jobs whose latest error belongs to this group: [`fingerprint`](super::ErrorGroup::fingerprint).
+    pub fn fingerprint(mut self, fingerprint: &str) -> Self {
+        self.fingerprint = Some(fingerprint.to_string());
+        self
+    }
+
+    /// Only jobs that failed or were cancelled for this reason.
+    pub fn reason(mut self, reason: Reason) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
     /// Only jobs with a smaller id: the next page.
     pub fn before(mut self, id: JobId) -> Self {
         self.before = Some(id);
         self
+    }
+
+    /// The arguments of `bugle.matches` after the job, from `$first` on.
+    pub(crate) fn arguments(first: usize) -> String {
+        let types = [
+            "text", "text", "text", "interval", "interval", "interval", "text", "text", "text", "text", "bigint",
+        ];
+        let arguments: Vec<String> = (types.iter().enumerate())
+            .map(|(index, kind)| match *kind {
+                "interval" => format!("${}::text::interval", first + index),
+                kind => format!("${}::{kind}", first + index),
+            })
+            .collect();
+        arguments.join(", ")
+    }
+
+    /// The state and the reason as the database spells them.
+    pub(crate) fn state_and_reason(&self) -> (Option<&'static str>, Option<&'static str>) {
+        (self.state.map(State::as_str), self.reason.map(Reason::as_str))
+    }
+
+    /// The values of [`arguments`](Filter::arguments).
+    pub(crate) fn parameters<'a>(
+        &'a self,
+        (state, reason): &'a (Option<&'static str>, Option<&'static str>),
+    ) -> [&'a dyn Parameter; 11] {
+        [
+            &self.queue,
+            &self.command,
+            state,
+            &self.since,
+            &self.ended_since,
+            &self.older_than,
+            &self.error_like,
+            &self.code,
+            &self.fingerprint,
+            reason,
+            &self.worker,
+        ]
     }
 }
 
@@ -156,30 +227,23 @@ pub async fn jobs(client: &impl GenericClient, filter: &Filter, limit: i64) -> R
         true => "j",
         false => {
             "jsonb_populate_record(null::bugle.jobs, jsonb_build_object('queue', j.queue, 'command', j.command, \
-             'state', j.state, 'created_at', j.created_at, 'updated_at', j.updated_at, 'last_error', j.last_error, \
+             'state', j.state, 'created_at', j.created_at, 'finished_at', j.finished_at, 'updated_at', j.updated_at, \
+             'last_error', j.last_error, 'last_error_code', j.last_error_code, 'reason', j.reason, \
              'worker', j.worker))"
         }
     };
     let sql = format!(
         "select {LINE} \
          from bugle.jobs j \
-         where bugle.matches({row}, $1::text, $2::text, $3::text, $4::text::interval, $5::text::interval, \
-           $6::text, $7::bigint) \
-         and ($8::bigint is null or j.id < $8) \
+         where bugle.matches({row}, {}) \
+         and ($12::bigint is null or j.id < $12) \
          order by j.id desc \
-         limit $9::bigint"
+         limit $13::bigint",
+        Filter::arguments(1)
     );
-    let values: [&dyn Parameter; 9] = [
-        &filter.queue,
-        &filter.command,
-        &filter.state.map(State::as_str),
-        &filter.since,
-        &filter.older_than,
-        &filter.error_like,
-        &filter.worker,
-        &filter.before,
-        &limit,
-    ];
+    let state = filter.state_and_reason();
+    let mut values = filter.parameters(&state).to_vec();
+    values.extend([&filter.before as &dyn Parameter, &limit]);
     let rows = client.ask(&sql, &values).await?;
     rows.iter().map(job_summary).collect()
 }

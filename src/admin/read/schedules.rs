@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use postgres_types::Json;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
 
 use super::time::{as_text, as_text_if_any};
@@ -13,6 +13,7 @@ use crate::client::enqueue::NewJob;
 use crate::db::connect::Unnamed;
 use crate::error::{Error, Result};
 use crate::job::JobId;
+use crate::observe::trace;
 use crate::spelled::spelled;
 
 spelled! {
@@ -174,6 +175,8 @@ pub struct NewSchedule {
     pub retry_policy: Option<String>,
     /// Delay before the first retry, instead of the policy's.
     pub retry_delay: Option<String>,
+    /// The headers of its jobs.
+    pub headers: Option<Map<String, Value>>,
     /// The steps, if its jobs are chains.
     pub steps: Option<Vec<String>>,
     /// How missed runs are handled.
@@ -240,11 +243,18 @@ impl NewSchedule {
             max_attempts: Option<i32>,
             retry_policy: Option<String>,
             retry_delay: Option<String>,
+            headers: Option<Map<String, Value>>,
             steps: Option<Vec<String>>,
         }
         let columns: Columns = serde_json::from_value(job.to_json()?)
             .map_err(|error| Error::new(format!("the job of schedule {name:?} cannot be scheduled: {error}")))?;
+        // its jobs do not belong to the trace in which it is set up
+        let headers = columns.headers.map(|mut headers| {
+            headers.remove(trace::HEADER);
+            headers
+        });
         Ok(NewSchedule {
+            headers: headers.filter(|headers| !headers.is_empty()),
             name: name.to_string(),
             cron: None,
             every: None,
@@ -269,26 +279,27 @@ impl NewSchedule {
 
 const INSERT: &str = "\
     insert into bugle.schedules as s (name, cron, every, timezone, command, payload, queue, priority, timeout, \
-      max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps, retry_delay) \
+      max_attempts, retry_policy, misfire, catch_up_limit, overlap, starts_at, ends_at, steps, retry_delay, headers) \
     values ($1, $2, $3::text::interval, coalesce($4, 'UTC'), $5, $6, coalesce($7, 'default'), coalesce($8, 0), \
       $9::text::interval, $10, $11, coalesce($12, 'run_once'), coalesce($13, 10), coalesce($14, 'allow'), \
-      $15::text::timestamptz, $16::text::timestamptz, $17, $18::text::interval)";
+      $15::text::timestamptz, $16::text::timestamptz, $17, $18::text::interval, $19)";
 
 /// Only a schedule that differs is written: its times and its history stay as they are otherwise.
 const OR_UPDATE: &str = " \
     on conflict (name) do update \
     set (cron, every, timezone, command, payload, queue, priority, timeout, max_attempts, retry_policy, misfire, \
-        catch_up_limit, overlap, starts_at, ends_at, steps, retry_delay) \
+        catch_up_limit, overlap, starts_at, ends_at, steps, retry_delay, headers) \
       = (excluded.cron, excluded.every, excluded.timezone, excluded.command, excluded.payload, excluded.queue, \
         excluded.priority, excluded.timeout, excluded.max_attempts, excluded.retry_policy, excluded.misfire, \
         excluded.catch_up_limit, excluded.overlap, excluded.starts_at, excluded.ends_at, excluded.steps, \
-        excluded.retry_delay) \
+        excluded.retry_delay, excluded.headers) \
     where (s.cron, s.every, s.timezone, s.command, s.payload, s.queue, s.priority, s.timeout, s.max_attempts, \
-        s.retry_policy, s.misfire, s.catch_up_limit, s.overlap, s.starts_at, s.ends_at, s.steps, s.retry_delay) \
+        s.retry_policy, s.misfire, s.catch_up_limit, s.overlap, s.starts_at, s.ends_at, s.steps, s.retry_delay, \
+        s.headers) \
       is distinct from (excluded.cron, excluded.every, excluded.timezone, excluded.command, excluded.payload, \
         excluded.queue, excluded.priority, excluded.timeout, excluded.max_attempts, excluded.retry_policy, \
         excluded.misfire, excluded.catch_up_limit, excluded.overlap, excluded.starts_at, excluded.ends_at, \
-        excluded.steps, excluded.retry_delay)";
+        excluded.steps, excluded.retry_delay, excluded.headers)";
 
 /// Add a schedule. Returns when it fires first.
 ///
@@ -330,6 +341,7 @@ async fn write(client: &impl GenericClient, sql: &str, new: &NewSchedule) -> Res
                 &new.ends_at,
                 &new.steps,
                 &new.retry_delay,
+                &new.headers.as_ref().map(Json),
             ],
         )
         .await?;

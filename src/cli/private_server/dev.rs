@@ -71,12 +71,12 @@ pub fn run(mut arguments: Arguments) -> Result<ExitCode> {
     }
     let _logging = log::start(&arguments.log)?;
     let file = arguments.config.clone().unwrap_or_else(|| PathBuf::from("bugle.toml"));
-    let watched = Watched::new(file);
     // before a server is started, so that an invalid file is reported at once
-    let config = match arguments.config.is_some() || watched.file.exists() {
-        true => read(&watched.file)?,
+    let config = match arguments.config.is_some() || file.exists() {
+        true => read(&file)?,
         false => Config::from_toml(EXAMPLE)?,
     };
+    let watched = Watched::new(file, &config);
     let database = DevDatabase::find(&arguments)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(serve(&arguments, &database, config, watched));
@@ -88,42 +88,66 @@ pub fn run(mut arguments: Arguments) -> Result<ExitCode> {
 fn read(file: &Path) -> Result<Config> {
     let config = Config::from_file(file)?;
     worker::check(&config.commands, &config.hosts)?;
+    // the values are checked as when a worker starts; any database will do
+    resolve("postgresql://", None, &config)?;
     Ok(config)
 }
 
-/// A file that is edited.
+/// The files that are edited: the configuration, and the programs of its hosts. Commands start theirs for each attempt.
 struct Watched {
     file: PathBuf,
-    seen: Option<(SystemTime, u64)>,
+    seen: Vec<(PathBuf, State)>,
 }
 
+/// When a file was changed, and its size; `None` if there is no such file.
+type State = Option<(SystemTime, u64)>;
+
 impl Watched {
-    fn new(file: PathBuf) -> Watched {
-        let seen = Watched::state(&file);
-        Watched { file, seen }
+    fn new(file: PathBuf, config: &Config) -> Watched {
+        let seen = vec![(file.clone(), Watched::state(&file))];
+        let mut watched = Watched { file, seen };
+        watched.follow(config);
+        watched
     }
 
-    /// When it was changed, and its size; `None` if there is no such file.
-    fn state(file: &Path) -> Option<(SystemTime, u64)> {
+    fn state(file: &Path) -> State {
         let about = std::fs::metadata(file).ok()?;
         Some((about.modified().ok()?, about.len()))
     }
 
-    /// Wait until it is another one. While it is gone, as in the middle of saving, the old one counts.
-    async fn changed(&mut self) {
+    /// Watch the files that the hosts of this configuration name.
+    fn follow(&mut self, config: &Config) {
+        let files = config.hosts.values().flat_map(|host| {
+            let folder = match &host.cwd {
+                Cwd::Folder(folder) => folder.clone(),
+                Cwd::Worker | Cwd::Workspace => PathBuf::new(),
+            };
+            host.argv.iter().map(move |word| folder.join(word))
+        });
+        self.seen.truncate(1);
+        let there = files.filter(|file| file.is_file());
+        self.seen
+            .extend(there.map(|file| (file.clone(), Watched::state(&file))));
+    }
+
+    /// Wait until one of them is another one, and say which. While it is gone, as in the middle of saving, the old one
+    /// counts.
+    async fn changed(&mut self) -> PathBuf {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         loop {
             looks.tick().await;
-            let state = Watched::state(&self.file);
-            if state.is_some() && state != self.seen {
-                self.seen = state;
-                return;
+            for (file, seen) in &mut self.seen {
+                let state = Watched::state(file);
+                if state.is_some() && state != *seen {
+                    *seen = state;
+                    return file.clone();
+                }
             }
         }
     }
 }
 
-/// How often to look whether the file was changed.
+/// How often to look whether a file was changed.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// The database, and its server if that is private. Removed when dropped.
@@ -232,28 +256,33 @@ async fn serve(
             eprintln!("warning: {}", output::harmless(&problem));
         }
         match until_changed(settings, &shutdown, &mut watched).await? {
-            After::Edit(changed) => config = *changed,
+            After::Edit(changed) => {
+                config = *changed;
+                watched.follow(&config);
+            }
             After::End(code) => return Ok(code),
         }
     }
 }
 
 fn settings(database: &DevDatabase, config: &Config) -> Result<Settings> {
-    // the database_url of the file is never used here
-    let flags = Flags {
-        database_url: Some(Secret::new(&database.url)),
-        name: Some("dev".into()),
-        // deleted together with the server
-        workdir: config
-            .workdir
-            .clone()
-            .or(database.server.as_ref().map(|server| server.host().join("work"))),
-        ..Flags::default()
-    };
+    // deleted together with the server
+    let workdir = database.server.as_ref().map(|server| server.host().join("work"));
     Ok(Settings {
         database_url_from: database.source.clone(),
-        ..Settings::resolve(flags, Some(config.clone()))?
+        ..resolve(&database.url, workdir, config)?
     })
+}
+
+fn resolve(url: &str, workdir: Option<PathBuf>, config: &Config) -> Result<Settings> {
+    // the database_url of the file is never used here
+    let flags = Flags {
+        database_url: Some(Secret::new(url)),
+        name: Some("dev".into()),
+        workdir: config.workdir.clone().or(workdir),
+        ..Flags::default()
+    };
+    Ok(Settings::resolve(flags, Some(config.clone()))?)
 }
 
 /// Why a worker has ended.
@@ -263,20 +292,29 @@ enum After {
     End(ExitCode),
 }
 
-/// Run a worker until the file is changed, or it is asked to stop.
+/// Run a worker until a file is changed, or it is asked to stop. A worker that cannot start, because its port is taken
+/// for example, ends nothing: the server stays, with its data, and the next edit counts.
 async fn until_changed(settings: Settings, shutdown: &Shutdown, watched: &mut Watched) -> Result<After> {
     let stop = Shutdown::new();
     let mut worker = std::pin::pin!(worker::serve(settings, Registry::new(), stop.clone()));
     let mut changed = None;
     let mut asked = 0;
+    let mut has_ended = false;
     loop {
         tokio::select! {
-            code = &mut worker => {
-                return match changed.take().filter(|_| !shutdown.drain.is_cancelled()) {
-                    Some(config) => Ok(After::Edit(config)),
-                    None => Ok(After::End(code?)),
-                };
+            code = &mut worker, if !has_ended => {
+                match changed.take().filter(|_| !shutdown.drain.is_cancelled()) {
+                    Some(config) => return Ok(After::Edit(config)),
+                    None if code.is_ok() || asked > 0 => return Ok(After::End(code?)),
+                    None => {}
+                }
+                has_ended = true;
+                if let Err(error) = code {
+                    let (error, file) = (crate::cli::message(&error), watched.file.display());
+                    eprintln!("no worker runs: {error}\nCorrect {file}; Ctrl-C ends bugle dev");
+                }
             }
+            () = shutdown.drain.cancelled(), if has_ended => return Ok(After::End(ExitCode::SUCCESS)),
             () = shutdown.drain.cancelled(), if asked == 0 => {
                 asked = 1;
                 stop.request();
@@ -285,13 +323,16 @@ async fn until_changed(settings: Settings, shutdown: &Shutdown, watched: &mut Wa
                 asked = 2;
                 stop.request();
             }
-            () = watched.changed(), if changed.is_none() => {
-                let file = watched.file.display();
+            edited = watched.changed(), if changed.is_none() => {
+                let file = edited.display();
                 match read(&watched.file) {
                     Ok(config) => {
                         let served = served(&config.commands, &config.hosts);
                         let told = format!("{file} has changed: the worker restarts and serves {served}\n");
                         output::print(&told)?;
+                        if has_ended {
+                            return Ok(After::Edit(Box::new(config)));
+                        }
                         changed = Some(Box::new(config));
                         stop.request();
                     }

@@ -368,9 +368,21 @@ impl Screen {
         let whom = match ids.as_slice() {
             [] => return None,
             [id] => format!("job {id}"),
-            ids => format!("{} jobs", ids.len()),
+            ids => format!("{} jobs{}", ids.len(), self.left_out(ids.len())),
         };
         Some((format!("{name} {whom}?"), Act::Jobs(verb, ids)))
+    }
+
+    /// If all that are listed are chosen, and more exist than the list has: that they are not touched.
+    fn left_out(&self, chosen: usize) -> String {
+        match &self.seen.body {
+            Body::Jobs(jobs, Some((count, is_more))) if jobs.len() == chosen => {
+                let more = if *is_more { "more than " } else { "" };
+                let left = *count - jobs.len() as i64;
+                format!(" (the newest; {more}{left} older ones stay: bugle jobs takes all)")
+            }
+            _ => String::new(),
+        }
     }
 
     /// The marked jobs, else the selected one.

@@ -11,7 +11,7 @@ mod wake;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use postgres_types::private::BytesMut;
 use postgres_types::{FromSql, IsNull, Json, ToSql, Type, accepts, to_sql_checked};
@@ -424,6 +424,34 @@ pub async fn fail(session: &Session, me: Identity, jobs: &[FailedJob]) -> Result
         )
         .await
         .map(verdicts)
+}
+
+/// What became of a job whose attempt failed.
+#[derive(Debug)]
+pub struct AfterFailure {
+    pub id: JobId,
+    pub has_failed: bool,
+    pub retry_at: Option<SystemTime>,
+    /// How many attempts it has; none if there is no limit.
+    pub attempts: Option<i32>,
+    pub reason: Option<String>,
+}
+
+pub async fn after_failure(session: &Session, me: Identity, jobs: &[JobId]) -> Result<Vec<AfterFailure>> {
+    let rows = session
+        .query(
+            "select id, has_failed, retry_at, attempts, reason from bugle.after_failure($1, $2, $3)",
+            &[&me.worker, &me.nonce, &jobs],
+        )
+        .await?;
+    let told = |row: &Row| AfterFailure {
+        id: row.get(0),
+        has_failed: row.get(1),
+        retry_at: row.get(2),
+        attempts: row.get(3),
+        reason: row.get(4),
+    };
+    Ok(rows.iter().map(told).collect())
 }
 
 pub async fn give_back(session: &Session, me: Identity, jobs: &[HeldJob]) -> Result<Vec<Verdict>> {

@@ -61,10 +61,11 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                     "schedule {}",
                     link(frame, &format!("/schedules/{}", encoded(name)), name)
                 )),
-                _ => match (change.worker, &change.command) {
-                    (Some(worker), _) => Html(format!("worker {}", worker_link(frame, worker, None))),
-                    (None, Some(command)) => Html(format!("command {}", command_link(frame, command))),
-                    (None, None) => Html::default(),
+                _ => match (change.worker, &change.command, &change.policy) {
+                    (Some(worker), ..) => Html(format!("worker {}", worker_link(frame, worker, None))),
+                    (_, Some(command), _) => Html(format!("command {}", command_link(frame, command))),
+                    (.., Some(policy)) => text(format!("retry policy {policy}")),
+                    (None, None, None) => Html::default(),
                 },
             };
             let states = before_and_after(change);

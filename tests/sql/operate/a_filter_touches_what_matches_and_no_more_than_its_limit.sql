@@ -16,6 +16,7 @@ begin
   perform test.equal(bugle.pause_where(p_worker => 7), 0::bigint, 'the worker');
   perform test.refused('select bugle.pause_where(p_state => ''runing'')', 'JB001', '%not allowed from%runing%');
   perform test.refused('select bugle.pause_where(p_since => ''9999 years'')', 'JB001', '%p_since%calendar%');
+  perform test.refused('select bugle.restart_where(p_ended_since => ''9999 years'')', 'JB001', '%p_ended_since%9999%');
   perform test.refused('select bugle.jobs_matching(''ressurect'')', 'JB001', '%not a verb%');
 end
 $$;

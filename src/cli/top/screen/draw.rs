@@ -4,10 +4,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Text, Span};
-use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table, TableState, Wrap};
+use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table, TableState};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::{Body, Jobs, KEYS, Mode, Page, Screen, TABS, View, of_state};
 use crate::admin::read::rfc3339;
+use crate::cli::hint::in_shell;
 use crate::cli::jobs::happened;
 use crate::cli::output::{age, harmless, one_line};
 use crate::cli::top::list::{Column, Tone};
@@ -184,8 +186,9 @@ impl Screen {
     }
 
     fn draw_page(&mut self, frame: &mut Frame, area: Rect) {
+        let width = usize::from(area.width.saturating_sub(2));
         let text = match &self.seen.body {
-            Body::Job(Some(page)) => page_text(page, self.seen.now),
+            Body::Job(Some(page)) => page_text(page, self.seen.now, width),
             Body::Job(None) => vec![Text::from("This job is gone: it was removed, or deleted by retention.")],
             _ => Vec::new(),
         };
@@ -193,7 +196,7 @@ impl Screen {
         let height = usize::from(area.height.saturating_sub(2));
         self.scrolled = self.scrolled.min(text.len().saturating_sub(height));
         let rest: Vec<Text> = text.into_iter().skip(self.scrolled).collect();
-        frame.render_widget(Paragraph::new(rest).block(block).wrap(Wrap { trim: false }), area);
+        frame.render_widget(Paragraph::new(rest).block(block), area);
     }
 
     fn bottom_line(&self) -> String {
@@ -216,32 +219,65 @@ impl Screen {
     }
 }
 
-fn page_text(page: &Page, now: std::time::SystemTime) -> Vec<Text<'static>> {
+/// The rows that a line fills on a terminal of this width, broken between words where that is possible.
+pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    let mut filled = 0;
+    for word in line.split_inclusive(' ') {
+        if filled > 0 && filled + word.trim_end().width() > width {
+            rows.push(String::new());
+            filled = 0;
+        }
+        for letter in word.chars() {
+            let wide = letter.width().unwrap_or(0);
+            if filled + wide > width.max(1) {
+                if letter == ' ' {
+                    continue;
+                }
+                rows.push(String::new());
+                filled = 0;
+            }
+            rows.last_mut().expect("there is one").push(letter);
+            filled += wide;
+        }
+    }
+    rows
+}
+
+/// The rows of a page: each is one row of the terminal, so that the last one can be scrolled to.
+fn page_text(page: &Page, now: std::time::SystemTime, width: usize) -> Vec<Text<'static>> {
     let job = &page.job;
     let line = &job.summary;
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut text = vec![Text::from(vec![
-        Span::styled(one_line(&line.command), bold),
-        Span::raw(format!(" in queue {} · ", one_line(&line.queue))),
-        Span::styled(line.state.to_string(), style(tone(line.state))),
-        Span::raw(format!(
-            " · attempt {} · created {}",
-            job.attempt_in_words,
-            age(now, line.created_at)
-        )),
-    ])];
+    let head = |text: &str, style: Style| {
+        let rows = wrapped(text, width).into_iter();
+        rows.map(move |row| Text::from(Span::styled(row, style)))
+            .collect::<Vec<_>>()
+    };
+    let what = format!("{} in queue {}", one_line(&line.command), one_line(&line.queue));
+    let mut text = head(&what, bold);
+    let age = age(now, line.created_at);
+    let about = format!("{} · attempt {} · created {age}", line.state, job.attempt_in_words);
+    text.extend(head(&about, style(tone(line.state))));
     let mut section = |heading: &str, body: Vec<String>| {
         text.push(Text::from(""));
         text.push(Text::from(Span::styled(heading.to_owned(), bold)));
-        let lines = body
+        for line in body
             .iter()
-            .flat_map(|part| harmless(part).lines().map(str::to_owned).collect::<Vec<_>>());
-        text.extend(lines.map(|line| Text::from(format!("  {line}"))));
+            .map(|part| harmless(part))
+            .collect::<Vec<_>>()
+            .join("\n")
+            .lines()
+        {
+            let rows = wrapped(line, width.saturating_sub(2)).into_iter();
+            text.extend(rows.map(|row| Text::from(format!("  {row}"))));
+        }
     };
     let why = page.explanations.iter();
     section(
         "Why it is not running, or how it ended",
-        why.map(|why| format!("{}\n  {}", why.message, why.fix)).collect(),
+        why.map(|why| format!("{}\n  {}", why.message, in_shell(&why.fix)))
+            .collect(),
     );
     if let Some(error) = &job.last_error {
         section("Last error", vec![error.clone()]);

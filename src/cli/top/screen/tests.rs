@@ -4,6 +4,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode::{Backspace, Char, Down, Enter, Esc, Tab};
 
+use super::draw::wrapped;
 use super::*;
 
 fn queue(name: &str, ready: i64, paused: bool) -> Queue {
@@ -278,8 +279,30 @@ fn a_list_that_is_cut_says_how_many_there_are() {
 
     screen.see(seen(Body::Jobs(jobs.clone(), Some((1_501, false)))));
     assert!(drawn(&mut screen).contains("(3 of 1501)"), "{}", drawn(&mut screen));
+    press(&mut screen, &[Char('*'), Char('r')]);
+    let question = "restart 3 jobs (the newest; 1498 older ones stay: bugle jobs takes all)? y/n";
+    assert!(drawn(&mut screen).contains(question), "{}", drawn(&mut screen));
+    press(
+        &mut screen,
+        &[Char('n'), Char('*'), Char(' '), Down, Char(' '), Char('r')],
+    );
+    assert!(drawn(&mut screen).contains("restart 2 jobs? y/n"), "those were chosen");
+    screen.press(Char('n'));
     screen.see(seen(Body::Jobs(jobs, Some((100_000, true)))));
     assert!(drawn(&mut screen).contains("(3 of more than 100000)"));
+}
+
+#[test]
+fn a_page_ends_with_the_end_of_its_last_long_line() {
+    let long = (1..=60).map(|number| format!("word{number} ")).collect::<String>();
+    for width in [20, 33, 118] {
+        let rows = wrapped(&long, width);
+        assert!(rows.iter().all(|row| row.trim_end().len() <= width), "{rows:?}");
+        assert_eq!(rows.join(" ").split_whitespace().count(), 60);
+    }
+    assert_eq!(wrapped("東東東", 4), ["東東", "東"]);
+    assert_eq!(wrapped("", 4), [""]);
+    assert_eq!(wrapped("abcdef", 4), ["abcd", "ef"]);
 }
 
 #[test]
