@@ -460,6 +460,31 @@ comment on function bugle.complete_at is
   'As bugle.complete, for jobs whose addresses are known from their claim. Faster; jobs that have moved are found by '
   'their ids.';
 
+-- All or none, in a transaction with the writes of these jobs: what a job wrote that is no longer held must not be
+-- committed, even if the caller has sent the COMMIT already.
+create or replace function bugle.complete_all(
+  p_worker bigint, p_nonce uuid, p_ids bigint[], p_claims bigint[], p_results jsonb[], p_addresses tid[])
+returns setof bugle.verdict
+language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
+as $$
+declare
+  v_verdict bugle.verdict;
+begin
+  for v_verdict in
+    select v.* from bugle.complete_at(p_worker, p_nonce, p_ids, p_claims, p_results, p_addresses) v
+  loop
+    -- what a condition of the command made of a job is an outcome, too
+    if v_verdict.verdict not in ('retry_when', 'wait_when') then
+      perform bugle.refuse('JB031', format('job %s is no longer held under claim %s: %s', v_verdict.id, v_verdict.claim,
+        v_verdict.verdict), 'Roll back: another worker runs this job now.');
+    end if;
+    return next v_verdict;
+  end loop;
+end
+$$;
+comment on function bugle.complete_all is
+  'As bugle.complete_at, in a transaction with what these jobs wrote: raises an error unless all of them are held.';
+
 -- give back: running -> ready. At shutdown; the attempt is not counted.
 create or replace function bugle.give_back(p_worker bigint, p_nonce uuid, p_jobs bugle.held_job[])
 returns setof bugle.verdict

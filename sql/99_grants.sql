@@ -63,8 +63,8 @@ begin
       bugle.spawn, bugle.dependency_results, bugle.results_of, bugle.subscribe, bugle.unsubscribe, bugle.attend,
       bugle.endings,
       -- end
-      bugle.complete, bugle.complete_at, bugle.fail, bugle.after_failure, bugle.give_back, bugle.snooze,
-      bugle.cancel_held, bugle.wait,
+      bugle.complete, bugle.complete_at, bugle.complete_all, bugle.fail, bugle.after_failure, bugle.give_back,
+      bugle.snooze, bugle.cancel_held, bugle.wait,
       -- maintain and report
       bugle.promote, bugle.expire, bugle.upkeep, bugle.report_minutes, bugle.gauges, bugle.bounds
       to bugle_worker;

@@ -5,8 +5,9 @@ mod common;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bugle::config::SqlConfig;
 use bugle::{Batch, Bugle, Context, Execution, Failure, Job, NewJob, Next, Outcome, Registry, Stage, State, Worker};
-use common::{Database, Shared, execute, query_value, wait_for_state, wait_until};
+use common::{Database, RunningWorker, Shared, execute, query_value, wait_for_state, wait_until};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -499,6 +500,191 @@ async fn a_worker_that_stops_gives_back_the_jobs_of_a_call() {
     assert_eq!(described(&owner, held).await, "ready 0");
     let job = bugle::read::job(&owner, held).await.unwrap().unwrap();
     assert_eq!(job.summary.state, State::Ready);
+}
+
+/// The table that the SQL command `index` writes to.
+async fn create_rows(owner: &Client) {
+    execute(
+        owner,
+        "create table public.rows (i int primary key, transaction xid8 default pg_current_xact_id());
+         grant all on public.rows to public",
+    )
+    .await;
+}
+
+/// A worker with the SQL command `index`, in batches of up to 50 jobs.
+fn running(database: &Database, statement: &str) -> RunningWorker {
+    let settings = database
+        .settings(&[("default", 100)])
+        .command("index", SqlConfig::new(statement).batch(50));
+    RunningWorker::start(settings, Registry::new())
+}
+
+const INSERT: &str = "insert into public.rows (i) select ($1)::int";
+/// It cannot be done for 13.
+const INSERT_BUT_13: &str = "insert into public.rows (i) select ($1)::int + 0 / (($1)::int - 13)";
+
+async fn rows(client: &Client) -> String {
+    let query = "select concat(count(*), ' rows of ', count(distinct transaction), ' transactions') from public.rows";
+    query_value(client, query).await
+}
+
+/// Everyone who inserts this row waits, until the session is rolled back.
+async fn hold_row(database: &Database, i: i32) -> Client {
+    let client = database.owner().await;
+    execute(&client, &format!("begin; insert into public.rows (i) values ({i})")).await;
+    client
+}
+
+/// Wait until a statement of the worker waits for that row.
+async fn held_up(client: &Client) {
+    let waits = "select exists (
+        select from pg_stat_activity a
+        where a.datname = current_database() and a.wait_event_type = 'Lock' and a.query like 'insert%')";
+    wait_until(client, waits).await;
+}
+
+async fn numbers(client: &Client) -> Vec<i32> {
+    query_value(client, "select array_agg(i order by i) from public.rows").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sql_jobs_of_a_batch_are_committed_together_each_with_its_result() {
+    for (returning, results) in [("returning i", 20), ("", 0)] {
+        let database = Database::new().await;
+        let owner = database.owner().await;
+        create_rows(&owner).await;
+        enqueue_many(&owner, 20).await;
+
+        let worker = running(&database, &format!("{INSERT} {returning}"));
+        all_in(&owner, "completed").await;
+
+        assert_eq!(rows(&owner).await, "20 rows of 1 transactions");
+        let with_result = "select count(*) from bugle.jobs where result = payload";
+        assert_eq!(query_value::<i64>(&owner, with_result).await, results);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_sql_job_that_fails_in_a_batch_fails_alone() {
+    for returning in ["returning i", ""] {
+        let database = Database::new().await;
+        let owner = database.owner().await;
+        create_rows(&owner).await;
+        enqueue_many(&owner, 20).await;
+
+        let worker = running(&database, &format!("{INSERT_BUT_13} {returning}"));
+        wait_for_state(&owner, 13, "retrying").await;
+        wait_until(&owner, "select count(*) = 19 from bugle.jobs where state = 'completed'").await;
+
+        assert_eq!(described(&owner, 13).await, "retrying 1 22012");
+        assert_eq!(rows(&owner).await, "19 rows of 19 transactions");
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_sql_job_that_has_failed_before_runs_beside_the_batch() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    create_rows(&owner).await;
+    let worker = running(&database, INSERT_BUT_13);
+    let bad = enqueue(&owner, json!(13), "", "").await;
+    wait_for_state(&owner, bad, "retrying").await;
+
+    execute(&owner, "select bugle.pause_queue('default', 'together')").await;
+    enqueue_many(&owner, 5).await;
+    execute(&owner, &format!("select bugle.reschedule({bad}, now())")).await;
+    all_in(&owner, "ready").await;
+    execute(&owner, "select bugle.resume_queue('default')").await;
+    wait_until(&owner, "select count(*) = 5 from bugle.jobs where state = 'completed'").await;
+    wait_for_state(&owner, bad, "retrying").await;
+
+    assert_eq!(rows(&owner).await, "5 rows of 1 transactions");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_sql_job_that_is_cancelled_in_a_batch_keeps_nothing() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    create_rows(&owner).await;
+    let holder = hold_row(&database, 3).await;
+    enqueue_many(&owner, 5).await;
+    let worker = running(&database, INSERT);
+    held_up(&owner).await;
+
+    execute(&owner, "select bugle.cancel(2::bigint)").await;
+    wait_for_state(&owner, 2, "cancelled").await;
+    wait_until(&owner, "select count(*) = 3 from bugle.jobs where state = 'completed'").await;
+    execute(&holder, "rollback").await;
+    wait_for_state(&owner, 3, "completed").await;
+
+    assert_eq!(numbers(&owner).await, [1, 3, 4, 5]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_sql_job_that_is_no_longer_held_in_a_batch_keeps_nothing() {
+    for returning in ["returning i", ""] {
+        let database = Database::new().await;
+        let owner = database.owner().await;
+        create_rows(&owner).await;
+        let holder = hold_row(&database, 3).await;
+        enqueue_many(&owner, 5).await;
+        let worker = running(&database, &format!("{INSERT} {returning}"));
+        held_up(&owner).await;
+
+        // as if it had been rescued, and claimed again
+        execute(&owner, "update bugle.jobs_live set claim = claim + 1 where id = 2").await;
+        execute(&holder, "rollback").await;
+        wait_until(&owner, "select count(*) = 4 from bugle.jobs where state = 'completed'").await;
+
+        assert_eq!(numbers(&owner).await, [1, 3, 4, 5]);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_sql_job_that_takes_too_long_in_a_batch_is_timed_out_alone() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    create_rows(&owner).await;
+    let holder = hold_row(&database, 3).await;
+    for i in 1..=5 {
+        let limit = if i == 3 { ", interval '1 second'" } else { ", null" };
+        enqueue(&owner, json!(i), ", timeout", limit).await;
+    }
+
+    let worker = running(&database, INSERT);
+    wait_for_state(&owner, 3, "retrying").await;
+    wait_until(&owner, "select count(*) = 4 from bugle.jobs where state = 'completed'").await;
+
+    assert_eq!(described(&owner, 3).await, "retrying 1 timeout");
+    execute(&holder, "rollback").await;
+    assert_eq!(numbers(&owner).await, [1, 2, 4, 5]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_decides_about_each_sql_job_of_a_batch() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    create_rows(&owner).await;
+    execute(
+        &owner,
+        "insert into bugle.commands (name, retry_when) values ('index', '$ == 2')",
+    )
+    .await;
+    enqueue_many(&owner, 3).await;
+
+    let worker = running(&database, &format!("{INSERT} returning i"));
+    wait_for_state(&owner, 2, "retrying").await;
+    wait_until(&owner, "select count(*) = 2 from bugle.jobs where state = 'completed'").await;
+
+    assert_eq!(rows(&owner).await, "3 rows of 1 transactions");
+    worker.stop().await;
 }
 
 #[test]

@@ -172,6 +172,8 @@ async fn sql_and_program_compare_commands_without_code_with_a_floor() {
     let lines = bench(&["sql", "--jobs", "50"]).await;
     assert_eq!(named(&lines, "sql command")["n"], 50);
     assert!(named(&lines, "sql command")["ratio_to_floor"].is_number());
+    let batched = named(&lines, "sql command, batch = 50");
+    assert!(batched["reached"].is_boolean(), "{batched}");
     named(&lines, "floor: Rust executor");
 
     let lines = bench(&["program", "--jobs", "10"]).await;

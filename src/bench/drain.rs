@@ -6,7 +6,7 @@ use super::floor::{self, Order};
 use super::server::{Database, fill};
 use super::statistics::median;
 use super::workers::Workers;
-use super::{Bench, Line};
+use super::{Bar, Bench, Line};
 use crate::worker::lane::largest_claim;
 
 /// Throughput of draining a backlog of no-op jobs
@@ -38,6 +38,9 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 }
+
+/// Of the floor whose claims and deletes alternate.
+const BAR: Bar = Bar::AtLeast(0.7);
 
 /// Enough for two claims of the maximum size, one in flight while the other is being started.
 const SLOTS: u32 = 2_000;
@@ -73,6 +76,7 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
             Line::new("drain", what, jobs)
                 .rate(median(drains.clone()))
                 .ratio(ratio(&floors[0]))
+                .bar(ratio(&floors[1]), BAR)
                 .note("ratio_to_one_after_the_other", ratio(&floors[1]))
                 .note("slots", slots)
                 .note("rounds", rates(&drains)),

@@ -6,7 +6,7 @@ use super::drain::account_for;
 use super::server::{Database, fill, settle};
 use super::statistics::median;
 use super::workers::Workers;
-use super::{Bench, Line};
+use super::{Bar, Bench, Line};
 
 /// Throughput of jobs that become due in the same second
 ///
@@ -47,7 +47,8 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     let rounds = rates(&due);
     let line = Line::new("due", "due in the same second", jobs)
         .rate(median(due))
-        .ratio(ratio);
+        .ratio(ratio)
+        .bar(ratio, Bar::AtLeast(0.7));
     bench.add(line.note("slots", slots).note("rounds", rounds));
     let rounds = rates(&ready);
     let line = Line::new("due", "floor: ready", jobs).rate(median(ready));

@@ -26,7 +26,7 @@ use super::{Bench, Line};
 /// Every commit is accounted for by a row, and by an execution if there is a worker.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Number of clients; a list for several measurements [default: 16,32]
+    /// Number of clients; a list for several measurements [default: 4,16,32]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub clients: Option<Vec<usize>>,
     /// Duration of each turn [default: 2]
@@ -78,7 +78,7 @@ const ALWAYS_RINGS: &str = "
 /// # Errors
 /// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
-    let counts = bench.choose(options.clients, vec![16, 32], vec![4]);
+    let counts = bench.choose(options.clients, vec![4, 16, 32], vec![4]);
     let seconds = bench.choose(options.seconds, 2.0, 0.2);
     let rounds = bench.choose(options.rounds, 3, 1);
     let slots = options.slots.unwrap_or(500);

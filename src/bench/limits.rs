@@ -6,7 +6,7 @@ use super::drain::account_for;
 use super::server::{Database, settle};
 use super::statistics::median;
 use super::workers::Workers;
-use super::{Bench, Line};
+use super::{Bar, Bench, Line};
 
 /// Throughput of a queue with limits, order keys and fair keys
 ///
@@ -90,6 +90,10 @@ const KINDS: [Kind; 9] = [
     },
 ];
 
+/// Of the queue without limits and keys.
+const BAR: Bar = Bar::AtLeast(0.6);
+const WITH_BAR: [&str; 2] = ["max_running_per_key 1, keys in blocks", "order keys in blocks"];
+
 /// # Errors
 /// If a measurement fails or a job is unaccounted for.
 pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
@@ -112,7 +116,10 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         let rates: Vec<f64> = seconds.iter().map(|time| (jobs as f64 / time).round()).collect();
         let plural = if workers == 1 { "" } else { "s" };
         let line = Line::new("limits", format!("{}, {workers} worker{plural}", kind.what), jobs);
-        let line = line.rate(median(seconds.clone())).ratio(ratio);
+        let mut line = line.rate(median(seconds.clone())).ratio(ratio);
+        if WITH_BAR.contains(&kind.what) {
+            line = line.bar(ratio, BAR);
+        }
         bench.add(line.note("keys", keys).note("slots", slots).note("rounds", rates));
     }
     Ok(())

@@ -30,7 +30,7 @@ pub mod worker;
 mod workers;
 
 use anyhow::Result;
-use report::{Line, Report};
+use report::{Bar, Line, Report};
 use server::Server;
 
 /// State shared by all benchmarks.

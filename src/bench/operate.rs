@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 
 use super::server::{fill, settle};
 use super::statistics::median;
-use super::{Bench, Line};
+use super::{Bar, Bench, Line};
 
 /// Operators' verbs on many jobs that match a filter
 ///
@@ -37,6 +37,9 @@ const CALLS: [(&str, &str); 8] = [
     ("restart", ""),
     ("remove", ""),
 ];
+
+/// Jobs per second.
+const BAR: Bar = Bar::AtLeast(50_000.0);
 
 const FLOOR: &str = "with changed as (
     update bare set state = state || '.'
@@ -70,7 +73,11 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     for ((verb, _), times) in CALLS.iter().zip(times) {
         let ratio = median(floors.iter().zip(&times).map(|(floor, time)| floor / time).collect());
         let rates: Vec<f64> = times.iter().map(|time| (jobs as f64 / time).round()).collect();
-        let line = Line::new("operate", *verb, jobs).rate(median(times)).ratio(ratio);
+        let rate = median(rates.clone());
+        let line = Line::new("operate", *verb, jobs)
+            .rate(median(times))
+            .ratio(ratio)
+            .bar(rate, BAR);
         bench.add(line.note("rounds", rates));
     }
     let line = Line::new("operate", "floor: lock, update, record", jobs);

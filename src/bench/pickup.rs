@@ -12,7 +12,7 @@ use super::drain::account_for;
 use super::floor::{BareBell, Ring};
 use super::statistics::Percentiles;
 use super::workers::Workers;
-use super::{Bench, Line};
+use super::{Bar, Bench, Line};
 
 /// Latency from enqueue to start with idle workers
 ///
@@ -112,6 +112,9 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         if tracked {
             first = first.note("claim_calls_per_job", calls / jobs as f64);
         }
+        if let Some(ratio) = first.ratio_to_floor {
+            first = first.bar(ratio, BAR);
+        }
         first = first.note("histogram", histogram(tally.times.iter().map(|(t0, t)| t - t0)));
         bench.add(first);
         bench.add(line(
@@ -123,6 +126,9 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
     }
     Ok(())
 }
+
+/// The median, in times of the floor.
+const BAR: Bar = Bar::AtMost(1.5);
 
 struct Floor {
     with_insert: Vec<i64>,

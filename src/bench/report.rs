@@ -31,7 +31,39 @@ pub struct Line {
     /// For rates, above 1 is better than the floor; for times, how many times as long as the floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_floor: Option<f64>,
+    /// What it is to reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bar: Option<Bar>,
+    /// Whether it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<bool>,
     pub notes: Map<String, Value>,
+}
+
+/// What a result is compared with.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bar {
+    fn is_reached_by(self, value: f64) -> bool {
+        match self {
+            Bar::AtLeast(bar) => value >= bar,
+            Bar::AtMost(bar) => value <= bar,
+        }
+    }
+}
+
+impl std::fmt::Display for Bar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bar::AtLeast(bar) => write!(f, "≥ {}", number(*bar)),
+            Bar::AtMost(bar) => write!(f, "≤ {}", number(*bar)),
+        }
+    }
 }
 
 impl Line {
@@ -61,6 +93,13 @@ impl Line {
 
     pub fn ratio(mut self, ratio: f64) -> Line {
         self.ratio_to_floor = Some(rounded(ratio));
+        self
+    }
+
+    /// This value is to reach this bar.
+    pub fn bar(mut self, value: f64, bar: Bar) -> Line {
+        self.bar = Some(bar);
+        self.reached = Some(bar.is_reached_by(value));
         self
     }
 
@@ -126,7 +165,7 @@ type Column = (&'static str, fn(&Line) -> String);
 
 /// Columns without any value are left out.
 fn table(lines: &[Line]) -> String {
-    let columns: [Column; 10] = [
+    let columns: [Column; 11] = [
         ("what", |l| l.what.clone()),
         ("n", |l| number(l.n as f64)),
         ("seconds", |l| optional(l.seconds)),
@@ -136,6 +175,7 @@ fn table(lines: &[Line]) -> String {
         ("p99 ms", |l| optional(l.p99_ms)),
         ("max ms", |l| optional(l.max_ms)),
         ("× floor", |l| optional(l.ratio_to_floor)),
+        ("bar", bar),
         ("notes", |l| notes(&l.notes)),
     ];
     let mut columns: Vec<Vec<String>> = columns
@@ -149,7 +189,7 @@ fn table(lines: &[Line]) -> String {
         .collect();
     for column in &mut columns {
         let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
-        let text = matches!(column[0].as_str(), "what" | "notes");
+        let text = matches!(column[0].as_str(), "what" | "bar" | "notes");
         for cell in column.iter_mut() {
             *cell = if text {
                 format!("{cell:<width$}")
@@ -165,6 +205,14 @@ fn table(lines: &[Line]) -> String {
         table.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     table
+}
+
+fn bar(line: &Line) -> String {
+    match line.bar.zip(line.reached) {
+        None => String::new(),
+        Some((bar, true)) => format!("{bar}: reached"),
+        Some((bar, false)) => format!("{bar}: missed"),
+    }
 }
 
 /// Long lists are only in the JSON output.
@@ -238,6 +286,24 @@ mod tests {
             "| what         |       n | seconds |  per s | notes       |\n\
              | ------------ | ------- | ------- | ------ | ----------- |\n\
              | history kept | 200,000 |       8 | 25,000 | best 26,000 |\n"
+        );
+    }
+
+    #[test]
+    fn a_table_says_which_bars_are_reached() {
+        let lines = [
+            Line::new("due", "ratio", 1).bar(0.7, Bar::AtLeast(0.7)),
+            Line::new("due", "time", 1).bar(2.0, Bar::AtMost(1.5)),
+        ];
+
+        let table = table(&lines);
+
+        assert_eq!(
+            table,
+            "| what  | n | bar              |\n\
+             | ----- | - | ---------------- |\n\
+             | ratio | 1 | ≥ 0.700: reached |\n\
+             | time  | 1 | ≤ 1.50: missed   |\n"
         );
     }
 }

@@ -32,7 +32,7 @@ impl Group {
     /// Start the program for the worker with this working directory.
     pub fn spawn(command: &mut Command, worker: &Path) -> io::Result<(Group, Pipes)> {
         let run = Run::begin(worker);
-        guardian::ready();
+        guardian::ready(worker);
         let mut child = command
             .env(MARK, run.mark())
             .process_group(0)

@@ -3,9 +3,12 @@
 //! It is a shell script, because any program that embeds a worker can start one. Running the program itself again
 //! would run its `main` again.
 
-use std::collections::HashSet;
-use std::io::{self, Write};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
@@ -13,10 +16,10 @@ use crate::execute::leftovers::{MARK, this_process};
 
 const SCRIPT: &str = include_str!("guardian.sh");
 
-/// Announce that a program is about to start. From now on it is killed with this process: by its mark until [`begun`]
-/// has reported its group.
-pub fn ready() {
-    WATCH.lock().unwrap().told("ready\n");
+/// Announce that a program of the worker with this directory is about to start. From now on it is killed with this
+/// process: by its mark until [`begun`] has reported its group.
+pub fn ready(worker: &Path) {
+    WATCH.lock().unwrap().ready(worker);
 }
 
 /// Report a process group that has started and must be killed with this process.
@@ -33,60 +36,92 @@ static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Watch {
-    groups: HashSet<i32>,
+    /// Shared with the guardian, which reads it when this process is gone: it is never waited for.
+    list: Option<File>,
+    /// The line of each group.
+    lines: HashMap<i32, u64>,
+    /// Lines that are free.
+    free: Vec<u64>,
     guardian: Option<Guardian>,
     /// Whether the failure to start one was logged.
     complained: bool,
 }
 
 impl Watch {
-    fn begun(&mut self, group: i32) {
-        self.groups.insert(group);
-        self.told(&format!("begun {group}\n"));
-    }
-
-    /// Send this line; a new guardian gets the full list.
-    fn told(&mut self, lines: &str) {
-        if self.tell(lines).is_ok() {
+    /// There is a guardian: the first, or another if it was killed.
+    fn ready(&mut self, worker: &Path) {
+        if self.guardian.as_mut().is_some_and(Guardian::is_alive) {
             return;
         }
-        // the first guardian, or a replacement: it gets the full list
+        if let Err(error) = self.start(worker) {
+            self.complain(&error);
+        }
+    }
+
+    fn start(&mut self, worker: &Path) -> io::Result<()> {
         self.guardian = None;
-        let all: String = self.groups.iter().map(|group| format!("begun {group}\n")).collect();
-        let started = Guardian::start().and_then(|guardian| {
-            self.guardian = Some(guardian);
-            self.tell(&all)
-        });
-        if let Err(error) = started
-            && !self.complained
-        {
-            self.complained = true;
+        let list = match &self.list {
+            Some(list) => list,
+            None => self.list.insert(nameless_file(worker)?),
+        };
+        self.guardian = Some(Guardian::start(list)?);
+        Ok(())
+    }
+
+    fn begun(&mut self, group: i32) {
+        let line = self.free.pop().unwrap_or(self.lines.len() as u64);
+        self.lines.insert(group, line);
+        self.write(line, &group.to_string());
+    }
+
+    fn ended(&mut self, group: i32) {
+        if let Some(line) = self.lines.remove(&group) {
+            self.free.push(line);
+            self.write(line, "");
+        }
+    }
+
+    fn write(&mut self, line: u64, text: &str) {
+        let Some(list) = &self.list else { return };
+        let text = format!("{text:<WIDTH$}\n");
+        if let Err(error) = list.write_all_at(text.as_bytes(), line * text.len() as u64) {
+            self.complain(&error);
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.complained, true) {
             tracing::warn!(event = "guardian", %error, "programs would outlive this worker if it were killed: /bin/sh \
                 cannot be run");
         }
     }
+}
 
-    fn ended(&mut self, group: i32) {
-        self.groups.remove(&group);
-        if self.tell(&format!("ended {group}\n")).is_err() {
-            self.guardian = None;
-        }
-    }
+/// As long as the longest process id.
+const WIDTH: usize = 10;
 
-    fn tell(&mut self, lines: &str) -> io::Result<()> {
-        let guardian = self.guardian.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        guardian.input.write_all(lines.as_bytes())
-    }
+#[cfg(target_os = "linux")]
+fn nameless_file(_: &Path) -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("bugle-groups", MemfdFlags::CLOEXEC)?.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless_file(worker: &Path) -> io::Result<File> {
+    let path = worker.join("groups");
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }
 
 struct Guardian {
     process: Child,
     /// Closed by the system when this process ends; the guardian waits for that.
-    input: ChildStdin,
+    _input: ChildStdin,
 }
 
 impl Guardian {
-    fn start() -> io::Result<Guardian> {
+    fn start(list: &File) -> io::Result<Guardian> {
         let mut process = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "bugle-guardian", &format!("{MARK}={}-", this_process())])
             .env_clear()
@@ -95,13 +130,16 @@ impl Guardian {
             // not affected by Ctrl-C in a terminal
             .process_group(0)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            // it reads from it: no other descriptor can be passed on without unsafe code
+            .stdout(list.try_clone()?)
             .stderr(Stdio::null())
             .spawn()?;
         let input = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        // a guardian that does not read is replaced rather than waited for
-        rustix::io::ioctl_fionbio(&input, true)?;
-        Ok(Guardian { process, input })
+        Ok(Guardian { process, _input: input })
+    }
+
+    fn is_alive(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
     }
 }
 

@@ -1,7 +1,8 @@
 # Kills the programs of a worker when that worker is gone, for whatever reason. One for each process that runs programs.
 #
-# $1 is the prefix of the mark in the environment of all programs. Standard input lists the running process groups
-# ("begun 4711", "ended 4711", and "ready" before one begins). End of file means that the worker is gone.
+# $1 is the prefix of the mark in the environment of all programs. End of file on standard input means that the worker
+# is gone. Standard output is a file in which the worker has listed the running process groups, one a line; lines can
+# be empty.
 
 trap '' HUP INT QUIT TERM
 mark=$1
@@ -10,14 +11,13 @@ contains() {
   case $1 in *" $2 "*) ;; *) return 1 ;; esac
 }
 
+read -r nothing
+
 groups=' '
-while read -r what group; do
-  if [ "$what" = begun ]; then
-    groups="$groups$group "
-  elif [ "$what" = ended ] && contains "$groups" "$group"; then
-    groups="${groups%%" $group "*} ${groups#*" $group "}"
-  fi
-done
+while read -r group; do
+  [ -z "$group" ] || groups="$groups$group "
+done <&1
+exec >/dev/null
 
 # Repeat until nothing is found twice in a row, because a program may have been about to start. Give up on processes
 # that cannot be killed.

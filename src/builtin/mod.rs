@@ -55,17 +55,23 @@ pub fn register(registry: Registry, commands: &BTreeMap<String, CommandConfig>) 
                     .with_hint("Remove or rename one of the two."),
             ));
         }
+        config.check().map_err(|error| in_context(Error::new(error)))?;
+        if let Action::Sql(sql) = &config.action
+            && let Some(most) = sql.batch
+        {
+            let sql = sql::Sql::new(&sql.statement, config.timeout);
+            return Ok(registry.register_many(command, sql::Batched { sql, most }));
+        }
         let executor = executor(config, &mut clients).map_err(in_context)?;
         Ok(registry.register_arc(command, executor))
     })
 }
 
 fn executor(config: &CommandConfig, clients: &mut http::Clients) -> Result<Arc<dyn Executor>> {
-    config.check().map_err(Error::new)?;
     let timeout = config.timeout;
     Ok(match &config.action {
         Action::Program(program) => Arc::new(program::Program::new(program, timeout, &environment)?),
-        Action::Sql(sql) => Arc::new(sql::Sql::new(sql, timeout)),
+        Action::Sql(sql) => Arc::new(sql::Sql::new(&sql.statement, timeout)),
         Action::Http(http) => http::executor(http, timeout, clients, &environment)?,
     })
 }
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_command_of_the_file_that_the_program_registers_too_is_refused_by_name() {
-        let of_the_file = commands(Action::Sql("select 1".into()));
+        let of_the_file = commands(CommandConfig::sql("select 1").action);
         let registry = Registry::new().on("hook", async |_: crate::Context, _: Value| Ok(()));
 
         let error = register(registry, &of_the_file).err().unwrap().to_string();

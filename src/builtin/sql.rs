@@ -2,21 +2,32 @@
 //!
 //! Both happen or neither: if the worker dies in between, nothing of the attempt remains. A worker that has lost its
 //! claim cannot complete the job, so its writes are rolled back. The statement takes effect exactly once.
+//!
+//! Many jobs of a command can share a transaction (`batch`). All of them are committed or none; then each runs by
+//! itself.
+
+mod batch;
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use futures_util::future::{MaybeDone, maybe_done};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::types::{FromSql, Json, ToSql, Type};
-use tokio_postgres::{Column, IsolationLevel, Row, Statement, Transaction};
+use tokio_postgres::{Client, Column, IsolationLevel, Row, Statement};
 use tokio_util::sync::CancellationToken;
 
+pub use batch::Batched;
+
 use super::stopped;
+use crate::db::calls;
 use crate::db::connect::Connection;
 use crate::error::Error;
 use crate::execute::context::Context;
@@ -26,6 +37,7 @@ use crate::execute::executor::{Execution, Executor, Failure, Outcome};
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs an SQL statement.
+#[derive(Clone)]
 pub struct Sql {
     statement: Arc<str>,
     timeout: Duration,
@@ -67,8 +79,9 @@ async fn settle(statement: Arc<str>, context: Context, stop: CancellationToken) 
         () = stop.cancelled() => return Err(stopped()),
     };
     let server = connection.cancel_token();
+    let jobs = [&context];
     tokio::select! {
-        ended = run(&statement, &context, &mut connection) => return ended,
+        ended = run(&statement, &jobs, &mut connection) => return ended,
         () = stop.cancelled() => {}
     }
     let _ = tokio::time::timeout(CANCEL_TIMEOUT, context.pool().cancel(&server)).await;
@@ -77,12 +90,14 @@ async fn settle(statement: Arc<str>, context: Context, stop: CancellationToken) 
     Err(stopped())
 }
 
-async fn run(sql: &str, context: &Context, connection: &mut Connection) -> Result<(), Failure> {
-    match attempt(sql, context, connection).await {
-        // nothing of it was executed: prepare it again, once
+/// Run the statement for each of these jobs, and complete them, in one transaction.
+async fn run(sql: &str, jobs: &[&Context], connection: &mut Connection) -> Result<(), Failure> {
+    match attempt(sql, jobs, connection).await {
+        // nothing of it is kept: prepare it again, once
         Err(failure) if is_outdated(&failure) => {
             connection.forget_prepared();
-            attempt(sql, context, connection).await
+            jobs.iter().for_each(|job| job.note_shortage(None));
+            attempt(sql, jobs, connection).await
         }
         ended => ended,
     }
@@ -95,29 +110,106 @@ fn is_outdated(failure: &Failure) -> bool {
 }
 
 /// The statement is prepared once for each connection.
-async fn attempt(sql: &str, context: &Context, connection: &mut Connection) -> Result<(), Failure> {
+async fn attempt(sql: &str, jobs: &[&Context], connection: &mut Connection) -> Result<(), Failure> {
     // $1 is always jsonb, so that the same text has the same meaning in every statement
     let statement = connection
         .prepare_typed_cached(sql, &[Type::JSONB])
         .await
         .map_err(failure)?;
     let readers = readers(&statement)?;
+    if let [job] = jobs
+        && !is_whole(job)
+    {
+        return step(&statement, &readers, job, connection).await;
+    }
+    let completion = calls::prepare_complete_all(connection).await.map_err(refused)?;
+    let client: &Client = connection;
+    // the statements are sent without waiting for each other, so they must not run outside of a transaction
+    client
+        .batch_execute("begin isolation level read committed")
+        .await
+        .map_err(failure)?;
+    let mut outputs = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        outputs.push(sent(first_row(client, &statement, &job.job().payload)).await);
+    }
+    match results(outputs, &readers).await {
+        Ok(results) => finish(client, &completion, jobs, results).await,
+        Err(failure) => {
+            let _ = client.batch_execute("rollback").await;
+            Err(failure)
+        }
+    }
+}
+
+/// Whether it is completed by itself: not a step of a chain, and not in a test without a database.
+fn is_whole(job: &Context) -> bool {
+    job.position().is_none() && job.rehearsal().is_none()
+}
+
+/// One step of a chain.
+async fn step(
+    statement: &Statement,
+    readers: &[Reader],
+    context: &Context,
+    connection: &mut Connection,
+) -> Result<(), Failure> {
     let builder = connection
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted);
     let transaction = builder.start().await.map_err(failure)?;
-    let row = first_row(&transaction, &statement, &context.job().payload).await?;
-    let result = row.map(|row| result(&row, &readers)).transpose()?.flatten();
+    let row = first_row(transaction.client(), statement, &context.job().payload).await?;
+    let result = row.map(|row| result(&row, readers)).transpose()?.flatten();
     context.complete_in(&transaction, result).await.map_err(refused)?;
     transaction.commit().await.map_err(failure)
 }
 
+/// Complete the jobs and commit, in one round trip: if one of them is no longer held, COMMIT rolls back.
+async fn finish(
+    client: &Client,
+    completion: &Statement,
+    jobs: &[&Context],
+    results: Vec<Option<Box<RawValue>>>,
+) -> Result<(), Failure> {
+    let completing = sent(Context::complete_all_in(jobs, &results, client, completion)).await;
+    let committing = sent(client.batch_execute("commit")).await;
+    reply(completing).await.map_err(refused)?;
+    reply(committing).await.map_err(failure)
+}
+
+type Sent<F> = Pin<Box<MaybeDone<F>>>;
+
+/// Let it send its request now; the [`reply`] is awaited later.
+async fn sent<F: Future>(request: F) -> Sent<F> {
+    let mut request = Box::pin(maybe_done(request));
+    poll_fn(|task| {
+        let _ = request.as_mut().poll(task);
+        Poll::Ready(())
+    })
+    .await;
+    request
+}
+
+async fn reply<F: Future>(mut request: Sent<F>) -> F::Output {
+    request.as_mut().await;
+    request.as_mut().take_output().expect("it is taken once")
+}
+
+/// The result of each statement.
+async fn results<F: Future<Output = Result<Option<Row>, Failure>>>(
+    outputs: Vec<Sent<F>>,
+    readers: &[Reader],
+) -> Result<Vec<Option<Box<RawValue>>>, Failure> {
+    let mut results = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        let row = reply(output).await?;
+        results.push(row.map(|row| result(&row, readers)).transpose()?.flatten());
+    }
+    Ok(results)
+}
+
 /// Run the statement to completion. Only its first row is kept.
-async fn first_row(
-    transaction: &Transaction<'_>,
-    statement: &Statement,
-    payload: &RawValue,
-) -> Result<Option<Row>, Failure> {
+async fn first_row(client: &Client, statement: &Statement, payload: &RawValue) -> Result<Option<Row>, Failure> {
     let payload = Json(payload);
     let parameters: &[&(dyn ToSql + Sync)] = match statement.params().len() {
         0 => &[],
@@ -127,7 +219,7 @@ async fn first_row(
             return Err(Failure::new(message).code("bad_statement").not_retryable());
         }
     };
-    let rows = transaction
+    let rows = client
         .query_raw(statement, parameters.iter().copied())
         .await
         .map_err(failure)?;

@@ -9,6 +9,8 @@ use super::value::Secret;
 /// The time limit of commands and hosts that set none.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const KILL_AFTER: Duration = Duration::from_secs(2);
+/// As many as one claim takes.
+const MOST_IN_BATCH: usize = 1_000;
 /// `EX_DATAERR` of sysexits.h: the input is invalid, and will be on a retry.
 const NO_RETRY: i32 = 65;
 
@@ -16,15 +18,16 @@ const NO_RETRY: i32 = 65;
 ///
 /// ```
 /// use bugle::Settings;
-/// use bugle::config::{CommandConfig, HttpConfig, ProgramConfig};
+/// use bugle::config::{CommandConfig, HttpConfig, ProgramConfig, SqlConfig};
 /// use std::time::Duration;
 ///
 /// let settings = Settings::new("postgres://localhost/shop")
 ///     .command("purge", CommandConfig::sql("delete from carts where expires_at < now()"))
+///     .command("count", SqlConfig::new("insert into visits select $1 ->> 'page'").batch(100))
 ///     .command("resize", CommandConfig::program(["resize", "--fast"]).timeout(Duration::from_secs(30)))
 ///     .command("hook", HttpConfig::new("https://example.org/hook").header("authorization", "env:HOOK_KEY"))
 ///     .command("report", ProgramConfig::new(["report"]).in_workspace().pass_env("LANG"));
-/// assert_eq!(settings.commands.len(), 4);
+/// assert_eq!(settings.commands.len(), 5);
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -42,11 +45,9 @@ impl CommandConfig {
     }
 
     /// Run one SQL statement in the same transaction as the job's completion. `$1` is the payload, as jsonb.
+    /// [`SqlConfig`] has more settings.
     pub fn sql(statement: impl Into<String>) -> Self {
-        CommandConfig {
-            timeout: TIMEOUT,
-            action: Action::Sql(statement.into()),
-        }
+        SqlConfig::new(statement).into()
     }
 
     /// Send the payload to this URL with POST. [`HttpConfig`] has more settings. It needs the feature `http`.
@@ -67,8 +68,8 @@ impl CommandConfig {
         }
         match &self.action {
             Action::Program(program) => check_argv(&program.argv),
-            Action::Sql(statement) if statement.trim().is_empty() => Err("sql is empty".into()),
-            Action::Sql(_) | Action::Http(_) => Ok(()),
+            Action::Sql(sql) => sql.check(),
+            Action::Http(_) => Ok(()),
         }
     }
 }
@@ -92,6 +93,15 @@ impl From<ProgramConfig> for CommandConfig {
     }
 }
 
+impl From<SqlConfig> for CommandConfig {
+    fn from(sql: SqlConfig) -> Self {
+        CommandConfig {
+            timeout: TIMEOUT,
+            action: Action::Sql(sql),
+        }
+    }
+}
+
 impl From<HttpConfig> for CommandConfig {
     fn from(http: HttpConfig) -> Self {
         CommandConfig {
@@ -107,8 +117,8 @@ impl From<HttpConfig> for CommandConfig {
 pub enum Action {
     /// Run a program.
     Program(ProgramConfig),
-    /// Run one SQL statement in the same transaction as the job's completion. `$1` is the payload, as jsonb.
-    Sql(String),
+    /// Run an SQL statement.
+    Sql(SqlConfig),
     /// Send an HTTP request.
     Http(HttpConfig),
 }
@@ -212,6 +222,45 @@ pub enum Cwd {
     Workspace,
     /// This directory.
     Folder(PathBuf),
+}
+
+/// An SQL statement, run in the same transaction as the job's completion: its first row is the result.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SqlConfig {
+    /// The statement. `$1` is the payload, as jsonb.
+    pub statement: String,
+    /// How many jobs at most share a transaction.
+    pub batch: Option<usize>,
+}
+
+impl SqlConfig {
+    /// This statement, in a transaction for each job. `$1` is the payload, as jsonb.
+    pub fn new(statement: impl Into<String>) -> Self {
+        SqlConfig {
+            statement: statement.into(),
+            batch: None,
+        }
+    }
+
+    /// Run up to this many jobs that are ready in one transaction, from 1 to 1,000. If one of them fails, it is rolled
+    /// back, and each runs in a transaction of its own.
+    pub fn batch(mut self, most: usize) -> Self {
+        self.batch = Some(most);
+        self
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.statement.trim().is_empty() {
+            return Err("sql is empty".into());
+        }
+        match self.batch {
+            Some(most) if !(1..=MOST_IN_BATCH).contains(&most) => {
+                Err(format!("batch is {most}; it must be between 1 and {MOST_IN_BATCH}"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// An HTTP request: the payload is its body.

@@ -9,7 +9,7 @@ mod host;
 mod settings;
 mod value;
 
-pub use command::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv};
+pub use command::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv, SqlConfig};
 #[cfg(feature = "cli")]
 pub use file::{Config, DatabaseConfig};
 #[cfg(feature = "cli")]

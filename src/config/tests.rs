@@ -102,6 +102,18 @@ fn what_is_wrong_is_said_with_its_line_and_key() {
         ("[commands.a]\nprogram = ['']", &["commands.a", "program is empty"]),
         ("[commands.a]\nsql = ' '", &["commands.a", "sql is empty"]),
         (
+            "[commands.a]\nsql = 'x'\nbatch = 0",
+            &["commands.a", "batch is 0; it must be between 1 and 1000"],
+        ),
+        (
+            "[commands.a]\nsql = 'x'\nbatch = 1001",
+            &["commands.a", "batch is 1001"],
+        ),
+        (
+            "[commands.a]\nprogram = ['x']\nbatch = 5",
+            &["commands.a", "batch is only valid for a command with sql"],
+        ),
+        (
             "[commands.a]\nsql = 'x'\ncwd = '/'",
             &["commands.a", "cwd is only valid for"],
         ),

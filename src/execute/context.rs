@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use postgres_types::Json;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio_postgres::{Client, Statement};
 use tokio_util::sync::CancellationToken;
 
-use crate::db::calls::{self, Try};
+use crate::db::calls::{self, FinishedJob, Try};
 use crate::db::connect::{Connection, Pool};
 use crate::error::{Error, Result};
 use crate::execute::batch::Burst;
@@ -18,7 +20,7 @@ use crate::execute::executor::Failure;
 use crate::execute::rehearsal::Rehearsal;
 use crate::execute::shortage::Shortage;
 use crate::execute::workspace::Workspace;
-use crate::job::{ChainPosition, ClaimedJob, JobId};
+use crate::job::{Address, ChainPosition, ClaimedJob, JobId};
 use crate::worker::Identity;
 
 /// The job an executor runs, and what it may use meanwhile. Cheap to clone.
@@ -386,6 +388,15 @@ impl<S> Context<S> {
         *self.inner.attempt.settled.lock().unwrap() = settled;
     }
 
+    /// The job could not be completed by its executor.
+    fn note_unsettled(&self, error: &Error) {
+        self.note_settled(None);
+        // neither the job's fault nor its executor's
+        if !error.is_transient() && !error.is_fenced() && !error.is_caused_by_data() {
+            self.note_shortage(Some(Shortage::History));
+        }
+    }
+
     /// Report the progress of the job (0 to 100), which is shown in `bugle.running_jobs`.
     ///
     /// # Errors
@@ -436,14 +447,53 @@ impl<S> Context<S> {
                 calls::finish_step_in(transaction, me, held, step, result).await
             }
         };
-        // neither the job's fault nor its executor's
-        let settled = settled.inspect_err(|error| {
-            self.note_settled(None);
-            if !error.is_transient() && !error.is_fenced() && !error.is_caused_by_data() {
-                self.note_shortage(Some(Shortage::History));
-            }
-        })?;
+        let settled = settled.inspect_err(|error| self.note_unsettled(error))?;
         self.note_settled(Some(settled));
         Ok(())
+    }
+}
+
+impl Context {
+    /// Complete these jobs, none of which is a step of a chain, with these results inside the transaction that the
+    /// client is in: all of them, or the transaction can no longer be committed. `prepared` is
+    /// [`calls::prepare_complete_all`].
+    pub(crate) async fn complete_all_in(
+        jobs: &[&Context],
+        results: &[Option<Box<RawValue>>],
+        client: &Client,
+        prepared: &Statement,
+    ) -> Result<()> {
+        let mut finished: Vec<_> = jobs
+            .iter()
+            .zip(results)
+            .map(|(job, result)| job.finished(result))
+            .collect();
+        finished.sort_by_key(|(job, _)| job.id);
+        let me = jobs[0].inner.identity;
+        jobs.iter().for_each(|job| job.note_settled(Some(Settled::Completed)));
+        match calls::complete_all(client, prepared, me, &finished).await {
+            Ok(verdicts) => {
+                for job in jobs {
+                    let verdict = verdicts.iter().find(|verdict| verdict.held() == job.inner.job.held);
+                    job.note_settled(calls::settled(verdict));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                jobs.iter().for_each(|job| job.note_unsettled(&error));
+                Err(error)
+            }
+        }
+    }
+
+    fn finished<'a>(&self, result: &'a Option<Box<RawValue>>) -> (FinishedJob<'a>, Option<Address>) {
+        let job = self.job();
+        let finished = FinishedJob {
+            id: job.held.id,
+            claim: job.held.claim,
+            result: result.as_deref().filter(|json| json.get() != "null").map(Json),
+        };
+        let has_moved = self.inner.attempt.moved.load(Ordering::Acquire);
+        (finished, job.address.filter(|_| !has_moved))
     }
 }

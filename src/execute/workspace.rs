@@ -185,6 +185,10 @@ fn remove_logged(folder: &Path) {
 
 /// Remove a directory with its contents. Processes that were just killed may still write to it, hence the retries.
 fn remove(folder: &Path) -> io::Result<()> {
+    // most are empty
+    if fs::remove_dir(folder).is_ok() {
+        return Ok(());
+    }
     for _ in 0..5 {
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => make_writable(folder),

@@ -353,7 +353,7 @@ async fn problems(settings: &Settings, target: &Target) -> Result<Vec<String>> {
     for (name, command) in &settings.commands {
         let problem = match &command.action {
             Action::Program(program) => missing_program(program),
-            Action::Sql(statement) => match client.prepare_typed(statement, &[Type::JSONB]).await {
+            Action::Sql(sql) => match client.prepare_typed(&sql.statement, &[Type::JSONB]).await {
                 Ok(_) => None,
                 Err(error) => Some(crate::Error::from(error).to_string()),
             },
@@ -382,11 +382,11 @@ fn missing_program(program: &ProgramConfig) -> Option<String> {
 
 /// A payload that a command can do something with: with the keys that its statement reads.
 fn payload_for(action: &Action) -> String {
-    let Action::Sql(statement) = action else {
+    let Action::Sql(sql) = action else {
         return r#"{"name": "Ada"}"#.into();
     };
     let mut fields = serde_json::Map::new();
-    for read in statement.split("->").skip(1) {
+    for read in sql.statement.split("->").skip(1) {
         let Some((key, rest)) = read
             .trim_start_matches('>')
             .trim_start()

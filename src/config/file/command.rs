@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::duration;
 use crate::config::command::TIMEOUT;
-use crate::config::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv, Secret};
+use crate::config::{Action, CommandConfig, Cwd, HttpConfig, ProgramConfig, ProgramEnv, Secret, SqlConfig};
 
 impl<'de> Deserialize<'de> for CommandConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -22,6 +22,7 @@ impl<'de> Deserialize<'de> for CommandConfig {
 struct Written {
     program: Option<Vec<String>>,
     sql: Option<String>,
+    batch: Option<usize>,
     http: Option<WrittenHttp>,
     #[serde(default, deserialize_with = "duration")]
     timeout: Option<Duration>,
@@ -60,10 +61,13 @@ impl TryFrom<Written> for CommandConfig {
 
     fn try_from(mut written: Written) -> Result<Self, String> {
         let timeout = written.timeout.unwrap_or(TIMEOUT);
+        let has_batch = written.batch.is_some();
         let action = match (written.program.take(), written.sql.take(), written.http.take()) {
             (Some(argv), None, None) => Action::Program(program(argv, written)?),
             (None, Some(sql), None) => {
                 nothing_of_a_program(&written)?;
+                let mut sql = SqlConfig::new(sql);
+                sql.batch = written.batch.take();
                 Action::Sql(sql)
             }
             (None, None, Some(http)) => {
@@ -73,6 +77,9 @@ impl TryFrom<Written> for CommandConfig {
             (None, None, None) => return Err("a command needs one of program, sql or http".into()),
             _ => return Err("a command can have only one of program, sql or http".into()),
         };
+        if has_batch && !matches!(action, Action::Sql(_)) {
+            return Err("batch is only valid for a command with sql".into());
+        }
         let command = CommandConfig { timeout, action };
         command.check()?;
         Ok(command)

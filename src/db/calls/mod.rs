@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::worker::Identity;
 
-pub use complete::{FinishedJob, complete, complete_at, complete_in};
+pub use complete::{FinishedJob, complete, complete_all, complete_at, complete_in, prepare_complete_all, settled};
 pub use family::{attend, dependency_results, endings, enqueue_job, enqueue_workflow, spawn};
 #[cfg(feature = "web")]
 pub use gauges::{Gauge, gauges};
