@@ -196,7 +196,7 @@ async fn what_was_wanted_and_what_was_there_is_in_the_message() {
     );
     let said = complaint(async { ran.result::<String>() }).await;
     assert!(
-        said.starts_with("the result of \"add\" does not fit: invalid type: integer `3`"),
+        said.starts_with("the result of \"add\" cannot be decoded as the requested type: invalid type: integer `3`"),
         "{said}"
     );
     let said = complaint(async { testing::run(&registry, NewJob::new("ad", ())).await }).await;

@@ -113,7 +113,7 @@ impl std::fmt::Display for Call {
 }
 
 /// What is asked; T is a text, N a number, J is JSON, W a time, D a duration, F a file.
-const FORMS: [&str; 52] = [
+const FORMS: &[&str] = &[
     "enqueue T J",
     "enqueue T -",
     "enqueue --jsonl -",

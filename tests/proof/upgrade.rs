@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bugle::schema;
 use tokio::task::JoinHandle;
@@ -37,14 +37,18 @@ impl Load {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged: Shared<usize> = Shared::default();
         let enqueuers = JOBS.into_iter().map(|insert| {
-            let (config, stop, acknowledged) = (database.config("enqueuer"), stop.clone(), acknowledged.clone());
+            let configs = ["enqueuer", "owner"].map(|login| database.config(login));
+            let (stop, acknowledged) = (stop.clone(), acknowledged.clone());
             tokio::spawn(async move {
-                let client = crate::common::connect(&config).await;
+                let client = crate::common::connect(&configs[0]).await;
+                let owner = crate::common::connect(&configs[1]).await;
                 while !stop.load(Ordering::Acquire) {
-                    client.execute(insert, &[]).await.expect("enqueues");
-                    *acknowledged.lock().unwrap() += 1;
-                    // why: the pace of the load; nothing is waited for
-                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    for _ in 0..20 {
+                        client.execute(insert, &[]).await.expect("enqueues");
+                        *acknowledged.lock().unwrap() += 1;
+                    }
+                    // never further ahead than a busy machine can follow
+                    wait_until(&owner, "select count(*) < 100 from bugle.jobs_live").await;
                 }
             })
         });
