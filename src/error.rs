@@ -167,7 +167,8 @@ impl Error {
         matches!(self.code(), Some(Code::UnknownWorker | Code::WrongSession))
     }
 
-    /// Whether the same call may succeed later: the connection was lost, the server restarts, a lock was not available.
+    /// Whether the same call may succeed later: the connection was lost, the server restarts, a lock was not available,
+    /// the notification queue was full.
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else {
             return false;
@@ -180,6 +181,7 @@ impl Error {
                 ["08", "53", "57", "40"].contains(&&code[..2])
                     || code == "55P03"
                     || code == "25006"
+                    || is_of_a_full_queue(code, self.source_file())
                     || self.was_replaced(code)
             }
             // no answer of the server: the link is gone or was never there. What we sent wrongly ourselves stays wrong.
@@ -199,9 +201,13 @@ impl Error {
             (None, _) => !self.is_transient(),
             // the engine's own inserts set no column that is forbidden, unless history has no day at all
             (_, Some(code)) => !self.is_fenced() && code != Code::ForbiddenColumn,
-            // data exceptions, and limits of the server that a value exceeds: the nesting or the size of JSON
-            (Some(sqlstate), None) => ["22", "54"].contains(&&sqlstate[..2]),
+            (Some(sqlstate), None) => is_of_a_value(sqlstate, self.source_file()),
         }
+    }
+
+    /// The source file of the server that raised this. Unlike the message, it is in no language.
+    fn source_file(&self) -> Option<&str> {
+        self.source.as_ref()?.as_db_error()?.file()
     }
 
     /// Whether there was no partition for a row: a history partition was detached or dropped manually. Maintenance
@@ -260,6 +266,19 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
+/// Whether a value caused this: a data exception, or JSON that is nested too deeply or is too large. Other limits of
+/// the server have the same SQLSTATE as the last: a full notification queue, transaction ids that run out.
+fn is_of_a_value(sqlstate: &str, file: Option<&str>) -> bool {
+    sqlstate.starts_with("22")
+        || sqlstate == "54001"
+        || sqlstate == "54000" && file.is_some_and(|file| file.starts_with("json"))
+}
+
+/// Whether a commit failed because there was no room for its notifications.
+fn is_of_a_full_queue(sqlstate: &str, file: Option<&str>) -> bool {
+    sqlstate == "54000" && file == Some("async.c")
+}
+
 /// An error and its causes on one line: the outermost alone often says only "error connecting to server".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -292,5 +311,29 @@ impl Backoff {
         let wait = self.next.mul_f64(0.5 + fastrand::f64());
         self.next = (self.next * 2).min(self.most);
         wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_limits_that_a_value_exceeds_are_the_fault_of_the_data() {
+        let raised = [
+            ("22P05", "jsonfuncs.c"),
+            ("54001", "postgres.c"),
+            ("54000", "jsonb.c"),
+            ("54000", "jsonb_util.c"),
+            ("54000", "async.c"),
+            ("54000", "varsup.c"),
+            ("42501", "aclchk.c"),
+        ];
+
+        let of_a_value = raised.map(|(sqlstate, file)| is_of_a_value(sqlstate, Some(file)));
+        let of_a_full_queue = raised.map(|(sqlstate, file)| is_of_a_full_queue(sqlstate, Some(file)));
+
+        assert_eq!(of_a_value, [true, true, true, true, false, false, false]);
+        assert_eq!(of_a_full_queue, [false, false, false, false, true, false, false]);
     }
 }
