@@ -174,6 +174,52 @@ async fn only_a_result_that_can_never_be_stored_is_a_bad_one() {
     worker.stop().await;
 }
 
+/// Postgres has one SQLSTATE for both.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_limit_that_the_result_itself_exceeds_makes_it_a_bad_one() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    // a string of JSON has at most 2^28 - 1 bytes
+    execute(
+        &owner,
+        "create sequence public.tries;
+             create function public.limits() returns trigger language plpgsql security definer as $$
+             begin
+               if new.command = 'large' then
+                 new.result := to_jsonb(repeat('x', 268435456));
+               elsif nextval('public.tries') <= 3 then
+                 raise exception 'another limit of the server' using errcode = '54000';
+               end if;
+               return new;
+             end $$;
+             create trigger limits before insert on bugle.jobs_ended for each row when (new.state = 'completed')
+             execute function public.limits()",
+    )
+    .await;
+    let (large, unlucky) = (enqueue(&owner, "large").await, enqueue(&owner, "unlucky").await);
+    let registry = ["large", "unlucky"]
+        .into_iter()
+        .fold(Registry::new(), |registry, command| {
+            registry.on(command, async |_: Context, _: Value| Ok("done"))
+        });
+    let worker = database.worker(&[("default", 2)], registry);
+
+    wait_for_state(&owner, large, "failed").await;
+    wait_for_state(&owner, unlucky, "completed").await;
+
+    let told = "select format('%s %s: %s', last_error_code, reason, last_error) from bugle.jobs where state = 'failed'";
+    let told = query::<String>(&owner, told).await;
+    assert!(
+        told.starts_with("bad_result not_retryable: the result cannot be stored: "),
+        "{told}"
+    );
+    assert!(told.contains("(SQLSTATE 54000)"), "{told}");
+    let done = "select format('%s %s, %s', attempt, result, nextval('public.tries') > 4) from bugle.jobs \
+        where state = 'completed'";
+    assert_eq!(query::<String>(&owner, done).await, "1 \"done\", t");
+    worker.stop().await;
+}
+
 /// What a worker that is not ready says, once it says this.
 async fn wait_for_readiness(address: SocketAddr, expected: &str) {
     let ask = || async {
@@ -440,6 +486,83 @@ async fn what_is_logged_is_what_the_database_has_accepted() {
             .unwrap_or_else(|| panic!("no complete of job {job}\n{}", worker.log()));
         assert!(line["took_ms"].is_number() && line["command"].is_string(), "{line}");
     }
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(common::Shared<Vec<u8>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::io::Write::write(&mut *self.0.lock().unwrap(), bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A transaction that is dropped is rolled back. All of it is on one thread, for the log.
+#[tokio::test]
+async fn a_job_whose_executor_did_not_commit_its_completion_fails_and_is_not_logged_as_complete() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        });
+    let _logged = tracing::subscriber::set_default(subscriber.finish());
+    let registry = Registry::new()
+        .on(
+            "own",
+            async |context: Context, commits: bool| -> Result<Outcome, Failure> {
+                let mut connection = context.database().await?;
+                let transaction = connection.transaction().await?;
+                context.complete_in(&transaction, json!("done")).await?;
+                if commits {
+                    transaction.commit().await?;
+                }
+                Ok(Outcome::Settled)
+            },
+        )
+        .on("claims", async |_: Context, _: Value| Ok(Outcome::Settled));
+    execute(
+        &owner,
+        "insert into bugle.jobs (command, payload)
+             values ('own', 'true'), ('own', 'false'), ('own', 'true'), ('claims', 'null')",
+    )
+    .await;
+
+    let worker = database.worker(&[("default", 4)], registry);
+    wait_until(&owner, "select count(*) = 0 from bugle.jobs_live").await;
+
+    let ended = "select string_agg(concat_ws(' ', command, payload, state, result, reason, last_error_code), ', ' \
+        order by id) from bugle.jobs where attempt = 1";
+    assert_eq!(
+        query::<String>(&owner, ended).await,
+        "own true completed \"done\", own false failed not_retryable bad_result, own true completed \"done\", \
+         claims null failed not_retryable bad_result"
+    );
+    let told = "select string_agg(distinct last_error, '') from bugle.jobs";
+    assert_eq!(
+        query::<String>(&owner, told).await,
+        "the executor reported that its completion was committed, but it was not"
+    );
+    worker.stop().await;
+    let text = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
+    let mut logged: Vec<String> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .map(|line| line["fields"].clone())
+        .filter(|fields| ["complete", "fail"].iter().any(|event| fields["event"] == *event))
+        .map(|fields| format!("{} {}", fields["job"], fields["event"].as_str().unwrap()))
+        .collect();
+    logged.sort();
+    assert_eq!(logged, ["1 complete", "2 fail", "3 complete", "4 fail"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

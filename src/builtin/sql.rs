@@ -161,7 +161,9 @@ async fn step(
     let row = first_row(transaction.client(), statement, &context.job().payload).await?;
     let result = row.map(|row| result(&row, readers)).transpose()?.flatten();
     context.complete_in(&transaction, result).await.map_err(refused)?;
-    transaction.commit().await.map_err(failure)
+    transaction.commit().await.map_err(failure)?;
+    context.note_committed();
+    Ok(())
 }
 
 /// Complete the jobs and commit, in one round trip: if one of them is no longer held, COMMIT rolls back.

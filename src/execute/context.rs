@@ -73,6 +73,8 @@ pub(crate) struct Attempt {
     shortage: Mutex<Option<Shortage>>,
     /// How the executor has settled the job itself, if it has.
     settled: Mutex<Option<Settled>>,
+    /// Only the executor knows whether that was committed.
+    promised: AtomicBool,
     /// The jobs it was claimed with, while they are being started.
     burst: Mutex<Option<Arc<Burst>>>,
     /// Its executor could not run it, for a reason that is neither the job's nor a shortage.
@@ -176,6 +178,11 @@ impl Attempt {
 
     pub(crate) fn settled(&self) -> Option<Settled> {
         *self.settled.lock().unwrap()
+    }
+
+    /// Whether only the executor knows that this was committed.
+    pub(crate) fn is_promised(&self) -> bool {
+        self.promised.load(Ordering::Acquire)
     }
 
     /// A failure of this attempt is not the job's: the job is given back.
@@ -386,6 +393,18 @@ impl<S> Context<S> {
 
     pub(crate) fn note_settled(&self, settled: Option<Settled>) {
         *self.inner.attempt.settled.lock().unwrap() = settled;
+        self.inner.attempt.promised.store(false, Ordering::Release);
+    }
+
+    /// The executor says so, or will, once it has committed.
+    pub(crate) fn note_promised(&self, settled: Settled) {
+        self.note_settled(Some(settled));
+        self.inner.attempt.promised.store(true, Ordering::Release);
+    }
+
+    /// The transaction in which the job was completed has been committed.
+    pub(crate) fn note_committed(&self) {
+        self.inner.attempt.promised.store(false, Ordering::Release);
     }
 
     /// The job could not be completed by its executor.
@@ -436,7 +455,7 @@ impl<S> Context<S> {
         }
         let (me, held) = (self.inner.identity, self.inner.job.held);
         let result = result.as_deref();
-        self.note_settled(Some(Settled::Completed));
+        self.note_promised(Settled::Completed);
         let settled = match self.position() {
             None => calls::complete_in(transaction, me, held, result).await,
             Some(at) => {
@@ -448,7 +467,7 @@ impl<S> Context<S> {
             }
         };
         let settled = settled.inspect_err(|error| self.note_unsettled(error))?;
-        self.note_settled(Some(settled));
+        self.note_promised(settled);
         Ok(())
     }
 }

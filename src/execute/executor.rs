@@ -108,6 +108,13 @@ impl Failure {
         Failure::new("the result matches retry_when of the command").code("retry_when")
     }
 
+    /// `Outcome::Settled` was not true.
+    pub(crate) fn of_a_promise() -> Self {
+        Failure::new("the executor reported that its completion was committed, but it was not")
+            .code("bad_result")
+            .not_retryable()
+    }
+
     /// Recording a failure must never fail itself: no NUL, not too long, cut between characters.
     pub(crate) fn clean_message(&self) -> String {
         clean(&self.message)

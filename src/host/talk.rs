@@ -242,7 +242,7 @@ impl<J: Jobs> Ear<J> {
         if let Outcome::Settled = outcome {
             let context = &talk.context;
             if context.inner.attempt.settled().is_none() {
-                context.note_settled(Some(Settled::Completed));
+                context.note_promised(Settled::Completed);
             }
         }
         match self.jobs.ended(&talk, outcome) {

@@ -43,6 +43,8 @@ pub struct End {
 pub enum How {
     /// The outcome of its executor.
     Outcome(Outcome),
+    /// The executor says that it has committed this outcome. None if it has not said which.
+    Promised(Option<Outcome>),
     /// Not finished, for a reason that is not the job's.
     GivenBack,
 }
@@ -64,6 +66,7 @@ impl End {
     fn call(&self) -> Call {
         match &self.how {
             How::GivenBack => Call::GiveBack,
+            How::Promised(_) => Call::Confirm,
             How::Outcome(Outcome::Complete(_) | Outcome::Skip(_)) if self.address.is_some() => Call::CompleteAt,
             How::Outcome(Outcome::Complete(_) | Outcome::Skip(_)) => Call::Complete,
             How::Outcome(Outcome::Fail(_)) => Call::Fail,
@@ -133,6 +136,8 @@ enum Call {
     Complete,
     Fail,
     GiveBack,
+    /// Which of these jobs are no longer held.
+    Confirm,
     /// Snooze, wait, cancel: one job per call.
     Single,
 }
@@ -195,6 +200,7 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
         answer = call(session, me, ends).await;
     }
     let error = match answer {
+        Ok(gone) if ends[0].call() == Call::Confirm => return confirm(session, me, ends, &gone, left).await,
         Ok(verdicts) => {
             log_answers(session, me, ends, &verdicts).await;
             return Ok(());
@@ -222,6 +228,25 @@ async fn tell(session: &Session, me: Identity, ends: &[End], left: &mut HashSet<
         _ => leave(ends, &error, left),
     }
     Ok(())
+}
+
+/// A job that this worker still holds was not completed by its executor. It fails: it would be held forever.
+async fn confirm(
+    session: &Session,
+    me: Identity,
+    ends: &[End],
+    gone: &[Verdict],
+    left: &mut HashSet<HeldJob>,
+) -> Result<()> {
+    let gone: HashSet<HeldJob> = gone.iter().map(Verdict::held).collect();
+    let (done, open): (Vec<&End>, Vec<&End>) = ends.iter().partition(|end| gone.contains(&end.held));
+    done.into_iter().for_each(|end| log(end, None));
+    let failed = |end: &&End| end.instead_of_completion(Outcome::Fail(Failure::of_a_promise()));
+    let failed: Vec<End> = open.iter().map(failed).collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Box::pin(tell(session, me, &failed, left)).await,
+    }
 }
 
 fn leave(ends: &[End], error: &Error, left: &mut HashSet<HeldJob>) {
@@ -253,6 +278,10 @@ async fn call(session: &Session, me: Identity, ends: &[End]) -> Result<Vec<Verdi
         Call::GiveBack => {
             let jobs: Vec<HeldJob> = ends.iter().map(|end| end.held).collect();
             calls::give_back(session, me, &jobs).await
+        }
+        Call::Confirm => {
+            let jobs: Vec<HeldJob> = ends.iter().map(|end| end.held).collect();
+            calls::not_held(session, me, &jobs).await
         }
         Call::Single => match &first.how {
             How::Outcome(Outcome::Snooze(delay)) => calls::snooze(session, me, first.held, *delay).await,
@@ -322,9 +351,13 @@ pub fn log(end: &End, after: Option<&AfterFailure>) {
             )
         };
     }
-    match &end.how {
-        How::GivenBack => tracing::debug!(event = "give_back", job, claim),
-        How::Outcome(Outcome::Fail(failure)) => {
+    let accepted = match &end.how {
+        How::GivenBack => return tracing::debug!(event = "give_back", job, claim),
+        How::Promised(None) => return,
+        How::Outcome(outcome) | How::Promised(Some(outcome)) => outcome,
+    };
+    match accepted {
+        Outcome::Fail(failure) => {
             let (code, error) = (failure.code.as_deref(), error_line::for_log(&failure.message));
             let attempts = after.and_then(|after| after.attempts);
             match after {
@@ -349,9 +382,9 @@ pub fn log(end: &End, after: Option<&AfterFailure>) {
                 ),
             }
         }
-        How::Outcome(Outcome::Snooze(_)) => outcome!(info, "snooze"),
-        How::Outcome(Outcome::Wait { .. }) => outcome!(info, "wait"),
-        How::Outcome(Outcome::Cancelled(_)) => outcome!(info, "cancel"),
-        How::Outcome(_) => outcome!(debug, "complete"),
+        Outcome::Snooze(_) => outcome!(info, "snooze"),
+        Outcome::Wait { .. } => outcome!(info, "wait"),
+        Outcome::Cancelled(_) => outcome!(info, "cancel"),
+        _ => outcome!(debug, "complete"),
     }
 }

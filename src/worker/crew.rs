@@ -371,10 +371,13 @@ impl Crew {
             }
         };
         let how = match outcome {
-            Outcome::Settled => {
-                self.let_go(held);
-                return settled(attempt.settled(), end);
-            }
+            Outcome::Settled => match attempt.settled() {
+                Some(settled) if !attempt.is_promised() => {
+                    self.let_go(held);
+                    return already(settled, end);
+                }
+                settled => How::Promised(settled.and_then(outcome_of)),
+            },
             Outcome::Fail(_) | Outcome::Cancelled(_) | Outcome::Snooze(_) if stopping => {
                 self.interrupted.fetch_add(1, Ordering::AcqRel);
                 How::GivenBack
@@ -597,18 +600,10 @@ async fn in_time<T>(
     }
 }
 
-/// The executor has completed the job itself, or the chain continues elsewhere.
-fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
-    let outcome = match settled {
-        Some(Settled::Lost) => return Ending::Fenced,
-        Some(Settled::Waiting) => Outcome::Wait {
-            token: None,
-            at_most: None,
-        },
-        Some(Settled::Retried(_)) => Outcome::Fail(Failure::of_condition()),
-        Some(Settled::Completed) => Outcome::Complete(None),
-        // not aborted by the crew: nothing is known about the outcome
-        None => return Ending::Completed,
+/// The job was completed, or its chain continues elsewhere.
+fn already(settled: Settled, end: impl FnOnce(How) -> End) -> Ending {
+    let Some(outcome) = outcome_of(settled) else {
+        return Ending::Fenced;
     };
     let how = How::Outcome(outcome);
     let ending = ending(&how);
@@ -616,15 +611,32 @@ fn settled(settled: Option<Settled>, end: impl FnOnce(How) -> End) -> Ending {
     ending
 }
 
+/// None if another worker has the job now.
+fn outcome_of(settled: Settled) -> Option<Outcome> {
+    match settled {
+        Settled::Lost => None,
+        Settled::Waiting => Some(Outcome::Wait {
+            token: None,
+            at_most: None,
+        }),
+        Settled::Retried(_) => Some(Outcome::Fail(Failure::of_condition())),
+        Settled::Completed => Some(Outcome::Complete(None)),
+    }
+}
+
 fn ending(how: &How) -> Ending {
-    match how {
-        How::GivenBack => Ending::GivenBack,
-        How::Outcome(Outcome::Complete(_) | Outcome::Skip(_) | Outcome::Settled) => Ending::Completed,
-        How::Outcome(Outcome::Fail(failure)) if failure.code.as_deref() == Some("timeout") => Ending::TimedOut,
-        How::Outcome(Outcome::Fail(_)) => Ending::Failed,
-        How::Outcome(Outcome::Snooze(_)) => Ending::Snoozed,
-        How::Outcome(Outcome::Wait { .. }) => Ending::Waiting,
-        How::Outcome(Outcome::Cancelled(_)) => Ending::Cancelled,
+    let outcome = match how {
+        How::GivenBack => return Ending::GivenBack,
+        How::Promised(None) => return Ending::Completed,
+        How::Outcome(outcome) | How::Promised(Some(outcome)) => outcome,
+    };
+    match outcome {
+        Outcome::Complete(_) | Outcome::Skip(_) | Outcome::Settled => Ending::Completed,
+        Outcome::Fail(failure) if failure.code.as_deref() == Some("timeout") => Ending::TimedOut,
+        Outcome::Fail(_) => Ending::Failed,
+        Outcome::Snooze(_) => Ending::Snoozed,
+        Outcome::Wait { .. } => Ending::Waiting,
+        Outcome::Cancelled(_) => Ending::Cancelled,
     }
 }
 
