@@ -13,7 +13,7 @@ use bugle::Settings;
 use bugle::config::Config;
 use bugle::observe::METRICS;
 use common::poll::look_for;
-use common::{BUGLE, Database, Folder, WorkerProcess, eventually};
+use common::{BUGLE, Database, Folder, WorkerProcess, debian, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn deploy(file: &str) -> PathBuf {
@@ -109,20 +109,12 @@ fn each_alert_links_to_what_to_do_about_it() {
 
 #[test]
 fn the_alert_rules_do_what_their_tests_say() {
-    let output = Command::new("promtool")
-        .args(["test", "rules"])
-        .arg(deploy("prometheus/alerts_test.yml"))
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) if std::env::var_os("CI_REQUIRE_PROMTOOL").is_some() => {
-            panic!("CI_REQUIRE_PROMTOOL is set, and promtool cannot be started: {error}")
-        }
-        Err(_) => {
-            eprintln!("skipped: promtool is not installed");
-            return;
-        }
+    let Some(promtool) = debian::program(&["promtool"], "prometheus") else {
+        return;
     };
+    let rules = deploy("prometheus/alerts_test.yml");
+    let output = Command::new(promtool).args(["test", "rules"]).arg(rules).output();
+    let output = output.expect("promtool starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 }

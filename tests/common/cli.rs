@@ -64,7 +64,7 @@ pub async fn run(command: &mut Command, input: &str) -> CliRun {
 impl CliRun {
     /// What it printed, if it succeeded.
     pub fn text(&self) -> &str {
-        assert_eq!(self.code, 0, "{}", self.err);
+        assert_eq!(self.code, 0, "{}{}", self.out, self.err);
         self.out.trim_end()
     }
 

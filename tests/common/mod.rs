@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod cli;
+pub mod debian;
 pub mod http;
 pub mod poll;
 mod process;

@@ -1,4 +1,4 @@
-//! A PgBouncer of one's own in transaction mode, where the machine has one.
+//! A PgBouncer of one's own in transaction mode.
 #![allow(dead_code)]
 
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::common::poll::look_for;
-use crate::common::{Folder, free_address};
+use crate::common::{Folder, debian, free_address};
 
 /// Stopped when it is dropped.
 pub struct PgBouncer {
@@ -18,16 +18,14 @@ pub struct PgBouncer {
 }
 
 /// Start one in front of the database and for the login that `config` names, with two connections for all its clients.
-/// None if there is no pgbouncer to be found.
+/// None, with a sentence, if there is no pgbouncer to be had.
 pub fn start(config: &Config) -> Option<PgBouncer> {
     start_with(config, "")
 }
 
 /// The same, with more lines for its settings.
 pub fn start_with(config: &Config, more: &str) -> Option<PgBouncer> {
-    let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
-        .into_iter()
-        .find(|path| std::path::Path::new(path).exists())?;
+    let program = debian::program(&["pgbouncer"], "pgbouncer")?;
     let user = config.get_user().expect("a login");
     let password = String::from_utf8_lossy(config.get_password().unwrap_or_default()).into_owned();
     let host = match &config.get_hosts()[0] {
