@@ -198,6 +198,16 @@ async fn pickup_counts_from_the_call_and_from_the_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pickup_is_also_measured_while_workers_of_an_older_version_hold_the_bell() {
+    let lines = bench(&["pickup", "--mixed", "--jobs", "20", "--workers", "2"]).await;
+
+    for what in ["INSERT call → start", "commit → start"] {
+        let what = format!("2 idle workers, as many with an older version: {what}");
+        assert_eq!(named(&lines, &what)["n"], 20);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn enqueue_compares_with_a_table_without_triggers_and_with_a_notify_per_job() {
     let lines = bench(&["enqueue", "--clients", "3", "--bulk", "500"]).await;
 

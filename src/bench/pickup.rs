@@ -81,7 +81,8 @@ pub async fn run(bench: &mut Bench, options: Options) -> Result<()> {
         account_for(&client, jobs).await?;
         let from_call = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - t0));
         let from_commit = Percentiles::of_nanoseconds(tally.times.iter().map(|(t0, t)| t - committed[t0]));
-        let calls = claim_calls(&client).await? as f64 - workers as f64;
+        let started = if options.mixed { 2 * workers } else { workers };
+        let calls = claim_calls(&client).await? as f64 - started as f64;
         let who = format!(
             "{workers} idle worker{}{}",
             if workers == 1 { "" } else { "s" },
