@@ -330,13 +330,25 @@ fn no_test_sleeps_unless_it_says_why_it_cannot_wait_for_a_state() {
         // only the tests of the file, if it has some; its lines keep their numbers
         false => (name, tests_alone(&text)),
     });
-    for (name, text) in of_units.chain(files("tests", "rs")).chain(files("tests", "sql")) {
+    let others = ["rs", "sql", "py", "mts", "mjs"]
+        .into_iter()
+        .flat_map(|ending| files("tests", ending));
+    let of_packages = files("sdk/python/tests", "py")
+        .into_iter()
+        .chain(files("sdk/typescript/test", "mts"));
+    for (name, text) in of_units.chain(others).chain(of_packages) {
+        let mark = match name.rsplit('.').next() {
+            Some("sql") => "--",
+            Some("py") => "#",
+            _ => "//",
+        };
+        let why = format!("{mark} why: ");
         let lines: Vec<&str> = text.lines().collect();
         for (number, line) in lines.iter().enumerate() {
             let above = lines[..number].iter().rev();
-            let mut comments = above.take_while(|line| ["//", "--"].iter().any(|mark| line.trim().starts_with(mark)));
-            let says_why = |line: &str| line.contains("// why: ") || line.contains("-- why: ");
-            if sleeps(line) && !says_why(line) && !comments.any(|line| says_why(line)) {
+            let mut comments = above.take_while(|line| line.trim().starts_with(mark));
+            let is_explained = line.contains(&why) || comments.any(|line| line.contains(&why));
+            if sleeps(line.split(mark).next().unwrap_or_default()) && !is_explained {
                 sleeping.push(format!("{name}:{}: {}", number + 1, line.trim()));
             }
         }
@@ -344,16 +356,16 @@ fn no_test_sleeps_unless_it_says_why_it_cannot_wait_for_a_state() {
 
     assert!(
         sleeping.is_empty(),
-        "wait for a state with tests/common/poll.rs, or say why that is not possible, with `// why: …` above: \
+        "wait for a state with tests/common/poll.rs, or say why that is not possible, with a comment `why: …` above: \
             {sleeping:#?}"
     );
 }
 
-/// Whether a line calls `thread::sleep`, `tokio::time::sleep`, `sleep_until` or `pg_sleep`, however it was imported.
-fn sleeps(line: &str) -> bool {
-    let code = line.split("//").next().unwrap_or_default();
-    ["", "_until", "_for"].iter().any(|kind| {
-        code.match_indices(&format!("sleep{kind}(")).any(|(at, _)| {
+/// Whether code calls `thread::sleep`, `tokio::time::sleep`, `sleep_until`, `pg_sleep` or `setTimeout`, however it was
+/// imported.
+fn sleeps(code: &str) -> bool {
+    ["sleep", "sleep_until", "sleep_for", "setTimeout"].iter().any(|kind| {
+        code.match_indices(&format!("{kind}(")).any(|(at, _)| {
             let is_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
             // another name that ends like this is not one of them
             code[..at].ends_with("pg_") || !code[..at].ends_with(is_of_a_name)
@@ -372,10 +384,12 @@ fn every_kind_of_sleep_is_seen() {
         "() = sleep_until",
         "batch_execute(\"select pg_sleep",
         "perform pg_sleep_for",
+        "await asyncio.sleep",
+        "new Promise((done) => setTimeout",
     ];
-    let others = ["asleep", "wants_to_sleep", "// sleep", "sleeps", "sleep_of"];
+    let others = ["asleep", "wants_to_sleep", "sleeps", "sleep_of", "listener.settimeout"];
 
-    assert_eq!(kinds.map(called), [true; 7]);
+    assert_eq!(kinds.map(called), [true; 9]);
     assert_eq!(others.map(called), [false; 5]);
 }
 

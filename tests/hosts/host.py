@@ -25,7 +25,7 @@ def call(type, **fields):
 
 def wait_for(path):
     while not os.path.exists(path):
-        time.sleep(0.01)
+        time.sleep(0.01)  # why: this is the pause between two looks
 
 
 def run(job):

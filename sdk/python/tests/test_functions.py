@@ -611,11 +611,13 @@ class TestingTest(unittest.TestCase):
 
         @host.on("patient")
         def patient(job: Job) -> None:
+            # why: it is what the test ends
             job.sleep(3600)
 
         @host.on("waits")
         async def waits(job: AsyncJob) -> None:
             try:
+                # why: it is what the test ends
                 await asyncio.sleep(3600)
             finally:
                 job.log(f"stopped: {job.cancelled}")

@@ -68,6 +68,7 @@ async def forever(job):
 @host.on("patient")
 def patient(job):
     job.progress(1)
+    # why: it is what the test ends
     job.sleep(3600)
 
 @host.on("charge")
