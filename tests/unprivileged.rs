@@ -41,7 +41,7 @@ async fn text(client: &Client, sql: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_order_to_drain_or_cancel_is_ignored() {
+async fn forged_notifications_end_no_job_and_stop_no_worker() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let stranger = database.connect("stranger").await;
@@ -50,9 +50,14 @@ async fn a_forged_order_to_drain_or_cancel_is_ignored() {
     let held = enqueue(&owner, "hold").await;
     wait_for_state(&owner, held, "running").await;
 
-    let forge = "select format('notify bugle_worker_%s, ''drain''; notify bugle_worker_%s, ''cancel %s %s''', worker, \
-        worker, id, claim) \
-        from bugle.jobs_live";
+    // every order there is on every channel that workers listen to, and nonsense
+    let forge = "select string_agg(format('notify %I, %L', channel, message), '; ') \
+        from bugle.jobs_live j, \
+          lateral (values (bugle.worker_channel(j.worker)), (bugle.bell_channel('default')), ('bugle_keeper')) \
+            c (channel), \
+          lateral (values ('drain'), ('pause'), ('resume'), ('scan default'), ('scan '), ('default'), ('due'), (''), \
+            ('cancel'), ('cancel ' || j.id), (format('cancel %s %s', j.id, j.claim)), (repeat('x', 7000))) \
+            m (message)";
     let forged = text(&owner, forge).await;
     for _ in 0..20 {
         execute(&stranger, &forged).await;
@@ -66,6 +71,9 @@ async fn a_forged_order_to_drain_or_cancel_is_ignored() {
     let attempts = format!("select format('%s %s', attempt, claim) from bugle.jobs where id = {held}");
     assert_eq!(text(&owner, &attempts).await, "1 1");
     assert_eq!(text(&owner, "select state from bugle.workers").await, "alive");
+    // nor does it pause
+    let last = enqueue(&owner, "noop").await;
+    wait_for_state(&owner, last, "completed").await;
     worker.stop().await;
 }
 
