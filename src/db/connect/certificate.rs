@@ -188,6 +188,88 @@ mod tests {
         }
     }
 
+    /// What another parser reads, and what follows from that by the same rules.
+    struct Other {
+        common_name: Option<String>,
+        has_names: bool,
+        validity: std::ops::RangeInclusive<i64>,
+        is_self_issued: bool,
+        is_authority: bool,
+    }
+
+    fn read_by_another(certificate: &[u8]) -> Option<Other> {
+        use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate, X509Version};
+
+        let (rest, certificate) = X509Certificate::from_der(certificate).ok()?;
+        let names = certificate.subject().iter_common_name();
+        let may_sign = certificate.key_usage().ok()?.map(|usage| usage.value.key_cert_sign());
+        let constraints = certificate.basic_constraints().ok()?.map(|found| found.value.ca);
+        let is_list = |extension: &ParsedExtension| matches!(extension, ParsedExtension::SubjectAlternativeName(_));
+        let validity = certificate.validity();
+        rest.is_empty().then(|| Other {
+            common_name: names.last().and_then(|name| name.as_str().ok()).map(str::to_owned),
+            has_names: certificate
+                .extensions()
+                .iter()
+                .any(|found| is_list(found.parsed_extension())),
+            validity: validity.not_before.timestamp()..=validity.not_after.timestamp(),
+            is_self_issued: certificate.subject().as_raw() == certificate.issuer().as_raw(),
+            is_authority: match constraints {
+                _ if may_sign == Some(false) => false,
+                Some(ca) => ca,
+                None => certificate.version() == X509Version::V1 || may_sign == Some(true),
+            },
+        })
+    }
+
+    #[test]
+    fn what_is_read_of_a_changed_certificate_is_what_another_parser_reads() {
+        let root = |usages: &[rcgen::KeyUsagePurpose]| {
+            let mut params = CertificateParams::new([]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, "db.example.org");
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.key_usages = usages.to_vec();
+            let key = KeyPair::generate().unwrap();
+            params.self_signed(&key).unwrap().der().to_vec()
+        };
+        let seconds = 1_800_000_000;
+        let (mut differences, mut compared) = (Vec::new(), 0);
+        for original in [
+            made("db.example.org", &[], &PKCS_ECDSA_P256_SHA256),
+            made("db.example.org", &["db.example.org"], &PKCS_ECDSA_P256_SHA256),
+            root(&[]),
+            root(&[rcgen::KeyUsagePurpose::KeyCertSign]),
+            root(&[rcgen::KeyUsagePurpose::DigitalSignature]),
+        ] {
+            for (at, bit) in (0..original.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+                let mut mutant = original.clone();
+                mutant[at] ^= 1 << bit;
+                // it also refuses some that are wrong in what nobody reads here
+                let Some(other) = read_by_another(&mutant) else {
+                    continue;
+                };
+                compared += 1;
+                let name = other.common_name.clone().unwrap_or_default();
+                let claims = [
+                    ("is named", common_name_fits(&mutant, &name), !other.has_names),
+                    ("is named as before", common_name_fits(&mutant, "db.example.org"), {
+                        !other.has_names && name.eq_ignore_ascii_case("db.example.org")
+                    }),
+                    ("is valid", is_valid_at(&mutant, Duration::from_secs(seconds)), {
+                        other.validity.contains(&(seconds as i64))
+                    }),
+                    ("is an authority", is_authority(&mutant), other.is_authority),
+                    ("is self-issued", is_self_issued(&mutant), other.is_self_issued),
+                ];
+                let wrong = claims.into_iter().filter(|(_, ours, theirs)| *ours && !theirs);
+                differences.extend(wrong.map(|(claim, ..)| format!("byte {at}, bit {bit}: {claim}")));
+            }
+        }
+
+        assert!(compared > 1_000, "{compared}");
+        assert!(differences.is_empty(), "{} {differences:#?}", differences.len());
+    }
+
     #[test]
     fn a_password_is_bound_by_the_hash_of_the_signature() {
         let length = |algorithm| binding(&made("x", &[], algorithm)).map(|hash| hash.len());
