@@ -67,6 +67,33 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
         Some("54000")
     );
 
+    // a worker that finds the queue full only when it commits
+    let checked = "pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.9";
+    let sql = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/20_wake.sql")).expect("the SQL");
+    assert_eq!(sql.matches(checked).count(), 1);
+    let racing = sql.replace(checked, &format!("({checked} or pg_catalog.nextval('public.races') <= 5)"));
+    execute(
+        &owner,
+        "create sequence public.races; grant usage on public.races to public",
+    )
+    .await;
+    execute(&owner, &racing).await;
+    // somebody is told of every completion
+    let told = connect(&shop).await;
+    execute(&told, "listen bugle_events; select bugle.subscribe()").await;
+    let silent = "begin; set local bugle.silent = on; insert into bugle.jobs (command) \
+        select 'noop' from generate_series(1, 2); commit";
+    execute(&owner, silent).await;
+    wait_until(
+        &owner,
+        "select count(*) = 308 and bool_and(state = 'completed' and attempt = 1) from bugle.jobs \
+         where queue = 'default' and last_error is null",
+    )
+    .await;
+    let races: i64 = query_value(&owner, "select last_value from public.races").await;
+    assert!(races > 5, "nothing was refused: {races}");
+    execute(&owner, &sql).await;
+
     // there is room again: the next enqueuer wakes even workers that never poll
     // it would have to read all of it first
     let deaf: i32 = query_value(&deaf, "select pg_backend_pid()").await;
