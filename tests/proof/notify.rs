@@ -71,7 +71,10 @@ async fn a_notification_queue_that_is_really_full_fails_no_enqueue_and_loses_no_
     let checked = "pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.9";
     let sql = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/20_wake.sql")).expect("the SQL");
     assert_eq!(sql.matches(checked).count(), 1);
-    let racing = sql.replace(checked, &format!("({checked} or pg_catalog.nextval('public.races') <= 5)"));
+    let racing = sql.replace(
+        checked,
+        &format!("({checked} or pg_catalog.nextval('public.races') <= 5)"),
+    );
     execute(
         &owner,
         "create sequence public.races; grant usage on public.races to public",
