@@ -225,7 +225,7 @@ class RegisteringTest(unittest.TestCase):
 
         @host.on("fails")
         async def fails() -> None:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # why: it waits once, as functions do
             raise ValueError("no")
 
         testing.run_many(host, "index", [1, 2])
