@@ -28,6 +28,26 @@ comment on column bugle.queue_request.mode is
   'What the worker holds on the queue and gives up by claiming: sentinel or follower; awake if nothing; handing_on if '
   'it is awake and wants followers with other commands to be called too.';
 
+create type bugle.start_search as (
+  queue text,
+  routes bigint[],
+  commands text[],
+  limits bugle.queues,
+  running jsonb,
+  command_rooms jsonb,
+  full_commands text[]
+);
+
+comment on type bugle.start_search is
+  'What a claim of a queue with limits or keys looks for: jobs that its worker serves and that limits allow to start.';
+comment on column bugle.start_search.queue is 'The queue.';
+comment on column bugle.start_search.routes is 'Those of bugle.served_routes that have ready jobs there.';
+comment on column bugle.start_search.commands is 'The commands for which the worker has executors.';
+comment on column bugle.start_search.limits is 'The limits of the queue.';
+comment on column bugle.start_search.running is 'How many jobs of each limit key are running, where that is limited.';
+comment on column bugle.start_search.command_rooms is 'How many jobs may start of each command that has a limit.';
+comment on column bugle.start_search.full_commands is 'The commands of which no job may start.';
+
 create type bugle.claimed_job as (
   id bigint,
   claim bigint,

@@ -11,10 +11,16 @@
 --   …_hash      keys are compared as hashes: comparing text by the database's collation was most of the cost of a step
 --               from key to key. Two keys with the same hash share a turn.
 
+-- What a chain still has to do.
+create or replace function bugle.remaining(p_steps text[], p_step integer) returns text[]
+language sql immutable parallel safe
+return p_steps[coalesce(p_step, 0) + 1:];
+comment on function bugle.remaining is 'The steps of a chain that are not done yet.';
+
 -- The indexes of jobs_live spell out this expression. The planner inlines the call, and so finds them.
 create or replace function bugle.route(p_command text, p_steps text[], p_step integer) returns bigint
 language sql immutable parallel safe
-return coalesce(hash_array_extended(p_steps[coalesce(p_step, 0) + 1:], 0), hashtextextended(p_command, 0));
+return coalesce(hash_array_extended(bugle.remaining(p_steps, p_step), 0), hashtextextended(p_command, 0));
 comment on function bugle.route is
   'What a worker has to serve to run a job, as a hash: its command, or the remaining steps of a chain.';
 

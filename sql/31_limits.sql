@@ -51,18 +51,17 @@ comment on function bugle.serial_queues is
 -- table, the gate, which is cheap while no limit is being set. While one is, they lock the row of each queue in
 -- bugle.queues instead, which fails for the queue that is getting a limit. The row is inserted if it does not exist.
 create or replace function bugle.queues_at_gate(p_queues text[]) returns text[]
-language plpgsql
+language plpgsql set lock_timeout = '200ms'
 as $$
 declare
   v_queue text;
   v_refused text[] := '{}';
-  v_timeout constant text := current_setting('lock_timeout');
 begin
   begin
     lock table bugle.limit_gate in row exclusive mode nowait;
     return '{}';
   exception when lock_not_available then
-    perform set_config('lock_timeout', '200ms', true);
+    null;
   end;
   foreach v_queue in array p_queues loop
     begin
@@ -72,7 +71,6 @@ begin
       v_refused := v_refused || v_queue;
     end;
   end loop;
-  perform set_config('lock_timeout', v_timeout, true);
   return v_refused;
 end
 $$;
@@ -113,26 +111,20 @@ comment on function bugle.lock_limits is
 -- The first claim that needs the row inserts it. Only a claim that has to wait pays for the subtransaction that a lock
 -- timeout needs.
 create or replace function bugle.lock_for_claim(p_kind text, p_name text) returns boolean
-language plpgsql
+language plpgsql set lock_timeout = '200ms'
 as $$
-declare
-  v_timeout constant text := current_setting('lock_timeout');
-  v_is_ours boolean;
 begin
   perform from bugle.claim_locks l where l.kind = p_kind and l.name = p_name for update skip locked;
   if found then
     return true;
   end if;
-  perform set_config('lock_timeout', '200ms', true);
   begin
     insert into bugle.claim_locks (kind, name) values (p_kind, p_name) on conflict do nothing;
     perform from bugle.claim_locks l where l.kind = p_kind and l.name = p_name for update;
-    v_is_ours := found;
+    return found;
   exception when lock_not_available then
-    v_is_ours := false;
+    return false;
   end;
-  perform set_config('lock_timeout', v_timeout, true);
-  return v_is_ours;
 end
 $$;
 comment on function bugle.lock_for_claim is
@@ -190,7 +182,6 @@ language plpgsql stable
 as $$
 declare
   v_running bigint;
-  v_starts integer;
 begin
   room := p_slots;
   if p_limits.max_running is not null or p_limits.max_running_per_key is not null then
@@ -207,9 +198,8 @@ begin
     room := least(room, p_limits.max_running - v_running);
   end if;
   if room > 0 and p_limits.max_starts is not null then
-    select s.room, s.free_at into v_starts, free_at
+    select least(queue_room.room, s.room), s.free_at into room, free_at
     from bugle.starts_left(p_queue, array[''], p_limits.max_starts, p_limits.starts_period) s;
-    room := least(room, v_starts);
   end if;
   room := greatest(room, 0);
 end
@@ -217,25 +207,24 @@ $$;
 comment on function bugle.queue_room is
   'How many jobs of a queue may start now, at most slots; how many of each limit key run; when there is room again.';
 
-create or replace function bugle.key_rooms(p_limits bugle.queues, p_running jsonb, p_keys text[])
+-- Plain SQL, which the planner inlines: scan_limit_keys calls it for each key.
+create or replace function bugle.key_rooms(p_search bugle.start_search, p_keys text[])
 returns table (key text, room integer, free_at timestamptz)
-language plpgsql stable
+language sql stable
 as $$
-begin
-  if p_limits.max_starts_per_key is null then
-    return query
-    select k.key, p_limits.max_running_per_key - coalesce((p_running ->> k.key)::integer, 0), null::timestamptz
-    from unnest(p_keys) k (key);
-  else
-    return query
+  select k.key,
     -- seed: running_jobs_of_a_key_are_not_counted
-    select s.key, least(s.room, p_limits.max_running_per_key - coalesce((p_running ->> s.key)::integer, 0)), s.free_at
-    from bugle.starts_left(p_limits.name, p_keys, p_limits.max_starts_per_key, p_limits.starts_per_key_period) s;
-  end if;
-end
+    least(s.room, (p_search.limits).max_running_per_key - coalesce((p_search.running ->> k.key)::integer, 0)),
+    s.free_at
+  from unnest(p_keys) k (key)
+    left join (
+      select l.*
+      from bugle.starts_left(p_search.queue, p_keys, (p_search.limits).max_starts_per_key,
+        (p_search.limits).starts_per_key_period) l
+      where (p_search.limits).max_starts_per_key is not null) s on s.key = k.key
 $$;
 comment on function bugle.key_rooms is
-  'How many jobs of each of these limit keys may start now, and when a full one has room again.';
+  'How many jobs of each of these limit keys may start now, and when a full one has room again. Null without a limit.';
 
 create or replace function bugle.command_rooms(p_commands text[], p_without text[]) returns jsonb
 language plpgsql stable
@@ -257,21 +246,19 @@ comment on function bugle.command_rooms is
 
 -- Candidates in their order, cut to what their keys and commands have room for.
 create or replace function bugle.cut_to_room(
-  p_limits bugle.queues, p_running jsonb, p_command_rooms jsonb, p_addresses tid[],
-  out addresses tid[], out free_at timestamptz)
+  p_search bugle.start_search, p_addresses tid[], out addresses tid[], out free_at timestamptz)
 language plpgsql stable set enable_hashjoin = on
 as $$
 begin
   with picked as materialized (
-    select u.place, u.address, j.limit_key, (p_command_rooms ->> j.command)::integer as command_room, j.command
+    select u.place, u.address, j.limit_key, (p_search.command_rooms ->> j.command)::integer as command_room, j.command
     from unnest(p_addresses) with ordinality u (address, place)
       cross join lateral (
         select l.limit_key, l.command from bugle.jobs_live l where l.ctid = u.address limit 1) j
   ), rooms as materialized (
     select r.key, r.room, r.free_at
-    from bugle.key_rooms(p_limits, p_running,
+    from bugle.key_rooms(p_search,
       array(select distinct p.limit_key from picked p where p.limit_key is not null)) r
-    where num_nonnulls(p_limits.max_running_per_key, p_limits.max_starts_per_key) > 0
   ), within_keys as (
     select p.*, r.room as key_room, row_number() over (partition by p.limit_key order by p.place) as number
     from picked p

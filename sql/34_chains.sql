@@ -1,21 +1,26 @@
 -- chains: which exist, and which workers can run them. Used by enqueues and claims; 35_steps.sql has how they run.
 
--- What a chain still has to do.
-create or replace function bugle.remaining(p_steps text[], p_step integer) returns text[]
-language sql immutable parallel safe
-return p_steps[coalesce(p_step, 0) + 1:];
-comment on function bugle.remaining is 'The steps of a chain that are not done yet.';
-
 -- The one rule of what a worker may run. Routes are hashes of the same; this compares the names.
 create or replace function bugle.serves(p_commands text[], p_command text, p_steps text[], p_step integer)
 returns boolean
 language sql immutable parallel safe
 return case
   when p_steps is null then p_command = any (p_commands)
-  else p_steps[coalesce(p_step, 0) + 1:] <@ p_commands
+  else bugle.remaining(p_steps, p_step) <@ p_commands
 end;
 comment on function bugle.serves is
   'Whether a worker with executors for these commands can run a job: its command, or all remaining steps of a chain.';
+
+-- The arguments are columns of a ready job: a function of its row would compute all of them.
+create or replace function bugle.may_start(
+  p_search bugle.start_search, p_command text, p_steps text[], p_step integer, p_is_in_time boolean)
+returns boolean
+language sql immutable parallel safe
+return p_is_in_time
+  and p_command <> all ((p_search).full_commands)
+  and bugle.serves((p_search).commands, p_command, p_steps, p_step);
+comment on function bugle.may_start is
+  'Whether the worker serves a ready job whose command has room and whose deadline has not passed.';
 
 create or replace function bugle.served_routes(p_commands text[]) returns bigint[]
 language plpgsql stable

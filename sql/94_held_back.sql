@@ -101,7 +101,7 @@ begin
           limit 1000) f
       limit 1000) counted)
   from unnest(bugle.fair_turns(p_queue, v_routes, coalesce(
-      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), -9223372036854775808),
+      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), bugle.lowest_hash()),
       greatest(p_most, 0)))
       with ordinality t (fair_hash, place)
     cross join lateral (
@@ -133,7 +133,7 @@ declare
 begin
   return query
   with recursive scan (order_hash, id, rank, number) as (
-    select -9223372036854775808, null::bigint, null::integer, 0
+    select bugle.lowest_hash(), null::bigint, null::integer, 0
     union all
     select n.order_hash, n.id, n.rank, s.number + 1
     from scan s

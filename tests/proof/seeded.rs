@@ -178,7 +178,7 @@ bugs! {
         ("p_limits.max_running - v_running", "p_limits.max_running"),
     ]);
     running_jobs_of_a_key_are_not_counted: Limited => LimitBroken, Edits(&[
-        ("p_limits.max_running_per_key - coalesce((p_running ->> s.key)::integer, 0)", "s.room"),
+        ("(p_search.limits).max_running_per_key - coalesce((p_search.running ->> k.key)::integer, 0)", "s.room"),
     ]);
     starts_are_not_noted: Limited => LimitBroken, Edits(&[
         ("cardinality(p_keys) = 0", "true"),
