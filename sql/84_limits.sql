@@ -120,13 +120,9 @@ begin
     v_after.starts_per_key_period);
 
   update bugle.queues q
-  set max_running = v_after.max_running,
-    max_running_per_key = v_after.max_running_per_key,
-    max_starts = v_after.max_starts,
-    starts_period = v_after.starts_period,
-    max_starts_per_key = v_after.max_starts_per_key,
-    starts_per_key_period = v_after.starts_per_key_period,
-    order_on_retry = v_after.order_on_retry
+  set (max_running, max_running_per_key, max_starts, starts_period, max_starts_per_key, starts_per_key_period,
+    order_on_retry) = (v_after.max_running, v_after.max_running_per_key, v_after.max_starts, v_after.starts_period,
+    v_after.max_starts_per_key, v_after.starts_per_key_period, v_after.order_on_retry)
   where q.name = p_queue;
   perform bugle.record_change('set_limits', null, bugle.describe_limits(v_before), bugle.describe_limits(v_after),
     p_note, p_queue => p_queue);
