@@ -22,7 +22,7 @@ const POLL_PAUSE: u32 = 2;
 const LONGEST_STEP: Duration = Duration::from_millis(25);
 /// If the bell rings sooner than this after it was armed, it was armed too early: jobs arrive fast enough for polling.
 const SHORT_SLEEP: Duration = Duration::from_millis(5);
-/// The maximum number of empty polls before sleeping.
+/// The largest [`Patience`].
 const MOST_PATIENCE: u32 = 8;
 /// The minimum pause after a ring that found nothing, because any login can ring.
 const VAIN_PAUSE: Duration = Duration::from_millis(5);
@@ -109,6 +109,35 @@ struct Unannounced {
     found: usize,
 }
 
+/// How many empty polls in a row it takes to fall asleep. It grows when the lane slept too soon.
+#[derive(Debug)]
+struct Patience {
+    /// Since the last poll that found jobs.
+    empty_polls: u32,
+    most: u32,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Patience {
+            empty_polls: 0,
+            most: 1,
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.empty_polls >= self.most
+    }
+
+    fn grow(&mut self) {
+        self.most = (self.most * 2).min(MOST_PATIENCE);
+    }
+
+    fn shrink(&mut self) {
+        self.most = (self.most / 2).max(1);
+    }
+}
+
 /// One queue, as one worker sees it.
 #[derive(Debug)]
 pub struct Lane {
@@ -118,10 +147,7 @@ pub struct Lane {
     scan: Scan,
     mode: Mode,
     asleep_since: Instant,
-    /// The number of empty polls since the last one that found jobs.
-    empty_polls: u32,
-    /// The number of empty polls before it sleeps.
-    patience: u32,
+    patience: Patience,
     step: Duration,
     next_poll: Instant,
     /// No poll before this time, even if the bell is rung.
@@ -142,8 +168,7 @@ impl Lane {
             scan: Scan::new(now),
             mode: Mode::Awake,
             asleep_since: now,
-            empty_polls: 0,
-            patience: 1,
+            patience: Patience::new(),
             step: STEP,
             next_poll: now,
             quiet_until: now,
@@ -175,7 +200,7 @@ impl Lane {
         self.mode = Mode::Awake;
         // a session that was lost was not notified
         self.unannounced = Unannounced::default();
-        self.empty_polls = 0;
+        self.patience.empty_polls = 0;
         self.next_poll = now;
     }
 
@@ -224,7 +249,7 @@ impl Lane {
             self.unannounced.found = share.count;
         }
         if share.count > 0 {
-            self.empty_polls = 0;
+            self.patience.empty_polls = 0;
             self.step = STEP;
         } else if self.scan.is_rung() {
             self.quiet_until = now + VAIN_PAUSE;
@@ -232,16 +257,16 @@ impl Lane {
         let pause = match self.scan.claimed(request, share, took, now) {
             Next::Continue => Duration::ZERO,
             Next::Compare => {
-                self.empty_polls += 1;
+                self.patience.empty_polls += 1;
                 Duration::ZERO
             }
             Next::Compared => self.step,
             Next::BackOff => {
-                self.empty_polls += u32::from(share.count == 0);
+                self.patience.empty_polls += u32::from(share.count == 0);
                 self.longer_step()
             }
             Next::Rest => {
-                self.empty_polls += 1;
+                self.patience.empty_polls += 1;
                 match self.scan.is_serial() {
                     true => self.step,
                     false => self.step.max(LONGEST_STEP.min(took * POLL_PAUSE)),
@@ -273,7 +298,7 @@ impl Lane {
             AfterBackground::Nothing => {}
             AfterBackground::Claim => self.next_poll = now,
             AfterBackground::StartOver => {
-                self.empty_polls = 0;
+                self.patience.empty_polls = 0;
                 self.next_poll = now;
             }
         }
@@ -281,7 +306,7 @@ impl Lane {
 
     /// Whether enough polls in a row found nothing.
     pub fn wants_to_sleep(&self) -> bool {
-        self.mode == Mode::Awake && self.empty_polls >= self.patience && self.slots.free() > 0 && self.scan.may_sleep()
+        self.mode == Mode::Awake && self.patience.is_exhausted() && self.slots.free() > 0 && self.scan.may_sleep()
     }
 
     /// Where the last scan before sleeping starts.
@@ -302,8 +327,8 @@ impl Lane {
         } else if self.mode == Mode::Awake || has_work {
             // not yet: a transaction that has enqueued is still open, or there is a job, perhaps locked by another
             // claim
-            self.patience = (self.patience * 2).min(MOST_PATIENCE);
-            self.empty_polls = 0;
+            self.patience.grow();
+            self.patience.empty_polls = 0;
             let step = self.longer_step();
             self.next_poll = if has_work { now } else { now + step };
         } else {
@@ -337,14 +362,13 @@ impl Lane {
             ..Unannounced::default()
         };
         if self.mode != Mode::Awake {
-            self.patience = if now - self.asleep_since < SHORT_SLEEP {
-                (self.patience * 2).min(MOST_PATIENCE)
-            } else {
-                (self.patience / 2).max(1)
-            };
+            match now - self.asleep_since < SHORT_SLEEP {
+                true => self.patience.grow(),
+                false => self.patience.shrink(),
+            }
         }
         self.scan.rung();
-        self.empty_polls = 0;
+        self.patience.empty_polls = 0;
         self.next_poll = now.max(self.quiet_until);
     }
 
