@@ -237,59 +237,52 @@ $$;
 comment on function bugle.prune_chains is
   'Delete chains of which no job is live, and rows that are there twice. Returns how many.';
 
--- At most p_limit rows of each table, so that no call takes long.
+-- At most p_limit rows of each table, so that no call takes long. Starts are not counted: where many leave their period
+-- all the time, there would always be something left to do.
 create or replace function bugle.prune(p_limit integer default 5000) returns integer
 language plpgsql
 as $$
 declare
   v_cutoff constant timestamptz :=
     now() - make_interval(days => 1 + greatest(bugle.kept_days('failed'), bugle.kept_days('ended')));
+  v_stats_cutoff constant timestamptz :=
+    now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s));
   v_table record;
   v_rows integer;
-  v_pruned integer;
+  v_pruned integer := 0;
 begin
-  delete from bugle.registrations r where coalesce(r.stopped_at, r.lost_at) < v_cutoff;
-  get diagnostics v_pruned = row_count;
-  delete from bugle.idempotency_keys k
-  where k.ctid = any (array(
-    select o.ctid
-    from bugle.idempotency_keys o
-    where o.expires_at <= now()
-      and bugle.is_free(o)
-    limit p_limit));
-  get diagnostics v_rows = row_count;
-  v_pruned := v_pruned + v_rows;
-  -- rows about jobs that are no longer live: the table, since when it has a row, the jobs the row is about
+  -- the table; which rows are old: $1 is the cutoff of history, $2 that of statistics; the jobs a row is about, which
+  -- keep it while they are live
   for v_table in
-    values ('attempts', 'ended_at', 'o.job'), ('step_records', 'updated_at', 'o.job'),
-      ('schedule_runs', 'enqueued_at', 'o.job'), ('workflow_jobs', 'created_at', 'o.job'),
-      ('dependencies', 'created_at', 'o.job, o.needs')
+    values ('registrations', 'coalesce(o.stopped_at, o.lost_at) < $1', 'null'),
+      ('idempotency_keys', 'o.expires_at <= now() and bugle.is_free(o)', 'null'),
+      ('attempts', 'o.ended_at < $1', 'o.job'),
+      ('step_records', 'o.updated_at < $1', 'o.job'),
+      ('schedule_runs', 'o.enqueued_at < $1', 'o.job'),
+      ('workflow_jobs', 'o.created_at < $1', 'o.job'),
+      ('dependencies', 'o.created_at < $1', 'o.job, o.needs'),
+      ('changes', 'o.changed_at < $1', 'null'),
+      ('minutes', 'o.minute < $2', 'null'),
+      ('doorbell_minutes', 'o.minute < $2', 'null'),
+      ('late_updates', 'o.refused_at < $2', 'null'),
+      ('watchers', 'o.until < now() - interval ''1 hour''', 'null')
   loop
     execute format('
       delete from bugle.%1$I d
       where d.ctid = any (array(
         select o.ctid
         from bugle.%1$I o
-        where o.%2$I < $1
+        where %2$s
           and not exists (select from bugle.jobs_live j where j.id in (%3$s))
-        limit $2))', v_table.column1, v_table.column2, v_table.column3)
-    using v_cutoff, p_limit;
+        limit $3
+        for update skip locked))', v_table.column1, v_table.column2, v_table.column3)
+    using v_cutoff, v_stats_cutoff, p_limit;
     get diagnostics v_rows = row_count;
     v_pruned := v_pruned + v_rows;
   end loop;
-  delete from bugle.changes c
-  where c.ctid = any (array(
-    select o.ctid from bugle.changes o where o.changed_at < v_cutoff limit p_limit));
   delete from bugle.starts s
   where s.started_at < now() - coalesce((
     select greatest(q.starts_period, q.starts_per_key_period) from bugle.queues q where q.name = s.queue), '0');
-  delete from bugle.watchers w
-  where w.queue = any (array(
-    select o.queue
-    from bugle.watchers o
-    where o.until < now() - interval '1 hour'
-    limit p_limit
-    for update skip locked));
   -- one that is still needed is inserted again; there are many only if queue names are generated
   delete from bugle.claim_locks l
   where (select count(*) from (select from bugle.claim_locks limit 1001) c) > 1000
@@ -297,8 +290,8 @@ begin
   return v_pruned + bugle.prune_chains();
 end
 $$;
-comment on function bugle.prune is 'Delete expired idempotency keys and old rows about attempts, steps, chains, '
-  'workers, workflows, changes and slots of schedules. Returns how many.';
+comment on function bugle.prune is 'Delete expired idempotency keys, minutes older than settings.stats_days, and old '
+  'rows about attempts, steps, chains, workers, workflows, changes and slots of schedules. Returns how many.';
 
 create or replace function bugle.upkeep() returns text
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp

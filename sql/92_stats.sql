@@ -23,24 +23,9 @@ end
 $$;
 comment on function bugle.add_counts is 'The sum of two arrays of counts.';
 
--- A function of array_agg rather than an aggregate, which could not be replaced.
-create or replace function bugle.sum_counts(p_rows bigint[]) returns bigint[]
-language plpgsql immutable parallel safe set search_path = pg_catalog, bugle, pg_temp
-as $$
-declare
-  v_sum bigint[];
-  v_row bigint[];
-begin
-  if array_ndims(p_rows) is distinct from 2 then
-    return p_rows;
-  end if;
-  foreach v_row slice 1 in array p_rows loop
-    v_sum := coalesce(bugle.add_counts(v_sum, v_row), v_row);
-  end loop;
-  return v_sum;
-end
-$$;
-comment on function bugle.sum_counts is 'The sum of arrays of counts, as array_agg returns them.';
+create or replace aggregate bugle.total_counts(bigint[]) (
+  sfunc = bugle.add_counts, stype = bigint[], combinefunc = bugle.add_counts, parallel = safe);
+comment on aggregate bugle.total_counts(bigint[]) is 'The sum of arrays of counts.';
 
 -- As Prometheus does for histograms: evenly spread within a span. Beyond the last bound the last bound is returned.
 create or replace function bugle.quantile(p_counts bigint[], p_share double precision) returns double precision
@@ -134,7 +119,6 @@ language plpgsql
 as $$
 declare
   v_folded integer;
-  v_old integer;
 begin
   with gone as (
     delete from bugle.minutes m
@@ -148,37 +132,19 @@ begin
     returning m.*
   ), sums as materialized (
     select count(*) as rows, (g.minute, g.queue, g.command, 0, sum(g.completed), sum(g.failed), sum(g.others),
-      sum(g.run_seconds), sum(g.wait_seconds), bugle.sum_counts(array_agg(g.run)),
-      bugle.sum_counts(array_agg(g.wait)))::bugle.minutes as minute
+      sum(g.run_seconds), sum(g.wait_seconds), bugle.total_counts(g.run),
+      bugle.total_counts(g.wait))::bugle.minutes as minute
     from gone g
     group by g.minute, g.queue, g.command
   ), added as materialized (
     select s.rows, bugle.add_minute(s.minute) from sums s
   )
   select coalesce(sum(a.rows), 0) into v_folded from added a;
-  delete from bugle.minutes m
-  where m.ctid = any (array(
-    select o.ctid
-    from bugle.minutes o
-    where o.minute < now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s))
-    limit p_limit));
-  get diagnostics v_old = row_count;
-  v_folded := v_folded + v_old;
-  delete from bugle.doorbell_minutes d
-  where d.minute < now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s));
-  delete from bugle.late_updates u
-  where u.id = any (array(
-    select o.id
-    from bugle.late_updates o
-    where o.refused_at < now() - make_interval(days => (select s.stats_days + 1 from bugle.settings s))
-    limit p_limit));
-  get diagnostics v_old = row_count;
-  return v_folded + v_old;
+  return v_folded;
 end
 $$;
 comment on function bugle.fold_minutes is
-  'Merge the rows of all workers for minutes that are over, and delete those older than settings.stats_days. Returns '
-  'how many rows went.';
+  'Merge the rows of all workers for minutes that are over. Returns how many rows went.';
 
 create or replace function bugle.fold_dead_letters(p_limit integer default 5000) returns integer
 language plpgsql
@@ -222,7 +188,7 @@ from (
     n.minute, n.queue, n.command,
     sum(n.completed)::bigint as completed, sum(n.failed)::bigint as failed, sum(n.others)::bigint as others,
     sum(n.run_seconds) as run_seconds,
-    bugle.sum_counts(array_agg(n.run)) as run, bugle.sum_counts(array_agg(n.wait)) as wait
+    bugle.total_counts(n.run) as run, bugle.total_counts(n.wait) as wait
   from bugle.minutes n
   group by n.minute, n.queue, n.command) m;
 comment on view bugle.minute_stats is
@@ -297,7 +263,7 @@ from (
     n.queue, n.command,
     sum(n.completed)::bigint as completed, sum(n.failed)::bigint as failed, sum(n.others)::bigint as others,
     sum(n.run_seconds) as run_seconds,
-    bugle.sum_counts(array_agg(n.run)) as run, bugle.sum_counts(array_agg(n.wait)) as wait
+    bugle.total_counts(n.run) as run, bugle.total_counts(n.wait) as wait
   from bugle.minutes n
   where n.minute > now() - interval '1 hour'
   group by n.queue, n.command) m;

@@ -38,7 +38,8 @@ where c.pronamespace = 'pg_catalog'::regnamespace
   and c.proname in (
     select m[1]
     from pg_proc p, regexp_matches(pg_get_functiondef(p.oid), '\m([a-z_][a-z0-9_]*)\s*\(', 'g') m
-    where p.pronamespace = 'bugle'::regnamespace);
+    where p.pronamespace = 'bugle'::regnamespace
+      and p.prokind = 'f');
 
 -- better matches than those of pg_catalog, which take anything, or a regclass where a string stands
 select pg_temp.lay(f.name, a.arguments, f.result)

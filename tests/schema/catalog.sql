@@ -35,6 +35,7 @@ union all
 select format('function %s %s', pg_get_functiondef(p.oid), array(select a::text from unnest(p.proacl) a order by 1))
 from pg_proc p
 where p.pronamespace = 'bugle'::regnamespace
+  and p.prokind = 'f'
 union all
 select format('comment %s %s', pg_describe_object(d.classoid, d.objoid, d.objsubid), d.description)
 from pg_description d

@@ -11,6 +11,7 @@ with recursive unpinned as (
     pg_get_functiondef(p.oid) as definition, p.prosrc
   from pg_proc p
   where p.pronamespace = 'bugle'::regnamespace
+    and p.prokind = 'f'
     and p.prosqlbody is null
     and not exists (select from unnest(p.proconfig) c where c like 'search_path=%')
 ), reached as (

@@ -22,7 +22,7 @@ begin
   update bugle.doorbell_minutes set minute = now() - interval '1 year';
   insert into bugle.late_updates (refused_at, worker, job, claim, verdict)
   values (now() - interval '1 year', v_worker, 1, 1, 'gone'), (now(), v_worker, 2, 1, 'gone');
-  perform bugle.fold_minutes();
+  perform bugle.prune();
   perform test.equal((select count(*) from bugle.doorbell_minutes), 0::bigint, 'old minutes are removed');
   perform test.equal((select array_agg(u.job) from bugle.late_updates u), '{2}', 'old late updates are removed');
 end
