@@ -271,9 +271,8 @@ impl Registry {
     }
 
     /// Run the commands that these announce, too.
-    pub(crate) fn with_hosts(mut self, hosts: Hosts) -> Self {
-        self.hosts = Some(hosts);
-        self
+    pub(crate) fn with_hosts(self, hosts: Option<Hosts>) -> Self {
+        Registry { hosts, ..self }
     }
 
     pub(crate) fn has_hosts(&self) -> bool {

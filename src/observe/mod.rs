@@ -19,7 +19,7 @@ pub use health::Health;
 #[cfg(feature = "web")]
 pub use listen::{EndpointState, Endpoints, bind, listen};
 pub use metrics::{Kind, METRICS, Metric};
-pub use tally::{Ending, StepEnding, Tallies, time};
+pub use tally::{Ending, Run, StepEnding, Tallies, time};
 
 use crate::db::calls;
 use crate::db::connect::Session;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::task::Poll;
@@ -11,10 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, field};
+use tracing::{Instrument, Span, field};
 
 use crate::db::calls::Undecodable;
-use crate::db::connect::Pool;
 use crate::execute::batch::Burst;
 use crate::execute::chain;
 use crate::execute::context::{Attempt, Context, Inner, Settled, Stop};
@@ -24,10 +23,11 @@ use crate::execute::registry::Registry;
 use crate::execute::shortage::Shortage;
 use crate::job::{ClaimedJob, HeldJob, JobId};
 use crate::observe::trace::{self, Ids};
-use crate::observe::{Ending, Observed};
+use crate::observe::{Ending, Observed, Run};
 use crate::worker::Identity;
 use crate::worker::completer::{self, End, How};
 use crate::worker::fleet::Part;
+use crate::worker::run::Pools;
 use crate::worker::slots::Share;
 use crate::worker::watch::Watch;
 
@@ -47,9 +47,7 @@ const OVERDUE_GRACE: Duration = Duration::from_secs(5);
 /// Everything that runs jobs in this worker.
 pub struct Crew {
     registry: Registry,
-    pool: Pool,
-    /// Step updates use their own pool, so that executors cannot starve them.
-    steps: Pool,
+    pub pools: Pools,
     workspaces: PathBuf,
     identity: RwLock<Identity>,
     /// Every job this worker is responsible for: running, or ended with an undelivered outcome.
@@ -96,17 +94,16 @@ impl Hold {
 impl Crew {
     pub fn new(
         registry: Registry,
-        pool: Pool,
-        steps: Pool,
-        workspaces: PathBuf,
+        pools: Pools,
+        workspaces: &Path,
         identity: Identity,
         ends: mpsc::UnboundedSender<End>,
-    ) -> Self {
-        Crew {
+        part: Option<Part>,
+    ) -> Arc<Self> {
+        let crew = Arc::new(Crew {
             registry,
-            pool,
-            steps,
-            workspaces,
+            pools,
+            workspaces: workspaces.to_path_buf(),
             identity: RwLock::new(identity),
             held: Arc::default(),
             watch: OnceLock::new(),
@@ -116,23 +113,14 @@ impl Crew {
             interrupted: AtomicUsize::new(0),
             let_go: Notify::new(),
             freed: Notify::new(),
-            observed: Arc::default(),
-            part: None,
+            observed: part.as_ref().map(|part| part.observed.clone()).unwrap_or_default(),
+            part,
+        });
+        // what reports on this database finds its crew
+        if let Some(part) = &crew.part {
+            *part.crew.lock().unwrap() = Arc::downgrade(&crew);
         }
-    }
-
-    /// For one of several databases.
-    pub fn with_part(mut self, part: Part) -> Self {
-        self.observed = part.observed.clone();
-        self.part = Some(part);
-        self
-    }
-
-    /// Let what reports on this database find its crew.
-    pub fn report_here(self: &Arc<Self>) {
-        if let Some(part) = &self.part {
-            *part.crew.lock().unwrap() = Arc::downgrade(self);
-        }
+        crew
     }
 
     /// Its share of the slots, if there are several databases.
@@ -245,7 +233,6 @@ impl Crew {
 
     /// Run a claimed job. Its slot is free when its executor has ended.
     pub fn start(self: &Arc<Self>, job: ClaimedJob, running: Arc<AtomicUsize>, burst: Option<Arc<Burst>>) {
-        let crew = self.clone();
         let held = job.held;
         let slot = Slot {
             running,
@@ -255,74 +242,82 @@ impl Crew {
             return;
         };
         let context = self.context(job, cancellation);
-        let (shared, address) = (context.inner.attempt.clone(), context.job().address);
-        let attempt = shared.clone();
+        let attempt = context.inner.attempt.clone();
         let is_part_of_burst = burst.is_some();
-        shared.join_burst(burst);
+        attempt.join_burst(burst);
         let job = context.job();
         let due = job.created_at.max(job.run_at);
         let run = self.observed.tallies.start(&job.queue, &job.command, due);
         // locked until the task is recorded, so that it cannot end before that
         let mut all = self.held.lock().unwrap();
-        let task = tokio::spawn(async move {
-            let started = Instant::now();
-            let job = context.job();
-            let (command, queue, attempt) = (job.command.clone(), job.queue.clone(), job.attempt);
-            // the logs of executors carry the job and its trace
-            let span = tracing::info_span!(
-                "job",
-                job = held.id,
-                claim = held.claim,
-                attempt = job.attempt,
-                command = job.command,
-                queue = job.queue,
-                worker = crew.identity().worker,
-                database = crew.database().map(|name| &**name),
-                traceparent = job.traceparent(),
-                trace_id = field::Empty,
-                span_id = field::Empty
-            );
-            let ids = Ids::of(&span, job.traceparent());
-            span.record("trace_id", field::display(ids.trace_id()));
-            span.record("span_id", field::display(ids.span_id()));
-            tracing::debug!(
-                event = "start",
-                job = held.id,
-                claim = held.claim,
-                attempt = job.attempt,
-                command = job.command,
-                queue = job.queue,
-                trace_id = %ids.trace_id(),
-                span_id = %ids.span_id()
-            );
-            let mut way = std::pin::pin!(crew.run_one(context).instrument(span.clone()));
-            let mut outcome = Poll::Pending;
-            if is_part_of_burst {
-                outcome = poll_fn(|task| Poll::Ready(way.as_mut().poll(task))).await;
-                shared.leave_burst();
-            }
-            let outcome = match outcome {
-                Poll::Ready(outcome) => outcome,
-                Poll::Pending => way.await,
-            };
-            trace::ended(&span, &outcome);
-            drop(slot);
-            let ending = crew.ended(held, outcome, &shared, |how| End {
-                held,
-                address: address.filter(|_| !shared.moved.load(Ordering::Acquire)),
-                how,
-                command,
-                queue,
-                attempt,
-                took: started.elapsed(),
-                trace: ids,
-            });
-            run.end(ending);
-        });
+        let task = tokio::spawn(self.clone().run_to_the_end(context, slot, is_part_of_burst, run));
         if let Some(hold) = all.get_mut(&held) {
             hold.task = Some(task.abort_handle());
             hold.attempt = Some(attempt);
         }
+    }
+
+    /// Run a job, free its slot, and have its outcome delivered.
+    async fn run_to_the_end(self: Arc<Self>, context: Context, slot: Slot, is_part_of_burst: bool, run: Run) {
+        let started = Instant::now();
+        let (job, shared) = (context.job(), context.inner.attempt.clone());
+        let (held, address) = (job.held, job.address);
+        let (command, queue, attempt) = (job.command.clone(), job.queue.clone(), job.attempt);
+        let (span, ids) = self.trace(job);
+        let mut way = std::pin::pin!(self.run_one(context).instrument(span.clone()));
+        let mut outcome = Poll::Pending;
+        if is_part_of_burst {
+            outcome = poll_fn(|task| Poll::Ready(way.as_mut().poll(task))).await;
+            shared.leave_burst();
+        }
+        let outcome = match outcome {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => way.await,
+        };
+        trace::ended(&span, &outcome);
+        drop(slot);
+        let ending = self.ended(held, outcome, &shared, |how| End {
+            held,
+            address: address.filter(|_| !shared.moved.load(Ordering::Acquire)),
+            how,
+            command,
+            queue,
+            attempt,
+            took: started.elapsed(),
+            trace: ids,
+        });
+        run.end(ending);
+    }
+
+    /// The span of a job: the logs of its executor carry the job and its trace.
+    fn trace(&self, job: &ClaimedJob) -> (Span, Ids) {
+        let span = tracing::info_span!(
+            "job",
+            job = job.held.id,
+            claim = job.held.claim,
+            attempt = job.attempt,
+            command = job.command,
+            queue = job.queue,
+            worker = self.identity().worker,
+            database = self.database().map(|name| &**name),
+            traceparent = job.traceparent(),
+            trace_id = field::Empty,
+            span_id = field::Empty
+        );
+        let ids = Ids::of(&span, job.traceparent());
+        span.record("trace_id", field::display(ids.trace_id()));
+        span.record("span_id", field::display(ids.span_id()));
+        tracing::debug!(
+            event = "start",
+            job = job.held.id,
+            claim = job.held.claim,
+            attempt = job.attempt,
+            command = job.command,
+            queue = job.queue,
+            trace_id = %ids.trace_id(),
+            span_id = %ids.span_id()
+        );
+        (span, ids)
     }
 
     async fn run_one(&self, context: Context) -> Outcome {
@@ -350,8 +345,8 @@ impl Crew {
         Context::new(Inner {
             job,
             identity: self.identity(),
-            pool: self.pool.clone(),
-            steps: self.steps.clone(),
+            pool: self.pools.executors.clone(),
+            steps: self.pools.steps.clone(),
             cancellation,
             workspaces: self.workspaces.clone(),
             attempt: Arc::default(),

@@ -7,13 +7,14 @@ use tokio::task::JoinSet;
 
 use crate::builtin;
 use crate::config::{Settings, environment};
-use crate::db::connect::{Link, Pool};
+use crate::db::connect::{Link, Notifications, Pool, Session};
 use crate::error::{Error, Result};
 use crate::execute::leftovers;
 use crate::execute::registry::Registry;
 use crate::execute::workspace::Workspaces;
 use crate::host::Hosts;
 use crate::schema;
+use crate::worker::Identity;
 use crate::worker::announcer::Announcer;
 use crate::worker::background_scan::BackgroundScans;
 use crate::worker::builder::WorkerBuilder;
@@ -31,6 +32,7 @@ use crate::worker::systemd;
 
 /// The size of the pool for step updates. Connections are opened when there are steps.
 const STEP_CONNECTIONS: usize = 4;
+
 /// Serves queues with the executors of a registry.
 ///
 /// ```no_run
@@ -94,14 +96,11 @@ impl Worker {
     /// Serve one database: the only one, or one of several.
     pub(super) async fn run_as(self, part: Option<Part>, shutdown: Shutdown) -> Result<Drained> {
         let Worker { settings, registry } = self;
+        let is_part = part.is_some();
         let mut profile = WorkerProfile::new(&settings, &registry)?;
         let workspaces = open_workspaces(&settings)?;
         let hosts = hosts(&settings, &registry, &workspaces)?;
         profile.hosts = hosts.clone();
-        let registry = match &hosts {
-            Some(hosts) => registry.with_hosts(hosts.clone()),
-            None => registry,
-        };
         let observed = part.as_ref().map(|part| part.observed.clone()).unwrap_or_default();
         if settings.migrate {
             let migrated = schema::migrate_at_start(&profile.database);
@@ -110,65 +109,53 @@ impl Worker {
         // what can fail comes before registering: a worker that was registered and never served would be taken for lost
         let endpoints = endpoints::bind(&profile, &settings).await?;
         let pools = Pools::new(&profile, &settings)?;
-        let started = async {
-            let (session, notifications) = profile.connect_and_verify().await?;
-            let identity = profile.register(&session).await?;
-            Ok::<_, Error>((session, notifications, identity))
-        };
-        let (session, notifications, identity) = observed.health.while_waiting(started).await?;
+        let (session, notifications, identity) = observed.health.while_waiting(register(&profile)).await?;
 
         let (outcomes, to_deliver) = mpsc::unbounded_channel();
-        let folders = workspaces.path().to_path_buf();
-        let for_hosts = pools.executors.clone();
-        let crew = Crew::new(registry, pools.executors, pools.steps, folders, identity, outcomes);
-        let is_part = part.is_some();
-        let crew = Arc::new(match part {
-            Some(part) => crew.with_part(part),
-            None => crew,
-        });
-        crew.report_here();
+        let registry = registry.with_hosts(hosts.clone());
+        let crew = Crew::new(registry, pools, workspaces.path(), identity, outcomes, part);
         crew.observed.health.stuck_after(settings.stuck_after);
-        crew.watch();
         crew.observed.health.connected(false);
-        if let Some(hosts) = &hosts {
-            crew.observed.health.watch_hosts(hosts.clone());
-            hosts.start(for_hosts);
-        }
-        let _endpoints = endpoints.map(|bound| bound.open(&profile, &settings, &crew));
+        crew.watch();
         let link = Arc::new(Link::new(profile.database.clone(), &profile.connection_name("2")));
         let signals = Signals::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(completer::deliver(crew.clone(), link.clone(), to_deliver));
         if let Some(hosts) = &hosts {
+            crew.observed.health.watch_hosts(hosts.clone());
+            hosts.start(crew.pools.executors.clone());
             tasks.spawn(announcer(&profile, hosts, &crew, &link, &signals).run());
         }
+        let _endpoints = endpoints.map(|bound| bound.open(&profile, &settings, &crew));
+        tasks.spawn(completer::deliver(crew.clone(), link.clone(), to_deliver));
         tasks.spawn(keeper(&settings, &crew, link, &signals).run());
         let claimer = claimer(&profile, &settings, &crew, signals);
         let (queues, commands) = (&profile.queues, &profile.commands);
         tracing::info!(event = "serve", worker = identity.worker, ?queues, ?commands);
 
-        let mut service = Service::new(profile, crew.clone(), session, notifications);
-        if !is_part {
-            systemd::tell(&environment, "READY=1");
+        // the process of several databases does not depend on one of them
+        let tell_systemd = |state| (!is_part).then(|| systemd::tell(&environment, state));
+        if tell_systemd("READY=1").is_some() {
             tasks.spawn(systemd::feed_watchdog(vec![crew.observed.clone()]));
         }
+        let mut service = Service::new(profile, crew, session, notifications);
         let served = service.serve(claimer, &shutdown.drain).await;
-        if !is_part {
-            systemd::tell(&environment, "STOPPING=1");
-        }
+        tell_systemd("STOPPING=1");
         let drained = service.drain(settings.drain, &shutdown).await;
-        if let Some(hosts) = &hosts {
+        if let Some(hosts) = hosts {
             hosts.stop().await;
         }
         tasks.abort_all();
         leftovers::sweep().await;
-        tracing::info!(
-            event = "stopped",
-            given_back = drained.given_back,
-            undelivered = drained.undelivered
-        );
+        let (given_back, undelivered) = (drained.given_back, drained.undelivered);
+        tracing::info!(event = "stopped", given_back, undelivered);
         served.map(|()| drained)
     }
+}
+
+async fn register(profile: &WorkerProfile) -> Result<(Arc<Session>, Notifications, Identity)> {
+    let (session, notifications) = profile.connect_and_verify().await?;
+    let identity = profile.register(&session).await?;
+    Ok((session, notifications, identity))
 }
 
 fn open_workspaces(settings: &Settings) -> Result<Workspaces> {
@@ -181,11 +168,11 @@ fn open_workspaces(settings: &Settings) -> Result<Workspaces> {
     })
 }
 
-/// The connections of a worker that are not its own two. Each use has a pool, so that executors cannot starve the
-/// others.
-struct Pools {
-    executors: Pool,
-    steps: Pool,
+/// The connections of a worker that are not its own two. Step updates use their own pool, so that executors cannot
+/// starve them.
+pub(super) struct Pools {
+    pub executors: Pool,
+    pub steps: Pool,
 }
 
 impl Pools {
