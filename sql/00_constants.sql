@@ -55,10 +55,10 @@ comment on function bugle.follower_key is 'The advisory lock that shows that a w
 
 -- Held, shared, by sessions that subscribed to the events of a queue. Null stands for all queues: no queue has an
 -- empty name.
-create or replace function bugle.hearing_key(p_queue text) returns bigint
+create or replace function bugle.subscription_key(p_queue text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(coalesce(p_queue, ''), 7126490983);
-comment on function bugle.hearing_key is
+comment on function bugle.subscription_key is
   'The advisory lock that shows that a session listens to the events of a queue; null: of all queues.';
 
 -- A new one for each connection of a worker: a half-open connection keeps the lock of a backend whose worker has long
@@ -68,10 +68,10 @@ language sql volatile
 return hashtextextended(gen_random_uuid()::text, 7126490984);
 comment on function bugle.new_life_key is 'A key for the advisory lock that proves that a worker''s session is alive.';
 
-create or replace function bugle.audience_key() returns bigint
+create or replace function bugle.subscribers_key() returns bigint
 language sql immutable parallel safe
 return 7126490985;
-comment on function bugle.audience_key is
+comment on function bugle.subscribers_key is
   'The advisory lock that shows that a session listens to the events of any queue.';
 
 create or replace function bugle.silence_key() returns bigint

@@ -300,8 +300,7 @@ begin
     and (i.id > pg_sequence_last_value('bugle.job_ids') or (select s.keep_completed from bugle.settings s))
   limit 1;
   if found then
-    perform bugle.refuse('JB030', format('there is no job %s', v_missing),
-      'It may have been removed, or deleted by retention.');
+    perform bugle.refuse_unknown_job(v_missing);
   end if;
   return query
   with ended as materialized (

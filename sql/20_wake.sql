@@ -405,9 +405,9 @@ begin
       where r.stopped_at is null) q
       cross join lateral (
         values ('bell', q.queue, bugle.bell_key(q.queue)), ('follower', q.queue, bugle.follower_key(q.queue)),
-          ('hearing', q.queue, bugle.hearing_key(q.queue))) k (lock, queue, key)
+          ('subscription', q.queue, bugle.subscription_key(q.queue))) k (lock, queue, key)
     union all
-    values ('hearing', null, bugle.hearing_key(null)), ('audience', null, bugle.audience_key()),
+    values ('subscription', null, bugle.subscription_key(null)), ('subscribers', null, bugle.subscribers_key()),
       ('silence', null, bugle.silence_key())
     union all
     select 'life', null, r.life_key from bugle.registrations r where r.stopped_at is null
@@ -419,7 +419,7 @@ begin
   where not exists (
       select from bugle.registrations r where r.backend_pid = l.pid and bugle.is_active(r))
     -- a session that subscribed to events holds these two, shared
-    and (k.lock not in ('hearing', 'audience') or l.is_exclusive)
+    and (k.lock not in ('subscription', 'subscribers') or l.is_exclusive)
     and (a.state = 'idle' or a.xact_start < clock_timestamp() - interval '1 minute')
   order by a.pid, k.lock, k.queue;
 end

@@ -47,8 +47,8 @@ $$;
 comment on function bugle.fair_turns is
   'The fair keys of a queue that have ready jobs, as hashes, in the order of their turns.';
 
--- One of each key, then the next of each. The tempting form for has_other_key is the constant "= false", which becomes
--- two null tests that do not match the index: a claim of 40 beside a million jobs of one key took 10 s instead of 25 ms.
+-- One of each key, then the next of each. The tempting form for has_other_key is a constant, "= false". It becomes two
+-- null tests that do not match the index: a claim of 40 beside a million jobs of one key took 10 s instead of 25 ms.
 create or replace function bugle.next_by_turns(
   p_search bugle.start_search, p_turns bigint[], p_depth integer, p_each integer)
 returns tid[]
@@ -199,13 +199,14 @@ create or replace function bugle.pick_serially(
 language plpgsql
 as $$
 declare
-  c_reach constant integer := 2000;
+  c_reach constant integer := 2000; -- keys scanned at most
+  c_spare_reach constant integer := 100; -- keys scanned behind a cursor, beyond two for each slot
   v_found record;
   v_position bugle.claim_positions;
 begin
   select s.* into v_found
   from bugle.next_starts(p_request.queue, p_request.slots, p_routes, p_commands, p_without,
-    case when p_request.after is null then c_reach else least(2 * p_request.slots + 100, c_reach) end) s;
+    case when p_request.after is null then c_reach else least(2 * p_request.slots + c_spare_reach, c_reach) end) s;
   select coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.address), '{}'), coalesce(array_agg(l.limit_key), '{}')
   into turns, addresses, limit_keys
   from (
@@ -251,9 +252,10 @@ create or replace function bugle.can_start(p_queue text, p_routes bigint[], p_co
 language plpgsql stable
 as $$
 declare
+  c_reach constant integer := 20000; -- keys scanned at most: after this scan the worker sleeps
   v_found record;
 begin
-  select s.* into v_found from bugle.next_starts(p_queue, 1, p_routes, p_commands, '{}', 20000) s;
+  select s.* into v_found from bugle.next_starts(p_queue, 1, p_routes, p_commands, '{}', c_reach) s;
   return cardinality(v_found.addresses) > 0
     or (v_found.recheck_at is not null
       and not exists (select from bugle.claim_positions c where c.queue = p_queue and c.recheck_at is not null)

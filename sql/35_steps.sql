@@ -23,7 +23,7 @@ begin
   order by p.name = 'step'
   limit 1;
   if not found then
-    v_policy := ('step', 'exponential', 3, '1 second', 2, '1 minute', 0.1, null, null)::bugle.retry_policies;
+    select p.* into v_policy from bugle.builtin_policies() p where p.name = 'step';
   end if;
   return v_policy;
 end

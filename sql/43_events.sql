@@ -31,9 +31,9 @@ as $$
 begin
   return coalesce(current_setting('bugle.subscribed', true), 'off') = 'on'
     or not (
-      pg_try_advisory_lock(bugle.audience_key()) and pg_advisory_unlock(bugle.audience_key())
+      pg_try_advisory_lock(bugle.subscribers_key()) and pg_advisory_unlock(bugle.subscribers_key())
       and pg_try_advisory_xact_lock_shared(bugle.silence_key())
-      and pg_try_advisory_lock(bugle.audience_key()) and pg_advisory_unlock(bugle.audience_key()));
+      and pg_try_advisory_lock(bugle.subscribers_key()) and pg_advisory_unlock(bugle.subscribers_key()));
 end
 $$;
 comment on function bugle.is_heard is
@@ -45,7 +45,7 @@ language plpgsql
 as $$
 declare
   v_all constant boolean := current_setting('bugle.subscribed', true) = 'on'
-    or bugle.is_locked(bugle.hearing_key(null));
+    or bugle.is_locked(bugle.subscription_key(null));
 begin
   perform bugle.announce('bugle_events', jsonb_build_object('queue', m.queue, 'state', m.state, 'jobs', m.jobs)::text)
   from (
@@ -57,7 +57,7 @@ begin
       or n.queue = any (array(
         select q.queue
         from (select distinct e.queue from unnest(p_ended) e) q
-        where bugle.is_locked(bugle.hearing_key(q.queue))))
+        where bugle.is_locked(bugle.subscription_key(q.queue))))
     group by n.queue, n.state, (n.place - 1) / 200
     order by min(n.id)) m;
 end
@@ -87,12 +87,12 @@ create or replace function bugle.subscribe(p_queue text default null) returns te
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if not bugle.holds(bugle.hearing_key(p_queue)) then
-    if not bugle.try_shared(bugle.audience_key()) then
+  if not bugle.holds(bugle.subscription_key(p_queue)) then
+    if not bugle.try_shared(bugle.subscribers_key()) then
       return null;
     end if;
-    if not bugle.try_shared(bugle.hearing_key(p_queue)) then
-      perform pg_advisory_unlock_shared(bugle.audience_key());
+    if not bugle.try_shared(bugle.subscription_key(p_queue)) then
+      perform pg_advisory_unlock_shared(bugle.subscribers_key());
       return null;
     end if;
   end if;
@@ -113,11 +113,11 @@ create or replace function bugle.unsubscribe(p_queue text default null) returns 
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if bugle.holds(bugle.hearing_key(p_queue)) then
-    perform pg_advisory_unlock_shared(bugle.hearing_key(p_queue));
-    perform pg_advisory_unlock_shared(bugle.audience_key());
+  if bugle.holds(bugle.subscription_key(p_queue)) then
+    perform pg_advisory_unlock_shared(bugle.subscription_key(p_queue));
+    perform pg_advisory_unlock_shared(bugle.subscribers_key());
   end if;
-  if not bugle.holds(bugle.audience_key()) then
+  if not bugle.holds(bugle.subscribers_key()) then
     perform set_config('bugle.subscribed', 'off', false);
   end if;
 end
@@ -136,8 +136,8 @@ begin
   -- more than a few queues: subscribe to all, to save locks
   perform bugle.subscribe(q.queue)
   from unnest(case when cardinality(v_queues) > 8 then array[null] else v_queues end) q (queue)
-  where not bugle.holds(bugle.hearing_key(q.queue))
-    and not bugle.holds(bugle.hearing_key(null));
+  where not bugle.holds(bugle.subscription_key(q.queue))
+    and not bugle.holds(bugle.subscription_key(null));
   return query
   select e.* from bugle.endings(p_ids) e;
 end

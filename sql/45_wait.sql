@@ -60,8 +60,7 @@ begin
     select j.* into v_job from bugle.jobs j where j.id = p_id;
   end if;
   if v_job.id is null then
-    perform bugle.refuse('JB030', format('there is no job %s', p_id),
-      'It may have been removed, or deleted by retention.');
+    perform bugle.refuse_unknown_job(p_id);
   end if;
   if v_job.state = p_answer and v_job.reason = p_reason
     and v_job.answer_token is not distinct from bugle.token_hash(p_token)

@@ -92,6 +92,21 @@ select bugle.keep_trigger('bugle.retry_policies', 'keep_policy_in_use', $$
   before delete or update of name on bugle.retry_policies
   for each row execute function bugle.keep_policy_in_use()$$);
 
+create or replace function bugle.builtin_policies() returns setof bugle.retry_policies
+language sql immutable parallel safe
+as $$
+  values ('default', 'exponential', 15, interval '5 seconds', 2, interval '1 hour', 0.1, null::integer, null::integer),
+    ('none', 'fixed', 0, '0', 1, '0', 0, null, null),
+    ('fixed', 'fixed', 15, '1 minute', 1, '1 hour', 0.1, null, null),
+    ('exponential', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null),
+    ('fixed_then_exponential', 'fixed_then_exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null),
+    ('endless', 'endless', null, '5 seconds', 2, '1 hour', 0.1, null, null),
+    ('daily', 'daily', null, '10 minutes', 1, '1 hour', 0.1, 3, 2),
+    ('step', 'exponential', 3, '1 second', 2, '1 minute', 0.1, null, null)
+$$;
+comment on function bugle.builtin_policies is
+  'The retry policies of a new installation. "default" and "step" apply if their rows are deleted, too.';
+
 create or replace function bugle.policy_of(p_job bugle.jobs) returns bugle.retry_policies
 language plpgsql stable
 as $$
@@ -106,7 +121,7 @@ begin
   limit 1;
   if not found then
     -- the default was deleted: a failure must be recorded nonetheless
-    v_policy := ('default', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null)::bugle.retry_policies;
+    select p.* into v_policy from bugle.builtin_policies() p where p.name = 'default';
   end if;
   v_policy.delay := coalesce(p_job.retry_delay, v_policy.delay);
   v_policy.max_delay := greatest(v_policy.max_delay, p_job.retry_delay);

@@ -5,18 +5,8 @@ insert into bugle.settings default values on conflict do nothing;
 insert into bugle.keeping default values on conflict do nothing;
 
 select bugle.set_verb('install', '');
-insert into bugle.retry_policies (name, kind, retries, delay, factor, max_delay, jitter, per_day, days)
-select p.*
-from (values
-    ('default', 'exponential', 15, interval '5 seconds', 2, interval '1 hour', 0.1, null::integer, null::integer),
-    ('none', 'fixed', 0, '0', 1, '0', 0, null, null),
-    ('fixed', 'fixed', 15, '1 minute', 1, '1 hour', 0.1, null, null),
-    ('exponential', 'exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null),
-    ('fixed_then_exponential', 'fixed_then_exponential', 15, '5 seconds', 2, '1 hour', 0.1, null, null),
-    ('endless', 'endless', null, '5 seconds', 2, '1 hour', 0.1, null, null),
-    ('daily', 'daily', null, '10 minutes', 1, '1 hour', 0.1, 3, 2),
-    ('step', 'exponential', 3, '1 second', 2, '1 minute', 0.1, null, null)) p
-where not exists (select from bugle.retry_policies);
+insert into bugle.retry_policies
+select p.* from bugle.builtin_policies() p where not exists (select from bugle.retry_policies);
 select bugle.set_verb('', '');
 
 -- the days whose tables were restored from a dump

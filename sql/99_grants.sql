@@ -89,10 +89,9 @@ begin
         bugle.redacted, bugle.is_redacted,
         -- used by the views
         bugle.is_active, bugle.is_running, bugle.ready_heads, bugle.live_counts, bugle.ended_lately,
-        bugle.restricted_queues, bugle.history_ahead, bugle.bounds, bugle.quantile, bugle.add_counts, bugle.total_counts,
-        bugle.fingerprint,
-        bugle.error_line, bugle.group_errors, bugle.throughput, bugle.matches, bugle.count_matching,
-        bugle.jobs_matching,
+        bugle.restricted_queues, bugle.history_ahead, bugle.bounds, bugle.quantile, bugle.add_counts,
+        bugle.total_counts, bugle.fingerprint, bugle.error_line, bugle.group_errors, bugle.throughput, bugle.matches,
+        bugle.count_matching, bugle.jobs_matching,
         -- one queue
         bugle.limits_left, bugle.next_turns, bugle.blocked_keys, bugle.doorbell
         to %1$I

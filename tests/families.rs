@@ -519,7 +519,7 @@ async fn a_new_subscriber_waits_for_completions_that_were_not_announced() {
         });
         let waits = format!(
             "select exists (select from pg_locks l join pg_stat_activity a using (pid) where pid = {pid} \
-             and l.locktype = 'advisory' and (l.classid::bigint << 32 | l.objid::bigint) = bugle.audience_key() \
+             and l.locktype = 'advisory' and (l.classid::bigint << 32 | l.objid::bigint) = bugle.subscribers_key() \
              and a.wait_event = 'PgSleep')"
         );
         let is_seen = || async {

@@ -525,7 +525,7 @@ fn every_cannot_of_the_document_names_tests_that_exist() {
 /// Notifications reach every login that listens, so they tell nothing but the names of queues, and ids and states of
 /// jobs.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_listens_learns_no_payload_result_header_or_error() {
+async fn listeners_learn_no_payload_result_header_or_error() {
     const SECRET: &str = "0xC0FFEE";
     let database = Database::new().await;
     let owner = database.owner().await;

@@ -213,9 +213,9 @@ async fn a_stranger_who_holds_the_locks_of_subscribers_keeps_no_result_from_call
     let owner = database.owner().await;
     let bugle = Bugle::connect(&database.url("owner")).unwrap();
     for keys in [
-        "bugle.audience_key()",
-        "bugle.hearing_key('default')",
-        "bugle.audience_key(), bugle.hearing_key(null), bugle.hearing_key('default'), bugle.silence_key()",
+        "bugle.subscribers_key()",
+        "bugle.subscription_key('default')",
+        "bugle.subscribers_key(), bugle.subscription_key(null), bugle.subscription_key('default'), bugle.silence_key()",
     ] {
         let keys = text(&owner, &format!("select array_to_string(array[{keys}], ',')")).await;
         let stranger = database.connect("stranger").await;

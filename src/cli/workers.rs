@@ -70,7 +70,7 @@ enum What {
 
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let shown = &arguments.shown;
-    let (post, whom, note) = match arguments.what {
+    let (verb, order, whom, note) = match arguments.what {
         None | Some(What::List) if arguments.all_contexts => {
             return shown.repeat(async || of_all_contexts(arguments.all, shown).await).await;
         }
@@ -82,17 +82,12 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
             };
             return shown.repeat(list).await;
         }
-        Some(What::Pause { whom, note }) => (FleetVerb::PauseWorker, whom, note),
-        Some(What::Resume { whom, note }) => (FleetVerb::ResumeWorker, whom, note),
-        Some(What::Drain { whom, note }) => (FleetVerb::DrainWorker, whom, note),
-    };
-    let verb = match post {
-        FleetVerb::PauseWorker => "pause",
-        FleetVerb::ResumeWorker => "resume",
-        _ => "drain",
+        Some(What::Pause { whom, note }) => ("pause", FleetVerb::PauseWorker, whom, note),
+        Some(What::Resume { whom, note }) => ("resume", FleetVerb::ResumeWorker, whom, note),
+        Some(What::Drain { whom, note }) => ("drain", FleetVerb::DrainWorker, whom, note),
     };
     let client = arguments.connect.client_to(&format!("{verb} worker {whom}")).await?;
-    operate::order(&client, post, &whom, note.as_deref()).await
+    operate::order(&client, order, &whom, note.as_deref()).await
 }
 
 /// What one database says.

@@ -170,7 +170,7 @@ fn open_workspaces(settings: &Settings) -> Result<Workspaces> {
 
 /// The connections of a worker that are not its own two. Step updates use their own pool, so that executors cannot
 /// starve them.
-pub(super) struct Pools {
+pub struct Pools {
     pub executors: Pool,
     pub steps: Pool,
 }

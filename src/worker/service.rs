@@ -86,7 +86,7 @@ impl Service {
         let mut backoff = Backoff::new(Duration::from_millis(20), LONGEST_RECONNECT);
         loop {
             let database = self.profile.database.clone();
-            let name = self.profile.connection_name("look");
+            let name = self.profile.connection_name("reconnect");
             match database.watched(&name, self.try_to_reconnect()).await {
                 Ok(()) => {
                     self.crew.observed.health.connected(true);

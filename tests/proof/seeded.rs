@@ -1,4 +1,4 @@
-//! The judge is tested: each bug here is sewn into a copy of the SQL, and the judge must catch it in a short scenario,
+//! The judge is tested: each bug here is applied to a copy of the SQL, and the judge must catch it in a short scenario,
 //! as the kind of violation it is. Without a bug the same scenarios pass.
 //!
 //! One bug alone: `cargo test --test proof seeded::completion_ignores_the_claim`.
@@ -195,11 +195,11 @@ async fn is_caught(name: &str) {
 }
 
 impl Bug {
-    /// The statements that sew it in.
+    /// The statements that apply it.
     fn seeded(&self) -> Result<Vec<String>, String> {
         match self.change {
             Edits(edits) => {
-                let files = markers::sew(self.name, edits, &markers::files())?;
+                let files = markers::apply(self.name, edits, &markers::files())?;
                 Ok(files.into_iter().map(|(_, text)| text).collect())
             }
             Run(statement) => Ok(vec![statement.into()]),
@@ -208,7 +208,7 @@ impl Bug {
 }
 
 #[test]
-fn every_bug_can_be_sewn_in_and_every_marker_is_of_a_bug() {
+fn every_seeded_bug_can_be_applied_and_every_marker_is_of_a_bug() {
     let mut misfits: Vec<String> = BUGS.iter().filter_map(|bug| bug.seeded().err()).collect();
     for (file, text) in markers::files() {
         let unknown = markers::bugs_in(&text).filter(|name| BUGS.iter().all(|bug| bug.name != *name));

@@ -26,12 +26,12 @@ pub struct Pulse {
     pub troubles: Vec<String>,
 }
 
-pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], look: bool) -> Result<Pulse> {
+pub async fn heartbeat(session: &Session, me: Identity, running: &[HeldJob], scan: bool) -> Result<Pulse> {
     let rows = session
         .query(
             "select role, again_seconds, next_due_seconds, fenced, has_work, upkeep, troubles \
              from bugle.heartbeat($1, $2, $3, $4)",
-            &[&me.worker, &me.nonce, &running, &look],
+            &[&me.worker, &me.nonce, &running, &scan],
         )
         .await?;
     let row = &rows[0];

@@ -1,4 +1,4 @@
-//! Where bugs are sewn into the SQL: `-- seed: <bug>` in `sql/` stands above the line that the bug changes.
+//! Where bugs are applied to the SQL: `-- seed: <bug>` in `sql/` stands above the line that the bug changes.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub fn bugs_in(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// When it has no marker, none or several of its edits fit at a marker, or an edit fits nowhere.
-pub fn sew(bug: &str, edits: &[Edit], files: &[File]) -> Result<Vec<File>, String> {
+pub fn apply(bug: &str, edits: &[Edit], files: &[File]) -> Result<Vec<File>, String> {
     let mut is_used = vec![false; edits.len()];
     let mut changed = vec![];
     for (file, text) in files {
@@ -131,9 +131,9 @@ fn an_edit_fits_however_the_lines_are_broken() {
         "select\n-- seed: bug\nwhere a = 1 and b = 2;",
         "select\n  -- seed: other, bug\n  -- why\n  where a = 1\n    -- seed: third\n    and b = 2;",
     ] {
-        let sewn = sew("bug", &edits, &[("f".into(), text.into())]).unwrap();
+        let applied = apply("bug", &edits, &[("f".into(), text.into())]).unwrap();
 
-        assert!(sewn[0].1.ends_with("where true;"), "{sewn:?}");
+        assert!(applied[0].1.ends_with("where true;"), "{applied:?}");
     }
 }
 
@@ -150,6 +150,9 @@ fn a_marker_that_is_missing_or_does_not_fit_is_named() {
             "bug: 0 of its edits fit here, in f: where b = 1;",
         ),
     ] {
-        assert_eq!(sew("bug", &edits, &[("f".into(), text.into())]), Err(complaint.into()));
+        assert_eq!(
+            apply("bug", &edits, &[("f".into(), text.into())]),
+            Err(complaint.into())
+        );
     }
 }

@@ -58,11 +58,11 @@ struct Stage {
     owner: Client,
     enqueuer: Enqueuer,
     recorder: Recorder,
-    /// How long to wait for a wake-up that may not come: with a bug sewn in it need not be long.
+    /// How long to wait for a wake-up that may not come: with a bug it need not be long.
     patience: Duration,
 }
 
-/// Play a scenario with these statements run before it, which may have sewn a bug into the schema.
+/// Play a scenario with these statements run before it, which may have put a bug into the schema.
 pub async fn play(scenario: Scenario, seeded: &[String]) -> Report {
     use Scenario::*;
     let stage = Stage::new(seeded).await;

@@ -11,9 +11,9 @@ begin
   from (
     select bugle.bell_key(n) from unnest(v_names) n
     union all select bugle.follower_key(n) from unnest(v_names) n
-    union all select bugle.hearing_key(n) from unnest(v_names) n
-    union all select bugle.hearing_key(null)
-    union all select bugle.audience_key()
+    union all select bugle.subscription_key(n) from unnest(v_names) n
+    union all select bugle.subscription_key(null)
+    union all select bugle.subscribers_key()
     union all select bugle.silence_key()
     union all select bugle.new_life_key() from generate_series(1, 10)) k (key);
 
@@ -25,7 +25,7 @@ begin
       where p.pronamespace = 'bugle'::regnamespace
         and p.proname like '%\_key'
         and p.prorettype = 'bigint'::regtype),
-    'audience_key bell_key follower_key hearing_key new_life_key silence_key', 'functions that make keys');
+    'bell_key follower_key new_life_key silence_key subscribers_key subscription_key', 'functions that make keys');
 end
 $$;
 
@@ -37,8 +37,8 @@ begin
   assert bugle.bell_is_free('literal 2') and bugle.holds(bugle.bell_key('literal 2')),
     'bugle.bell_is_free asks for another bell';
   assert not bugle.is_heard() and bugle.holds(bugle.silence_key()), 'bugle.is_heard uses another lock';
-  assert bugle.subscribe('literal') is not null and bugle.holds(bugle.audience_key())
-    and bugle.holds(bugle.hearing_key('literal')),
+  assert bugle.subscribe('literal') is not null and bugle.holds(bugle.subscribers_key())
+    and bugle.holds(bugle.subscription_key('literal')),
     'bugle.subscribe uses other locks';
 end
 $$;
