@@ -52,7 +52,7 @@ RIVALS = {
         settings="one host process with the package bugle-jobs, async functions; history kept; drain 2,000 slots, otherwise 10",
         rescue="1 to 3 s (proof of life is an advisory lock)"),
     "bugle-node": dict(
-        cmd=["node", f"{P}/node/bugle.mjs"], env={}, db="bugle_node",
+        cmd=NODE + [f"{P}/node/bugle.mjs"], env={}, db="bugle_node",
         remaining="select count(*) from bugle.jobs_live",
         conc={"drain": 2000, "lat": 10}, n=100000, cap=120, bulk=20000,
         settings="one host process with the package bugle-jobs; history kept; drain 2,000 slots, otherwise 10",
