@@ -140,7 +140,9 @@ async fn one_command_shows_a_shop_at_work_in_a_browser_and_leaves_nothing_behind
     let overview = page("/").await;
     assert_eq!(overview.status, 200);
     assert!(
-        overview.body.contains("No live worker serves <b>translate_product</b>"),
+        overview
+            .body
+            .contains("No live worker serves <b><a href=\"/commands/translate%5Fproduct\">translate_product</a></b>"),
         "{}",
         overview.body
     );

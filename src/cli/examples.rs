@@ -240,7 +240,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench pinned", &["bugle bench pinned --quick"]),
     ("bench backlog", &["bugle bench backlog --quick"]),
     ("bench idle", &["bugle bench idle --quick"]),
-    ("bench fleet", &["bugle bench fleet --part drain", "bugle bench fleet --part outage --seconds 30"]),
+    (
+        "bench fleet",
+        &[
+            "bugle bench fleet --part drain",
+            "bugle bench fleet --part outage --seconds 30",
+        ],
+    ),
     ("bench operate", &["bugle bench operate --quick"]),
     ("bench due", &["bugle bench due --quick"]),
     ("bench sql", &["bugle bench sql --quick"]),
