@@ -68,7 +68,7 @@ async fn the_lines_for_psql_and_for_programs_and_the_insert_it_prints_work_and_n
     let pages = said.lines().find_map(|line| line.trim().strip_prefix("open http://"));
     let pages = pages.unwrap_or_else(|| panic!("{said}")).trim_end_matches('/');
     let page = common::http::ask(pages.parse().expect("an address"), "GET", "/jobs", "", "").await;
-    assert!(page.body.contains("<td class=\"clip\">hello</td>"), "{}", page.body);
+    assert!(page.body.contains(">hello</a></td>"), "{}", page.body);
     let seen = connect(&for_programs.parse().expect("a URL"))
         .await
         .query_one("select count(*) from bugle.jobs", &[])
@@ -300,8 +300,8 @@ async fn an_edit_that_no_worker_can_use_costs_neither_the_server_nor_its_data() 
         ("listen = \"0.0.0.0:7070\"\n", "token"),
     ] {
         folder.write("bugle.toml", &format!("{wrong}{add}"));
-        let said = told("cannot be used");
-        assert!(said.contains(why), "{said}");
+        // a file that is read while it is being written may be refused for another reason first
+        told(why);
     }
     execute(&client, &insert).await;
     wait_until(&client, "select count(*) = 1 from bugle.jobs where state = 'completed'").await;
