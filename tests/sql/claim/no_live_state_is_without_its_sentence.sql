@@ -1,5 +1,5 @@
--- The checks of tests/common/sentences.sql: every test that breaks one of them fails.
 begin;
+-- The checks of tests/common/sentences.sql: every test that breaks one of them fails.
 
 select bugle.enqueue('noop');
 
