@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bugle::schema;
 use tokio::task::JoinHandle;
@@ -47,9 +47,11 @@ impl Load {
                     for _ in 0..20 {
                         client.execute(insert, &[]).await.expect("enqueues");
                         *acknowledged.lock().unwrap() += 1;
+                        // why: the pace of the load; nothing is waited for
+                        tokio::time::sleep(Duration::from_millis(2)).await;
                     }
                     // never further ahead than a busy machine can follow
-                    wait_until(&owner, "select count(*) < 100 from bugle.jobs_live").await;
+                    wait_until(&owner, "select count(*) < 500 from bugle.jobs_live").await;
                 }
             })
         });
