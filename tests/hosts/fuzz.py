@@ -87,8 +87,8 @@ for line in reader:
     elif kind == 16:
         send({"type": "log", "message": "x" * 1_000_000})
         send(end)
-    elif kind == 17:  # more calls than the worker makes at once
-        for call in range(300):
+    elif kind == 17:  # more calls than the worker makes at once; this host reads no reply before all are sent
+        for call in range(100):
             send({"type": "enqueue", "call": str(call), "jobs": [{"command": ""}] * 10})
         send(end)
     elif kind == 18:  # messages that have to wait for a call, and are large

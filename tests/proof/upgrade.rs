@@ -12,7 +12,7 @@ use bugle::schema;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-use crate::common::poll::look_for;
+use crate::common::poll::look_for_up_to;
 use crate::common::{
     Database, Folder, Shared, WorkerProcess, enqueue, execute, noop, query_value, wait_for_state, wait_until,
 };
@@ -157,10 +157,12 @@ async fn workers_and_enqueuers_go_on_while_the_schema_is_migrated_under_them() {
         )
         .await;
         // it waits for locks only so long, and asks to be run again
-        let migrated = look_for(async || match schema::migrate(&database.config("owner")).await {
-            Ok(_) => Some(()),
-            Err(error) if error.to_string().contains("SQLSTATE 55P03") => None,
-            Err(error) => panic!("{error}"),
+        let migrated = look_for_up_to(Duration::from_secs(300), async || {
+            match schema::migrate(&database.config("owner")).await {
+                Ok(_) => Some(()),
+                Err(error) if error.to_string().contains("SQLSTATE 55P03") => None,
+                Err(error) => panic!("{error}"),
+            }
         });
         migrated.await.expect("migrates");
         wait_until(&owner, &format!("select count(*) > {before} from bugle.jobs_ended")).await;
