@@ -1,5 +1,6 @@
 //! Bringing a database up to date. Only with the feature `migrate`.
 
+mod apply;
 mod script;
 
 use std::collections::BTreeMap;
@@ -137,8 +138,8 @@ async fn bring_up_to_date(client: &mut Client) -> Result<Status, Stopped> {
     }
     apply_migrations(&transaction).await?;
     for (name, sql) in SQL {
-        let applied = transaction.batch_execute(sql).await;
-        applied.map_err(|error| Error::from(error).in_context(&format!("sql/{name}")))?;
+        let applied = apply::apply(&transaction, sql).await;
+        applied.map_err(|error| error.in_context(&format!("sql/{name}")))?;
     }
     transaction.batch_execute(&note_version()).await?;
     transaction.commit().await?;
