@@ -5,6 +5,7 @@ mod common;
 use bugle::operations::allowed_from;
 use common::cli::{command, run};
 use common::http::ask;
+use common::poll::look_for;
 use common::web::Web;
 use common::{DEADLINE, Database, Folder, enqueue, execute, query_value};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
@@ -346,6 +347,27 @@ async fn a_browser_is_told_when_there_is_something_new() {
     };
     let ticks = tokio::time::timeout(DEADLINE, ticks).await.expect("two ticks");
     assert!(ticks.iter().all(|tick| tick.contains("\"ready\":1")), "{ticks:?}");
+}
+
+#[tokio::test]
+async fn a_page_shows_older_counts_while_fresh_ones_take_long() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let web = operator(&database).await;
+    assert_eq!(web.get("/queues").await.status, 200);
+    let locking = database.owner().await;
+    execute(&locking, "begin; lock table bugle.minutes in access exclusive mode").await;
+
+    let is_counting = "select exists (select from pg_locks l where not l.granted
+        and l.relation = 'bugle.minutes'::regclass and l.database = (
+            select d.oid from pg_database d where d.datname = current_database()))";
+    let opened = look_for(async || {
+        let page = web.get("/queues").await;
+        assert_eq!(page.status, 200, "{}", page.body);
+        query_value::<bool>(&owner, is_counting).await.then_some(())
+    });
+    opened.await.expect("fresh counts are asked for");
+    execute(&locking, "commit").await;
 }
 
 #[tokio::test]

@@ -32,7 +32,8 @@ const WATCHED: (u32, Duration) = (200, Duration::from_secs(120));
 /// they take long: [`REPEATED`] times as long, up to its limit.
 const CHECKED: Duration = Duration::from_secs(30);
 const REPEATED: (u32, Duration) = (400, Duration::from_secs(300));
-/// How long the overview waits for the doctor. If it takes longer, a later page shows its findings.
+/// How long a page waits for fresh counts if it can show older ones, and the overview for the doctor. If they take
+/// longer, a later page shows them.
 const PATIENCE: Duration = Duration::from_millis(150);
 /// How long the figures of the doorbell, late updates and rescues are kept.
 const SAFE: Duration = Duration::from_secs(10);
@@ -88,7 +89,9 @@ pub struct Measured {
 
 /// Answers that are kept for a moment.
 pub struct Live {
-    snapshot: tokio::sync::Mutex<Option<Kept>>,
+    snapshot: Mutex<Option<Kept>>,
+    /// Locked while a snapshot is read.
+    reading: tokio::sync::Mutex<()>,
     findings: tokio::sync::Mutex<Option<Aged<Arc<Vec<Finding>>>>>,
     charts: tokio::sync::Mutex<BTreeMap<&'static str, Aged<Arc<Measured>>>>,
     safety: tokio::sync::Mutex<Option<Aged<Arc<Safe>>>>,
@@ -209,7 +212,8 @@ pub const RANGES: [Range; 4] = [
 impl Default for Live {
     fn default() -> Live {
         Live {
-            snapshot: tokio::sync::Mutex::default(),
+            snapshot: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
             findings: tokio::sync::Mutex::default(),
             safety: tokio::sync::Mutex::default(),
             charts: tokio::sync::Mutex::default(),
@@ -228,19 +232,17 @@ impl Default for Live {
 impl Live {
     /// After a change: the next page shows it.
     pub async fn forget(&self) {
-        *self.snapshot.lock().await = None;
+        // one that is being read now may not have the change
+        let _reading = self.reading.lock().await;
+        *self.kept() = None;
         *self.findings.lock().await = None;
     }
 
     /// What needs attention, of the latest answer: no page waits for it.
     pub fn counts(&self) -> Vec<(&'static str, usize, &'static str)> {
-        let Ok(kept) = self.snapshot.try_lock() else {
+        let Some(snapshot) = self.latest() else {
             return Vec::new();
         };
-        let Some(kept) = kept.as_ref().filter(|kept| kept.at.elapsed() < WATCHED.1) else {
-            return Vec::new();
-        };
-        let snapshot = &kept.snapshot;
         let paused = snapshot
             .queues
             .iter()
@@ -264,6 +266,24 @@ impl Live {
         .into_iter()
         .filter(|(_, count, _)| *count > 0)
         .collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last snapshot, unless it is too old to be shown.
+    fn latest(&self) -> Option<Arc<Snapshot>> {
+        let kept = self.kept();
+        let kept = kept.as_ref().filter(|kept| kept.at.elapsed() < WATCHED.1)?;
+        Some(kept.snapshot.clone())
+    }
+
+    /// The last snapshot, if it is still fresh.
+    fn fresh(&self, freshness: (u32, Duration)) -> Option<Arc<Snapshot>> {
+        let kept = self.kept();
+        let kept = kept.as_ref().filter(|kept| kept.is_fresh(freshness))?;
+        Some(kept.snapshot.clone())
     }
 
     /// Whether a page may be refreshed now.
@@ -346,12 +366,28 @@ impl Drop for Watcher {
 }
 
 impl Site {
-    pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
+    pub async fn snapshot(self: &Arc<Self>) -> Result<Arc<Snapshot>, Problem> {
         let is_refresh = IS_REFRESH.try_with(|()| ()).is_ok();
-        let snapshot = self.snapshot_for(if is_refresh { WATCHED } else { OPENED }).await?;
+        let snapshot = match is_refresh || !self.rights().await?.can_read {
+            true => self.snapshot_for(WATCHED).await?,
+            false => self.snapshot_soon().await?,
+        };
         // a page that nobody watches has no age
         let _ = AGE.try_with(|age| age.set(snapshot.read_at.elapsed()));
         Ok(snapshot)
+    }
+
+    /// A fresh one, if it is there soon. If not, the last one; a later page has the fresh one.
+    async fn snapshot_soon(self: &Arc<Self>) -> Result<Arc<Snapshot>, Problem> {
+        let site = self.clone();
+        let asking = tokio::spawn(async move { site.snapshot_for(OPENED).await });
+        if let Ok(Ok(done)) = tokio::time::timeout(PATIENCE, asking).await {
+            return done;
+        }
+        match self.live.latest() {
+            Some(latest) => Ok(latest),
+            None => self.snapshot_for(OPENED).await,
+        }
     }
 
     async fn snapshot_for(&self, freshness: (u32, Duration)) -> Result<Arc<Snapshot>, Problem> {
@@ -360,16 +396,20 @@ impl Site {
             let mut client = self.pool.get_or_explain().await?;
             return Ok(Arc::new(Snapshot::read(&mut client).await?));
         }
+        if let Some(fresh) = self.live.fresh(freshness) {
+            return Ok(fresh);
+        }
         // requests that arrive during the query wait for the same result
-        let mut known = self.live.snapshot.lock().await;
-        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh(freshness)) {
-            return Ok(kept.snapshot.clone());
+        let _reading = self.live.reading.lock().await;
+        if let Some(fresh) = self.live.fresh(freshness) {
+            return Ok(fresh);
         }
         let mut client = self.pool.get_or_explain().await?;
         let began = Instant::now();
         let snapshot = Arc::new(Snapshot::read(&mut client).await?);
-        let before = known.as_ref().map_or(Duration::MAX, |kept| kept.cost.mul_f64(1.2));
-        *known = Some(Kept {
+        let mut kept = self.live.kept();
+        let before = kept.as_ref().map_or(Duration::MAX, |kept| kept.cost.mul_f64(1.2));
+        *kept = Some(Kept {
             at: Instant::now(),
             cost: began.elapsed().min(before),
             snapshot: snapshot.clone(),

@@ -722,14 +722,14 @@ pub struct Lists {
 
 impl Lists {
     /// For an operation that has such fields. If it is not to be had, they are not completed.
-    pub async fn of(site: &Site, action: &Action) -> Lists {
+    pub async fn of(site: &Shared, action: &Action) -> Lists {
         if action.fields.iter().all(|field| field.list().is_empty()) {
             return Lists::default();
         }
         Lists::read(site).await.unwrap_or_default()
     }
 
-    async fn read(site: &Site) -> Result<Lists, Problem> {
+    async fn read(site: &Shared) -> Result<Lists, Problem> {
         const MOST: usize = 500;
         let snapshot = site.snapshot().await?;
         let mut client = site.pool.get_or_explain().await?;

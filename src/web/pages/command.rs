@@ -141,7 +141,7 @@ pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request:
 
 /// The page of a command. A template that was rejected is shown as it was written, with what is wrong with it.
 async fn page(
-    site: &Site,
+    site: &Shared,
     frame: &Frame,
     name: &str,
     rejected: Option<(&Fields, Problem)>,
