@@ -185,9 +185,11 @@ fn remove_logged(folder: &Path) {
 
 /// Remove a directory with its contents. Processes that were just killed may still write to it, hence the retries.
 fn remove(folder: &Path) -> io::Result<()> {
-    // most are empty
-    if fs::remove_dir(folder).is_ok() {
-        return Ok(());
+    // most are empty, and those of hosts mostly were never made
+    match fs::remove_dir(folder) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(_) => {}
     }
     for _ in 0..5 {
         match fs::remove_dir_all(folder) {
