@@ -69,6 +69,16 @@ end
 $$;
 comment on function bugle.is_retry_policy is 'Whether there is a retry policy of this name.';
 
+create or replace function bugle.refuse_policy_name(p_column text, p_name text) returns boolean
+language plpgsql
+as $$
+begin
+  return bugle.refuse('JB004', format('column "%s" is not the name of a policy: %s', p_column, bugle.quoted(p_name)),
+    format('Policies: %s. Insert a row into bugle.retry_policies to add one.', bugle.retry_policy_names()));
+end
+$$;
+comment on function bugle.refuse_policy_name is 'Refuse the name of a retry policy that does not exist.';
+
 create or replace function bugle.settable_columns() returns text[]
 language sql immutable parallel safe
 return '{command,payload,queue,priority,run_at,deadline,timeout,max_attempts,retry_policy,retry_delay,headers,'
@@ -167,9 +177,8 @@ begin
     when p_job.max_attempts < 1 then bugle.refuse('JB001',
       format('column "max_attempts" must be at least 1, not %s', p_job.max_attempts),
       'It is the number of retries plus one; leave it out to use the retry policy''s.')
-    when p_job.retry_policy is not null and not bugle.is_retry_policy(p_job.retry_policy) then bugle.refuse('JB004',
-      format('column "retry_policy" is not the name of a policy: %s', bugle.quoted(p_job.retry_policy)),
-      format('Policies: %s. Insert a row into bugle.retry_policies to add one.', bugle.retry_policy_names()))
+    when p_job.retry_policy is not null and not bugle.is_retry_policy(p_job.retry_policy)
+      then bugle.refuse_policy_name('retry_policy', p_job.retry_policy)
     when p_job.retry_delay not between interval '0' and interval '10 years' then bugle.refuse_value('retry_delay',
       'between 0 and 10 years', p_job.retry_delay::text,
       'For example interval ''30 seconds''; leave it out for the delay of the retry policy.')

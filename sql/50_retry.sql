@@ -63,6 +63,7 @@ as $$
 declare
   v_job bigint;
   v_schedule text;
+  v_command text;
 begin
   if tg_op = 'UPDATE' and new.name = old.name then
     return new;
@@ -82,11 +83,21 @@ begin
         bugle.quoted(v_schedule)),
       'Change its retry_policy first, or update the policy instead.');
   end if;
+  select c.name into v_command
+  from bugle.commands c
+  where old.name in (c.retry_policy, c.step_retry_policy)
+  order by c.name
+  limit 1;
+  if found then
+    perform bugle.refuse('JB031', format('the retry policy %s is used by the command %s', bugle.quoted(old.name),
+        bugle.quoted(v_command)),
+      'Change its row in bugle.commands first, or update the policy instead.');
+  end if;
   return case tg_op when 'UPDATE' then new else old end;
 end
 $$;
 comment on function bugle.keep_policy_in_use is
-  'Trigger: reject the removal of a retry policy that live jobs or schedules name, or that is a default.';
+  'Trigger: reject the removal of a retry policy that live jobs, schedules or commands name, or that is a default.';
 
 select bugle.keep_trigger('bugle.retry_policies', 'keep_policy_in_use', $$
   before delete or update of name on bugle.retry_policies

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// A column of a new job has a value it may not have.
+    /// A column of a new job, or of a row of settings, has a value it may not have.
     InvalidColumn,
     /// A new job sets a column that belongs to the engine.
     ForbiddenColumn,

@@ -9,8 +9,8 @@ begin
   perform test.equal((test.job(v_id)).steps, '{a,b}'::text[], 'by a plain insert');
   insert into bugle.jobs (command, steps) values ('import', '{c}') returning id into v_id;
   perform test.equal((test.job(v_id)).steps, '{c}'::text[], 'its own steps win');
-  perform test.refused($s$insert into bugle.commands (name, steps) values ('odd', '{}')$s$, '23514',
-    '%steps_are_named%');
+  perform test.refused($s$insert into bugle.commands (name, steps) values ('odd', '{}')$s$, 'JB001',
+    '%"steps" must be a list%');
 end
 $$;
 

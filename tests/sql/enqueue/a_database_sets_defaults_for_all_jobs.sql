@@ -21,6 +21,6 @@ begin
   perform test.equal((test.job(bugle.enqueue('noop'))).deadline, null::timestamptz, 'none any more');
 end
 $$;
-select test.refused('update bugle.settings set default_deadline = ''0''', '23514');
+select test.refused('update bugle.settings set default_deadline = ''0''', 'JB001');
 
 rollback;

@@ -38,6 +38,6 @@ begin
 end
 $$;
 
-select test.refused($sql$insert into bugle.commands (name, unique_for) values ('x', '1 hour')$sql$, '23514');
+select test.refused($sql$insert into bugle.commands (name, unique_for) values ('x', '1 hour')$sql$, 'JB001');
 
 rollback;

@@ -18,7 +18,7 @@ begin
 end
 $$;
 
-select test.refused($$insert into bugle.commands (name, on_failure) values ('loop', 'loop')$$, '23514',
-  '%on_failure_is_another_command%');
+select test.refused($$insert into bugle.commands (name, on_failure) values ('loop', 'loop')$$, 'JB001',
+  '%"name" (''loop'') and "on_failure" (''loop'') must differ');
 
 rollback;

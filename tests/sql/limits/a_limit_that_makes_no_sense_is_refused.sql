@@ -24,10 +24,6 @@ select test.refused($$select bugle.set_command_limit('c', -1)$$, 'JB001', '"p_ma
 select test.refused($$select bugle.set_command_limit('c', null)$$, 'JB001',
   '"p_max_running" must be a number, not null');
 select test.refused($$select bugle.set_command_limit('', 1)$$, 'JB001', '"p_command" must have 1 to 200 characters');
-select test.refused($$update bugle.commands set max_running = 0 where name = 'c'; insert
-  into bugle.commands (name, max_running) values ('c', 0)$$, '23514', '%max_running_is_positive%');
-select test.refused($$insert into bugle.queues (name, max_starts) values ('q', 1)$$, '23514',
-  '%starts_are_counted_in_a_period%');
 
 select test.refused($$insert into bugle.jobs (command, order_key) values ('c', '')$$, 'JB001',
   'column "order_key" must have 1 to 300 characters, not 0: ''''');

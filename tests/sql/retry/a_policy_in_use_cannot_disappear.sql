@@ -7,7 +7,11 @@ select bugle.enqueue('noop', p_retry_policy => 'used');
 select test.refused('delete from bugle.retry_policies where name = ''used''', 'JB031', '%''used'' is used by job%');
 select test.refused('update bugle.retry_policies set name = ''x'' where name = ''used''', 'JB031', '%is used by job%');
 select test.refused('delete from bugle.retry_policies where name = ''default''', 'JB031', '%''default'' cannot%');
-select test.refused('delete from bugle.retry_policies where name = ''of_command''', '23503');
+select test.refused('delete from bugle.retry_policies where name = ''of_command''', 'JB031',
+  '%''of_command'' is used by the command ''noop''');
+update bugle.commands set retry_policy = null, step_retry_policy = 'of_command';
+select test.refused('update bugle.retry_policies set name = ''x'' where name = ''of_command''', 'JB031',
+  '%''of_command'' is used by the command ''noop''');
 update bugle.retry_policies set delay = '2 minutes' where name = 'used';
 delete from bugle.retry_policies where name = 'idle';
 insert into bugle.retry_policies (name, delay) values ('of_schedule', '1 minute');
