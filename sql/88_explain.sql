@@ -68,6 +68,29 @@ language sql immutable parallel safe
 return p_count || case when p_count >= p_most then ' or more' else '' end;
 comment on function bugle.describe_count is 'A number that was counted up to a bound: 10000 or more.';
 
+create or replace function bugle.describe_reason(p_state text, p_reason text) returns text
+language sql immutable parallel safe
+return case p_reason
+  when 'attempts_exhausted' then 'no attempt is left'
+  when 'not_retryable' then 'its executor reported that a retry would not help'
+  when 'deadline' then 'it was not started before its deadline'
+  when 'timeout' then 'its last attempt took too long'
+  when 'crash_loop' then 'its workers were lost repeatedly while running it'
+  when 'answer_overdue' then 'no answer came in time'
+  when 'no_executor' then 'no worker served it in time'
+  when 'rejected' then 'its answer was an error'
+  when 'resolved' then 'it was answered'
+  when 'dependency_failed' then 'a job it needed did not complete'
+  when 'step_failed' then 'a step failed and has no attempts left'
+  when 'executor' then 'its executor cancelled it'
+  when 'operator' then case p_state
+    when 'cancelled' then 'an operator cancelled it'
+    when 'failed' then 'an operator failed it'
+    else 'an operator completed it' end
+  else p_reason
+end;
+comment on function bugle.describe_reason is 'Why a job ended as it did: its reason in words.';
+
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)
 language plpgsql stable
@@ -77,29 +100,22 @@ begin
   select
     case p_job.state when 'failed' then p_job.reason else p_job.state end,
     case p_job.state
-      when 'completed' then format('It was completed %s ago, in attempt %s.', e.ago, p_job.attempt)
-      when 'cancelled' then format('It was cancelled %s ago (%s)%s.', e.ago, p_job.reason, (
-        select format(' by %s', c.who)
-        from bugle.changes c
-        where c.job = p_job.id
-          and c.to_state = 'cancelled'
-        order by c.id desc
-        limit 1))
+      when 'completed' then format('It was completed %s ago%s%s.', e.ago, ', in attempt ' || nullif(p_job.attempt, 0),
+        ': ' || bugle.describe_reason(p_job.state, p_job.reason))
+      when 'cancelled' then format('It was cancelled %s ago by %s%s.', e.ago,
+        case p_job.reason
+          when 'operator' then 'an operator' || coalesce((
+            select format(' (%s)', c.who)
+            from bugle.changes c
+            where c.job = p_job.id
+              and c.to_state = 'cancelled'
+            order by c.id desc
+            limit 1), '')
+          else 'its executor' end,
+        case when p_job.reason = 'executor' then ': ' || bugle.error_line(p_job.last_error) end)
       else format('It failed %s ago after %s: %s%s.', e.ago,
         case p_job.attempt when 1 then '1 attempt' else p_job.attempt || ' attempts' end,
-        case p_job.reason
-          when 'attempts_exhausted' then 'no attempt is left'
-          when 'not_retryable' then 'its executor reported that a retry would not help'
-          when 'deadline' then 'it was not started before its deadline'
-          when 'timeout' then 'its last attempt took too long'
-          when 'crash_loop' then 'its workers were lost repeatedly while running it'
-          when 'answer_overdue' then 'no answer came in time'
-          when 'no_executor' then 'no worker served it in time'
-          when 'rejected' then 'its answer was an error'
-          when 'dependency_failed' then 'a job it needed did not complete'
-          when 'step_failed' then 'a step failed and has no attempts left'
-          when 'operator' then 'an operator failed it'
-          else p_job.reason end,
+        bugle.describe_reason(p_job.state, p_job.reason),
         concat('; in ' || bugle.describe_step(p_job), '; the last error: ' || bugle.error_line(p_job.last_error)))
     end,
     case

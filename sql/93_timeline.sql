@@ -57,8 +57,9 @@ begin
     -- what its last attempt said is in the row of that attempt
     select v_job.finished_at, 6, v_job.state, case v_job.state when 'completed' then nullif(v_job.attempt, 0) end, null,
       case v_job.state when 'completed' then v_job.worker end, null,
-      concat_ws(': ', v_job.reason, case when v_job.state = 'failed' and not exists (
-        select from bugle.attempts a where a.job = p_id and a.claim = v_job.claim) then v_job.last_error end),
+      concat_ws(': ', bugle.describe_reason(v_job.state, v_job.reason),
+        case when v_job.state = 'failed' and not exists (
+          select from bugle.attempts a where a.job = p_id and a.claim = v_job.claim) then v_job.last_error end),
       null, null
     where v_job.finished_at is not null
   )

@@ -46,7 +46,7 @@ spelled! {
 }
 
 spelled! {
-    /// Why a job ended as it did: `bugle.jobs.reason`. A job that completed has none.
+    /// Why a job ended as it did: `bugle.jobs.reason`. A job that its executor completed has none.
     #[non_exhaustive]
     Reason, "the reason of a finished job" {
         /// The last attempt failed, or its worker was lost.
@@ -67,6 +67,8 @@ spelled! {
         AnswerOverdue = "answer_overdue",
         /// It was answered with `bugle.reject`.
         Rejected = "rejected",
+        /// It was answered with `bugle.resolve`: it is completed.
+        Resolved = "resolved",
         /// A job it waited for failed or was cancelled.
         DependencyFailed = "dependency_failed",
         /// Its executor cancelled it.

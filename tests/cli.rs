@@ -408,14 +408,35 @@ async fn the_attempts_of_a_job_are_told_with_their_errors() {
 async fn an_unknown_job_is_an_error() {
     let database = Database::new().await;
 
-    let said = bugle(&database, "viewer", &["jobs", "show", "4711"]).await;
+    for verb in ["show", "explain"] {
+        let said = bugle(&database, "viewer", &["jobs", verb, "4711"]).await;
 
-    assert_eq!((said.code, said.out.as_str()), (1, ""));
-    assert!(
-        said.err.starts_with("bugle: there is no job 4711\nhint: "),
-        "{}",
-        said.err
-    );
+        assert_eq!((said.code, said.out.as_str()), (1, ""));
+        assert!(
+            said.err.starts_with("bugle: there is no job 4711") && said.err.contains("\nhint: "),
+            "{verb}: {}",
+            said.err
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_was_answered_or_cancelled_says_so() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    for _ in 0..2 {
+        enqueue(&owner, "ask").await;
+    }
+    let sql = "update bugle.jobs_live set state = 'waiting', first_started_at = now() where id = 1; \
+        select bugle.resolve(1, '7'); select bugle.cancel(2)";
+    execute(&owner, sql).await;
+    let show = async |id: &str| bugle(&database, "viewer", &["jobs", "show", id]).await.out;
+
+    let answered = show("1").await;
+    assert!(answered.contains("reason\tresolved\n"), "{answered}");
+    assert!(answered.contains("\tcompleted: it was answered\n"), "{answered}");
+    let cancelled = show("2").await;
+    assert!(cancelled.contains("\tcancelled: an operator cancelled it\n"), "{cancelled}");
 }
 
 #[tokio::test]

@@ -91,7 +91,26 @@ async fn every_page_opens_and_shows_hostile_text_as_text() {
         "{page}"
     );
     assert_eq!(web.get("/nowhere").await.status, 404);
-    assert_eq!(web.get("/jobs/999999").await.status, 404);
+    let unknown = web.get("/jobs/999999").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.body.contains("There is no job 999999."), "{}", unknown.body);
+}
+
+#[tokio::test]
+async fn a_timeline_says_in_words_how_a_job_ended() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let (failed, cancelled) = (enqueue(&owner, "nobody").await, enqueue(&owner, "nobody").await);
+    let sql = format!("select bugle.set_state({failed}, 'failed'); select bugle.cancel({cancelled})");
+    execute(&owner, &sql).await;
+    let web = operator(&database).await;
+
+    for (job, words) in [(failed, "an operator failed it"), (cancelled, "an operator cancelled it")] {
+        let page = web.get(&format!("/jobs/{job}")).await.body;
+        let timeline = page.split("id=\"timeline\"").nth(1).expect("a timeline");
+        let timeline = timeline.split("</ol>").next().unwrap();
+        assert!(timeline.contains(words), "{timeline}");
+    }
 }
 
 #[tokio::test]

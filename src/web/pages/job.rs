@@ -369,14 +369,6 @@ fn timeline(frame: &Frame, job: &Job, first: usize, until: usize) -> Vec<Moment>
         detail.extend(event.code.iter().map(|code| format!("code {code}")));
         detail.extend(event.application.clone());
         let message = event.message.clone().filter(|message| !message.is_empty());
-        // a reason is a name of the program
-        let message = message.map(|message| {
-            let (reason, rest) = message.split_at(message.find(": ").unwrap_or(message.len()));
-            match reason.parse::<state::Reason>() {
-                Ok(_) => format!("{}{rest}", words_of(reason)),
-                Err(_) => message,
-            }
-        });
         let is_short = message
             .as_ref()
             .is_some_and(|message| message.len() < 120 && !message.contains('\n'));

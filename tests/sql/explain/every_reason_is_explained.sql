@@ -33,7 +33,18 @@ begin
   perform pg_temp.expect(test.job_in('paused', v_worker), 'paused: It is paused by %, for %.');
   perform pg_temp.expect(test.job_in('waiting', v_worker), 'waiting: It waits for an external answer.');
   perform pg_temp.expect(test.job_in('completed', v_worker), 'completed: It was completed % ago, in attempt 1.');
-  perform pg_temp.expect(test.job_in('cancelled', v_worker), 'cancelled: It was cancelled % ago (operator) by %.');
+  perform pg_temp.expect(test.job_in('cancelled', v_worker), format(
+    'cancelled: It was cancelled %% ago by an operator (%s).', session_user));
+  v_held := test.running(v_worker);
+  perform test.cancel_held(v_worker, v_held, 'no such order');
+  perform pg_temp.expect(v_held.id, 'cancelled: It was cancelled % ago by its executor: no such order.');
+  v_held := test.running(v_worker);
+  perform test.wait(v_worker, v_held);
+  perform bugle.resolve(v_held.id);
+  perform pg_temp.expect(v_held.id, 'completed: It was completed % ago, in attempt 1: it was answered.');
+  v_id := bugle.enqueue('noop');
+  perform bugle.set_state(v_id, 'completed');
+  perform pg_temp.expect(v_id, 'completed: It was completed % ago.');
   perform pg_temp.expect(test.job_in('failed', v_worker),
     'not_retryable: It failed % ago after 1 attempt: its executor reported that a retry would not help; the '
     'last error: boom.');

@@ -33,7 +33,7 @@ begin
       'enqueued command noop in queue default by me', 'started 1', 'given_back 1', 'started 1',
       'snoozed 1 3 times in a row', 'started 1', 'failed 1 e1 boom', 'started 2', 'waiting 2',
       'resolve waiting -> completed by me',
-      'completed 2 resolved'], 'what happened');
+      'completed 2 it was answered'], 'what happened');
   assert (select bool_and((t.worker is not null) = (t.worker_name is not null)) from bugle.timeline(v_held.id) t),
     'workers have names';
   perform test.equal((select count(*) from bugle.timeline(-1)), 0::bigint, 'no job, no events');
