@@ -146,7 +146,7 @@ begin
   execute v_check into v_null, v_broken using new;
 
   perform bugle.refuse_row(tg_table_name, v_values, array[v_null], 'not be null',
-    'Leave it out, or write default, if it has one.')
+    'If it has a default, leave it out, or write default instead of null.')
   where v_null is not null;
   perform bugle.refuse_row(tg_table_name, v_values, (
       select array_agg(a.attname::text order by a.attnum)

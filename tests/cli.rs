@@ -436,7 +436,10 @@ async fn a_job_that_was_answered_or_cancelled_says_so() {
     assert!(answered.contains("reason\tresolved\n"), "{answered}");
     assert!(answered.contains("\tcompleted: it was answered\n"), "{answered}");
     let cancelled = show("2").await;
-    assert!(cancelled.contains("\tcancelled: an operator cancelled it\n"), "{cancelled}");
+    assert!(
+        cancelled.contains("\tcancelled: an operator cancelled it\n"),
+        "{cancelled}"
+    );
 }
 
 #[tokio::test]

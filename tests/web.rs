@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use bugle::operations::allowed_from;
 use common::cli::{command, run};
 use common::http::ask;
@@ -105,7 +107,10 @@ async fn a_timeline_says_in_words_how_a_job_ended() {
     execute(&owner, &sql).await;
     let web = operator(&database).await;
 
-    for (job, words) in [(failed, "an operator failed it"), (cancelled, "an operator cancelled it")] {
+    for (job, words) in [
+        (failed, "an operator failed it"),
+        (cancelled, "an operator cancelled it"),
+    ] {
         let page = web.get(&format!("/jobs/{job}")).await.body;
         let timeline = page.split("id=\"timeline\"").nth(1).expect("a timeline");
         let timeline = timeline.split("</ol>").next().unwrap();
@@ -234,6 +239,119 @@ async fn a_viewer_sees_no_buttons_and_the_database_rejects_what_is_posted_anyway
     assert_eq!(state(&database, job).await, "ready");
     assert!(operator.get(&format!("/jobs/{job}")).await.body.contains("/act/cancel"));
 }
+
+/// Where a page posts something, and which forms of actions it links to.
+fn offered(page: &str) -> BTreeSet<String> {
+    let mut offered = BTreeSet::new();
+    for tag in page.split('<').skip(1) {
+        let tag = tag.split('>').next().unwrap_or_default();
+        let value = |name: &str| {
+            let value = tag.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?;
+            Some(value.split('?').next()?.to_owned())
+        };
+        let link = value("href").filter(|path| path.contains("/act/"));
+        let form = match tag.contains("method=\"post\"") {
+            true => Some(value("action").unwrap_or_else(|| "the page itself".to_owned())),
+            false => None,
+        };
+        offered.extend([value("formaction"), link, form].into_iter().flatten());
+    }
+    offered
+}
+
+#[tokio::test]
+async fn a_viewer_is_offered_no_form_but_those_that_the_login_may_use() {
+    let database = Database::new().await;
+    let owner = database.owner().await;
+    let story = "insert into bugle.jobs (command) select 'nobody' from generate_series(1, 6); \
+        select bugle.pause(2); select bugle.set_state(3, 'failed'); select bugle.cancel(4); \
+        update bugle.jobs_live set state = 'waiting', first_started_at = now() where id = 5; \
+        insert into bugle.jobs (command, steps) values ('chain', '{a,b}'); \
+        insert into bugle.jobs (command, run_at) values ('later', now() + interval '1 day'); \
+        insert into bugle.attempts (job, claim, attempt, command, outcome, code, error, started_at, ended_at) \
+          values (3, 1, 1, 'nobody', 'failed', 'x', 'boom', now(), now()); \
+        insert into bugle.jobs (command, queue) values ('nobody', 'mail'); \
+        select bugle.pause_queue('default'); select bugle.set_limits('mail', p_max_running => 1); \
+        insert into bugle.schedules (name, every, command) values ('nightly', '1 day', 'report'); \
+        insert into bugle.registrations (name, host, protocol, queues, slots, commands, life_key, backend_pid) \
+          values ('w', 'h', bugle.protocol(), '{mail}', '{3}', '{nobody}', 0, 0)";
+    execute(&owner, story).await;
+    execute(&owner, WORKFLOW).await;
+    let workflow: i64 = query_value(&owner, "select min(workflow) from bugle.workflow_jobs").await;
+    let (viewer, stranger) = (
+        format!("{}_viewer", database.name),
+        format!("{}_stranger", database.name),
+    );
+    let logins = format!("grant bugle_enqueuer to {viewer}; grant bugle_viewer to {stranger}");
+    execute(&owner, &logins).await;
+    let webs = [
+        (Web::start(&database, "stranger", &[]), "a viewer"),
+        (Web::start(&database, "viewer", &[]), "a viewer who may enqueue"),
+        (Web::start(&database, "operator", &["--read-only"]), "read-only"),
+        (operator(&database).await, "an operator"),
+    ];
+
+    let mut paths: Vec<String> = [
+        "/",
+        "/jobs",
+        "/jobs?q=state:failed",
+        "/enqueue",
+        "/add-missing",
+        "/workflows",
+        "/queues",
+        "/queues/mail",
+        "/queues/default",
+        "/commands",
+        "/commands/nobody",
+        "/policies",
+        "/policies/fixed",
+        "/schedules",
+        "/schedules/nightly",
+        "/workers",
+        "/workers/1",
+        "/errors",
+        "/dead-letters",
+        "/changes",
+        "/database",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    paths.extend((1..=8).map(|job| format!("/jobs/{job}")));
+    paths.push(format!("/workflows/{workflow}"));
+    for (web, who) in &webs {
+        let mut all = BTreeSet::new();
+        for path in &paths {
+            let page = web.get(path).await;
+            assert_eq!(page.status, 200, "{who} {path}: {}", page.body);
+            all.extend(offered(&page.body));
+        }
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        match *who {
+            "an operator" => {
+                let forms = all.iter().filter(|path| path.starts_with("/act/")).count();
+                assert!(
+                    forms > 15 && all.contains(&"/jobs/bulk"),
+                    "the pages have them: {all:?}"
+                );
+            }
+            "a viewer who may enqueue" => assert_eq!(all, ["/act/enqueue_job", "/add-missing"], "{who}"),
+            _ => assert_eq!(all, [""; 0], "{who}"),
+        }
+    }
+    let viewer = &webs[0].0;
+    for path in ["/act/cancel?id=1", "/act/set_policy", "/act/pause_queue?queue=default"] {
+        let page = viewer.get(path).await;
+        assert_eq!(
+            (page.status, offered(&page.body).len()),
+            (403, 0),
+            "{path}: {}",
+            page.body
+        );
+    }
+}
+
+const WORKFLOW: &str = "select count(*) from bugle.enqueue_workflow('{\"jobs\": { \
+    \"a\": {\"command\": \"nobody\"}, \"b\": {\"command\": \"nobody\", \"after\": [\"a\"]}}}')";
 
 #[tokio::test]
 async fn many_jobs_are_rehearsed_before_they_are_changed() {

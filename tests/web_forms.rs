@@ -832,3 +832,96 @@ async fn changes_say_in_words_what_became_of_a_queue() {
         assert!(page.contains(part), "{part}: {page}");
     }
 }
+
+#[tokio::test]
+async fn a_retry_policy_is_added_changed_and_removed_unless_something_uses_it() {
+    let database = Database::new().await;
+    let (web, owner) = open(&database).await;
+    let stored = "select bugle.describe_policy(p) from bugle.retry_policies p where name = 'hourly/<'";
+    let page = "/policies/hourly%2F%3C";
+
+    let form = web.get("/act/set_policy?back=%2Fpolicies").await.body;
+    assert!(form.contains("href=\"/commands\" aria-current=\"page\""), "{form}");
+    assert!(form.contains("exponential (default)"), "{form}");
+    let empty = fields(&form, "/act/set_policy");
+    let new = [
+        ("name", "hourly/<"),
+        ("kind", "fixed"),
+        ("retries", "1"),
+        ("delay", "1 hour"),
+        ("note", "a partner"),
+    ];
+    let added = post(&web, "/act/set_policy", &changed(&empty, &new)).await;
+    assert_eq!(added.status, 303, "{}", added.body);
+    assert!(added.head.contains("location: /policies\r\n"), "{}", added.head);
+    let policy: String = query_value(&owner, stored).await;
+    assert_eq!(policy, "fixed, 1 retry, delay 01:00:00, jitter 0.1");
+
+    let list = web.get("/policies").await.body;
+    for part in [
+        "hourly/&lt;</a>",
+        ">1 retry<",
+        ">1 h<",
+        "15 retries",
+        "3 a day, on 2 days",
+        "without end",
+    ] {
+        assert!(list.contains(part), "{part}: {list}");
+    }
+    let one = web.get(page).await.body;
+    let sql = "select bugle.remove_policy(&#39;hourly/&#60;&#39;);";
+    for part in [sql, "select bugle.set_policy(", "<h2>Retries</h2>", ">1 h<"] {
+        assert!(one.contains(part), "{part}: {one}");
+    }
+
+    // what stays as it is, is not sent: the number of retries goes with the kind
+    let known = fields(&one, "/act/set_policy");
+    let endless = post(&web, "/act/set_policy", &changed(&known, &[("kind", "endless")])).await;
+    assert_eq!(endless.status, 303, "{}", endless.body);
+    let policy: String = query_value(&owner, stored).await;
+    assert_eq!(
+        policy,
+        "endless, delay 01:00:00, factor 2, max_delay 01:00:00, jitter 0.1"
+    );
+    let wrong = post(&web, "/act/set_policy", &changed(&known, &[("jitter", "7")])).await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    assert!(
+        wrong.body.contains("must be between 0 and 1, not &#39;7&#39;"),
+        "{}",
+        wrong.body
+    );
+    assert!(
+        wrong.body.contains("spreads each delay by ten percent"),
+        "{}",
+        wrong.body
+    );
+
+    let used = "insert into bugle.commands (name, step_retry_policy) values ('pay', 'hourly/<'); \
+        insert into bugle.schedules (name, every, command, retry_policy) \
+        values ('nightly', '1 day', 'pay', 'hourly/<')";
+    execute(&owner, used).await;
+    let one = web.get(page).await.body;
+    assert!(one.contains("command <a href=\"/commands/pay\">"), "{one}");
+    assert!(one.contains("schedule <a href=\"/schedules/nightly\">"), "{one}");
+    let refused = post(&web, "/act/remove_policy", &[("name", "hourly/<")]).await;
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert!(refused.body.contains("is used by the schedule"), "{}", refused.body);
+    execute(&owner, "delete from bugle.schedules").await;
+    let refused = post(&web, "/act/remove_policy", &[("name", "hourly/<")]).await;
+    assert!(refused.body.contains("is used by the command"), "{}", refused.body);
+    execute(&owner, "delete from bugle.commands").await;
+    let removed = post(&web, "/act/remove_policy", &[("name", "hourly/<"), ("note", "over")]).await;
+    assert_eq!(removed.status, 303, "{}", removed.body);
+    assert!(removed.head.contains("location: /policies\r\n"), "{}", removed.head);
+
+    assert_eq!(web.get(page).await.status, 404);
+    let recorded = "select array_agg(verb || ' ' || who order by id) from bugle.changes where policy = 'hourly/<'";
+    let recorded: Vec<String> = query_value(&owner, recorded).await;
+    let who = database.login("operator");
+    let by_operator = |verb: &str| format!("{verb} {who}");
+    let verbs = ["set_policy", "set_policy", "remove_policy"];
+    assert_eq!(recorded, verbs.map(by_operator));
+    let default = web.get("/policies/default").await.body;
+    assert!(default.contains("jobs and commands that name none"), "{default}");
+    assert!(!default.contains("/act/remove_policy"), "{default}");
+}

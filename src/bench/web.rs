@@ -54,7 +54,7 @@ const BARS: (f64, f64) = (300.0, 100.0);
 /// What ten browsers should stay within: percent of a core of the database.
 const WATCHING_BAR: f64 = 1.0;
 
-const PAGES: [&str; 26] = [
+const PAGES: [&str; 28] = [
     "/",
     "/?range=24h",
     "/?range=7d",
@@ -71,6 +71,8 @@ const PAGES: [&str; 26] = [
     "/queues/queue_7",
     "/commands",
     "/commands/command_17",
+    "/policies",
+    "/policies/default",
     "/schedules",
     "/schedules/schedule_17",
     "/workers",

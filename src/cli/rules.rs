@@ -233,7 +233,7 @@ fn list_policies(policies: &[Policy]) -> Table {
             policy.factor.to_string(),
             policy.max_delay.clone(),
             policy.jitter.to_string(),
-            policy.commands.join(" "),
+            [&policy.commands[..], &policy.schedules].concat().join(" "),
         ]);
     }
     table

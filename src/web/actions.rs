@@ -1,7 +1,7 @@
 //! Operations as forms: what a button needs to know, and the SQL it stands for.
 
 use crate::admin::operations::{Kind, Operation, Parameter, Values, array};
-use crate::read::{Rights, Search};
+use crate::read::{PolicyKind, Rights, Search};
 use crate::state::State;
 use crate::web::text::words;
 
@@ -131,6 +131,13 @@ impl Field {
                 ("add_schedule", "misfire") => "run_once",
                 ("add_schedule", "catch_up_limit") => "10",
                 ("add_schedule", "overlap") => "allow",
+                ("set_policy", "kind") => "exponential",
+                ("set_policy", "retries") => "15",
+                ("set_policy", "delay") => "5 seconds",
+                ("set_policy", "factor") => "2",
+                ("set_policy", "max_delay") => "1 hour",
+                ("set_policy", "jitter") => "0.1",
+                ("set_policy", "days") => "2",
                 _ => "",
             },
         }
@@ -146,6 +153,7 @@ fn choices(operation: &str, parameter: &Parameter) -> Vec<String> {
         (_, "misfire") => vec!["run_once", "catch_up", "skip"],
         (_, "overlap") => vec!["allow", "skip"],
         (_, "order_on_retry") => vec!["block", "pass"],
+        ("set_policy", "kind") => PolicyKind::ALL.iter().map(|kind| kind.as_str()).collect(),
         _ => Vec::new(),
     };
     let none = (!all.is_empty() && !parameter.required).then_some("");
@@ -202,6 +210,8 @@ pub fn label(name: &str) -> String {
         "fingerprint" => "Kind of error",
         "limit" => "At most",
         "retry_policy" => "Retry policy",
+        "per_day" => "Retries per day",
+        "max_delay" => "Longest delay",
         "unique_mode" => "Second job with the same key",
         "idempotency_ttl" => "Idempotency keys kept for",
         _ => "",

@@ -393,7 +393,7 @@ const ELSEWHERE: &str = "-";
 fn page_of(operation: &str) -> &'static str {
     match operation {
         "set_limits" => "queues",
-        "set_command_limit" => "commands",
+        "set_command_limit" | "set_policy" | "remove_policy" => "commands",
         name if name.ends_with("_queue") => "queues",
         name if name.ends_with("_worker") => "workers",
         name if name.contains("schedule") && name != "reschedule" => "schedules",
@@ -673,6 +673,7 @@ async fn act(
                 Some(job) => redirect(&format!("{}/jobs/{job}", site.base(&headers)), &notice),
                 // its own page is gone
                 None if name == "remove" => redirect(&format!("{}/jobs", site.base(&headers)), &notice),
+                None if name == "remove_policy" => redirect(&format!("{}/policies", site.base(&headers)), &notice),
                 None if name == "remove_schedule" => redirect(&format!("{}/schedules", site.base(&headers)), &notice),
                 None => redirect(back, &notice),
             }
@@ -775,7 +776,7 @@ async fn confirm(State(site): State<Shared>, Path(name): Path<String>, request: 
     frame.here = query.get("back").map(own_path).unwrap_or_default().to_owned();
     let action = Action::new(operation.name, label(operation.name), &known);
     let a = match operation.name {
-        "drain_worker" | "cancel" | "remove" | "remove_queue" | "remove_schedule" => action.danger(),
+        "drain_worker" | "cancel" | "remove" | "remove_queue" | "remove_schedule" | "remove_policy" => action.danger(),
         _ => action,
     };
     Confirm {

@@ -97,6 +97,12 @@ pub struct Policy {
     pub kind: PolicyKind,
     /// Maximum number of attempts; `None` for unlimited.
     pub attempts: Option<i32>,
+    /// Number of retries; `None` for endless and daily policies.
+    pub retries: Option<i32>,
+    /// Of a daily policy: retries per day.
+    pub per_day: Option<i32>,
+    /// Of a daily policy: on how many days; `None` for two.
+    pub days: Option<i32>,
     /// The first delay, as an interval of Postgres.
     pub delay: String,
     /// Growth factor of the delays.
@@ -105,8 +111,10 @@ pub struct Policy {
     pub max_delay: String,
     /// The relative jitter of the delays.
     pub jitter: f64,
-    /// Commands that use it.
+    /// Commands that use it, for their jobs or their steps.
     pub commands: Vec<String>,
+    /// Schedules whose jobs use it.
+    pub schedules: Vec<String>,
 }
 
 /// All policies.
@@ -116,9 +124,13 @@ pub struct Policy {
 pub async fn policies(client: &impl GenericClient) -> Result<Vec<Policy>> {
     let rows = client
         .ask(
-            "select p.name, p.kind, nullif(bugle.attempts_allowed(p), 2147483647) as attempts, p.delay::text as delay, \
+            "select p.name, p.kind, nullif(bugle.attempts_allowed(p), 2147483647) as attempts, \
+               p.retries, p.per_day, p.days, p.delay::text as delay, \
                p.factor::float8 as factor, p.max_delay::text as max_delay, p.jitter::float8 as jitter, \
-               array(select c.name from bugle.commands c where c.retry_policy = p.name order by c.name) as commands \
+               array(select c.name from bugle.commands c where p.name in (c.retry_policy, c.step_retry_policy) \
+                 order by c.name) as commands, \
+               array(select s.name from bugle.schedules s where s.retry_policy = p.name \
+                 order by s.name) as schedules \
              from bugle.retry_policies p \
              order by p.name",
             &[],
@@ -130,11 +142,15 @@ pub async fn policies(client: &impl GenericClient) -> Result<Vec<Policy>> {
                 name: row.try_get("name")?,
                 kind: row.try_get("kind")?,
                 attempts: row.try_get("attempts")?,
+                retries: row.try_get("retries")?,
+                per_day: row.try_get("per_day")?,
+                days: row.try_get("days")?,
                 delay: row.try_get("delay")?,
                 factor: row.try_get("factor")?,
                 max_delay: row.try_get("max_delay")?,
                 jitter: row.try_get("jitter")?,
                 commands: row.try_get("commands")?,
+                schedules: row.try_get("schedules")?,
             })
         })
         .collect()

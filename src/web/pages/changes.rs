@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::table::{Row, Table};
-use super::{answer, command_link, job_link, link, queue_link, text, worker_link};
+use super::{answer, command_link, job_link, link, policy_link, queue_link, text, worker_link};
 use crate::admin::operations::OPERATIONS;
 use crate::read::{self, Change, ChangeFilter};
 use crate::web::actions::Field;
@@ -64,7 +64,7 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
                 _ => match (change.worker, &change.command, &change.policy) {
                     (Some(worker), ..) => Html(format!("worker {}", worker_link(frame, worker, None))),
                     (_, Some(command), _) => Html(format!("command {}", command_link(frame, command))),
-                    (.., Some(policy)) => text(format!("retry policy {policy}")),
+                    (.., Some(policy)) => Html(format!("retry policy {}", policy_link(frame, policy))),
                     (None, None, None) => Html::default(),
                 },
             };

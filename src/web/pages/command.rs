@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::detail::last_hour;
 use super::table::{Row, Section, Table};
 use super::workers::numbered;
-use super::{answer, command_link, job_link, jobs_path, link, queue_link, quoted, text};
+use super::{answer, command_link, job_link, jobs_path, link, policy_link, queue_link, quoted, text};
 use crate::read::{self, TEMPLATE};
 use crate::web::actions::Action;
 use crate::web::api;
@@ -98,7 +98,10 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                             .max_attempts
                             .map_or_else(|| "–".to_owned(), |most| most.to_string()),
                     ),
-                    text(command.retry_policy.as_deref().unwrap_or("–")),
+                    match &command.retry_policy {
+                        Some(policy) => policy_link(frame, policy),
+                        None => text("–"),
+                    },
                     if frame.can_enqueue {
                         link(frame, &enqueue, "Enqueue…")
                     } else {
@@ -108,6 +111,8 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 ..Row::default()
             });
         }
+        let policies = format!("<a class=\"btn\" href=\"{}/policies\">Retry policies</a>", frame.base);
+        table.links = vec![Html(policies)];
         table.actions = allowed(frame, vec![Action::new("set_command_limit", "Limit a command", &[])]);
         Ok(table.finished())
     })

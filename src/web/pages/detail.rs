@@ -1,4 +1,4 @@
-//! The page of one queue or schedule: facts, actions, a chart, tables.
+//! The page of one queue, schedule or retry policy: facts, actions, a chart, tables.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 
 use super::queues::holder_actions;
 use super::{
-    answer, between, command_link, job_link, jobs_path, link, queue_link, quoted, text, with_statements, worker_link,
+    answer, between, command_link, job_link, jobs_path, link, policy_link, queue_link, quoted, text, with_statements,
+    worker_link,
 };
 use crate::admin::operations::allowed_from;
 use crate::operate::{self, Explanation};
@@ -150,7 +151,7 @@ pub async fn show(State(site): State<Shared>, Path(id): Path<String>, request: A
                 )),
                 line.priority,
                 escape(&job.attempt_in_words),
-                escape(&job.policy_in_force)
+                policy_link(frame, &job.policy_in_force)
             )),
             is_live: !line.state.is_final(),
             is_completed: line.state == JobState::Completed,

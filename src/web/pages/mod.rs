@@ -9,6 +9,7 @@ mod job;
 mod jobs;
 mod missing;
 mod overview;
+mod policies;
 mod queues;
 mod schedules;
 mod table;
@@ -16,6 +17,7 @@ mod workers;
 mod workflows;
 
 pub use job::enqueue_again;
+use policies::policy_link;
 
 use std::time::SystemTime;
 
@@ -44,6 +46,8 @@ pub fn router() -> Router<Shared> {
         .route("/commands/{name}", get(command::show))
         .route("/commands/{name}/template", post(command::save))
         .route("/commands/{name}/template/sql", post(command::template_sql))
+        .route("/policies", get(policies::list))
+        .route("/policies/{name}", get(policies::show))
         .route("/schedules", get(schedules::list))
         .route("/schedules/{name}", get(schedules::show))
         .route("/cron-in-words", get(schedules::in_words))
