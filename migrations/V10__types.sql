@@ -220,7 +220,8 @@ create type bugle.ending as (
   reason text,
   result jsonb,
   error text,
-  code text
+  code text,
+  address tid
 );
 
 comment on type bugle.ending is 'How a job is to end; inside the engine.';
@@ -230,6 +231,7 @@ comment on column bugle.ending.reason is 'Why.';
 comment on column bugle.ending.result is 'Its result.';
 comment on column bugle.ending.error is 'Its last error. Null: as it was.';
 comment on column bugle.ending.code is 'The same as a short code.';
+comment on column bugle.ending.address is 'Where the row of the job is. Null until the job is locked.';
 
 -- Passed as a value, because the row of the job may be gone already.
 create type bugle.ended_job as (

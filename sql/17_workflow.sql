@@ -451,8 +451,8 @@ begin
   perform bugle.ring(q.queue) from (select distinct j.queue from unnest(v_new) j where j.state = 'ready') q;
   -- those that need a job that has failed already
   perform bugle.end_jobs(array(
-    select (d.job, 'failed', 'dependency_failed', null, bugle.dependency_error(min(d.needs)),
-      'dependency_failed')::bugle.ending
+    select bugle.ending(d.job, 'failed', 'dependency_failed', bugle.dependency_error(min(d.needs)),
+      'dependency_failed')
     from bugle.dependencies d
     where d.job = any (v_ids)
       and d.on_failure = 'fail'

@@ -9,6 +9,49 @@ language sql immutable parallel safe
 return p_worker.stopped_at is null and p_worker.lost_at is null;
 comment on function bugle.is_active is 'Whether a worker has neither signed off nor been lost.';
 
+create or replace function bugle.check_worker(p_worker bigint, p_nonce uuid) returns void
+language plpgsql stable
+as $$
+begin
+  if not exists (
+    select from bugle.registrations r where r.id = p_worker and r.nonce = p_nonce)
+  then
+    perform bugle.refuse('JB010', format('there is no worker %s with this nonce', p_worker),
+      'Register again with bugle.register.');
+  end if;
+end
+$$;
+comment on function bugle.check_worker is 'Reject a caller that is not the worker it claims to be.';
+
+create or replace function bugle.check_registered(p_worker bigint, p_nonce uuid) returns void
+language plpgsql
+as $$
+begin
+  perform bugle.check_worker(p_worker, p_nonce);
+  if exists (select from bugle.registrations r where r.id = p_worker and r.stopped_at is not null) then
+    perform bugle.refuse('JB010', format('worker %s has signed off', p_worker), 'Register again with bugle.register.');
+  end if;
+end
+$$;
+comment on function bugle.check_registered is
+  'Reject a caller that is not the worker it claims to be, or has signed off.';
+
+create or replace function bugle.refuse_claim(p_worker bigint, p_nonce uuid) returns void
+language plpgsql
+as $$
+begin
+  perform bugle.check_registered(p_worker, p_nonce);
+  if exists (select from bugle.registrations r where r.id = p_worker and r.lost_at is not null) then
+    perform bugle.refuse('JB011', format('worker %s was given up as lost', p_worker),
+      'Call bugle.attach with the running jobs before the next claim.');
+  end if;
+  perform bugle.refuse('JB011', format('worker %s is attached from another session than this one', p_worker),
+    'Claim on the connection that called bugle.attach. '
+    'A pooler in transaction mode changes connections: connect workers directly.');
+end
+$$;
+comment on function bugle.refuse_claim is 'Raise the error that says why a session may not claim.';
+
 create or replace function bugle.prove_life(p_worker bigint) returns void
 language plpgsql
 as $$
@@ -105,12 +148,7 @@ as $$
 declare
   v_unknown bigint[];
 begin
-  perform bugle.check_worker(p_worker, p_nonce);
-  if exists (
-    select from bugle.registrations r where r.id = p_worker and r.stopped_at is not null)
-  then
-    perform bugle.refuse('JB010', format('worker %s has signed off', p_worker), 'Register again with bugle.register.');
-  end if;
+  perform bugle.check_registered(p_worker, p_nonce);
   perform bugle.prove_life(p_worker);
 
   -- lock everything that is changed below in one pass and in the order of ids: two passes could deadlock

@@ -202,31 +202,6 @@ $$;
 comment on function bugle.pick is
   'Lock the first ready jobs of a queue that this worker serves. Returns their addresses.';
 
-create or replace function bugle.refuse_claim(p_worker bigint, p_nonce uuid) returns void
-language plpgsql
-as $$
-declare
-  v_registration bugle.registrations;
-begin
-  select r.* into v_registration
-  from bugle.registrations r
-  where r.id = p_worker
-    and r.nonce = p_nonce
-    and r.stopped_at is null;
-  if not found then
-    perform bugle.refuse('JB010', format('there is no worker %s with this nonce', p_worker),
-      'Register again with bugle.register.');
-  elsif v_registration.lost_at is not null then
-    perform bugle.refuse('JB011', format('worker %s was given up as lost', p_worker),
-      'Call bugle.attach with the running jobs before the next claim.');
-  end if;
-  perform bugle.refuse('JB011', format('worker %s is attached from another session than this one', p_worker),
-    'Claim on the connection that called bugle.attach. '
-    'A pooler in transaction mode changes connections: connect workers directly.');
-end
-$$;
-comment on function bugle.refuse_claim is 'Raise the error that says why a session may not claim.';
-
 create or replace function bugle.payloads(p_worker bigint, p_nonce uuid, p_ids bigint[])
 returns table (id bigint, claim bigint, payload jsonb)
 language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp

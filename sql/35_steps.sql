@@ -110,35 +110,44 @@ end
 $$;
 comment on function bugle.record_end is 'Record how a try of a step ended.';
 
--- Steps that an operator has set to done or skipped are passed over.
+create or replace function bugle.steps_done(p_job bigint, p_from integer) returns integer
+language plpgsql stable
+as $$
+declare
+  v_step integer := p_from;
+begin
+  while exists (
+    select
+    from bugle.step_records r
+    where r.job = p_job
+      and r.position = v_step + 1
+      and r.within is null
+      -- seed: rescue_forgets_steps
+      and r.state in ('done', 'skipped'))
+  loop
+    v_step := v_step + 1;
+  end loop;
+  return v_step;
+end
+$$;
+comment on function bugle.steps_done is
+  'How many steps of a chain are done, if these first ones are: those that an operator has set to done or skipped too.';
+
 create or replace function bugle.begin_next(p_job bugle.jobs_live, p_try integer, inout verdict text default null,
   out "position" integer, out context jsonb, out timeout_seconds double precision,
   out default_timeout_seconds double precision)
 language plpgsql
 as $$
 declare
-  v_step integer := coalesce(p_job.step, 0);
+  v_step constant integer := bugle.steps_done(p_job.id, coalesce(p_job.step, 0));
 begin
   context := p_job.context;
-  while exists (
-    select
-    from bugle.step_records r
-    where r.job = p_job.id
-      and r.position = v_step + 1
-      and r.within is null
-      -- seed: rescue_forgets_steps
-      and r.state in ('done', 'skipped'))
-    and v_step < cardinality(p_job.steps)
-  loop
-    v_step := v_step + 1;
-  end loop;
   if v_step > coalesce(p_job.step, 0) then
     update bugle.jobs_live j set step = v_step where j.id = p_job.id;
   end if;
 
   if v_step >= cardinality(p_job.steps) then
-    perform bugle.end_jobs(array[
-      (p_job.id, 'completed', null, nullif(p_job.context, '{}'), null, null)::bugle.ending]);
+    perform bugle.end_jobs(array[bugle.ending(p_job.id, 'completed', p_result => nullif(p_job.context, '{}'))]);
     if not (select s.keep_completed from bugle.settings s) then
       delete from bugle.step_records r where r.job = p_job.id;
     end if;
@@ -397,7 +406,7 @@ begin
   returning j.* into v_job;
   if v_position >= cardinality(v_job.steps) then
     perform bugle.end_jobs(array[
-      (p_id, 'completed', 'resolved', nullif(v_job.context, '{}'), null, null)::bugle.ending]);
+      bugle.ending(p_id, 'completed', 'resolved', p_result => nullif(v_job.context, '{}'))]);
     return true;
   end if;
   -- waiting does not count as an attempt: this one continues

@@ -5,19 +5,13 @@
 -- that was frozen must not finish a job that another one runs by now. A call that is repeated after a lost reply gets
 -- the verdict "repeated".
 
-create or replace function bugle.check_worker(p_worker bigint, p_nonce uuid) returns void
-language plpgsql stable
-as $$
-begin
-  if not exists (
-    select from bugle.registrations r where r.id = p_worker and r.nonce = p_nonce)
-  then
-    perform bugle.refuse('JB010', format('there is no worker %s with this nonce', p_worker),
-      'Register again with bugle.register.');
-  end if;
-end
-$$;
-comment on function bugle.check_worker is 'Reject a caller that is not the worker it claims to be.';
+create or replace function bugle.ending(
+  p_id bigint, p_state text, p_reason text default null, p_error text default null, p_code text default null,
+  p_result jsonb default null, p_address tid default null)
+returns bugle.ending
+language sql immutable parallel safe
+return (p_id, p_state, p_reason, p_result, p_error, p_code, p_address)::bugle.ending;
+comment on function bugle.ending is 'How a job is to end.';
 
 create or replace function bugle.lock_held(p_worker bigint, p_nonce uuid, p_job bugle.held_job) returns bugle.jobs_live
 language plpgsql
@@ -122,7 +116,7 @@ declare
     order by a.attnum);
 begin
   execute format($create$
-create or replace function bugle.move_to_history(p_addresses tid[], p_endings bugle.ending[]) returns void
+create or replace function bugle.move_to_history(p_endings bugle.ending[]) returns void
 language plpgsql
 as $$
 begin
@@ -131,7 +125,7 @@ begin
   select j.%s,
     e.state, e.reason, e.result, coalesce(e.error, j.last_error), coalesce(e.code, j.last_error_code), now(), now(),
     case e.state when 'failed' then (select bugle.history_day('failed')) else (select bugle.history_day('ended')) end
-  from unnest(p_addresses, p_endings) e (address, id, state, reason, result, error, code)
+  from unnest(p_endings) e
     cross join lateral (
       select l.* from bugle.jobs_live l where l.ctid = e.address limit 1) j
   -- seed: completed_jobs_are_not_kept, cancelled_jobs_are_not_kept
@@ -140,14 +134,14 @@ begin
   if exists (select from unnest(p_endings) e where e.state = 'failed') then
     insert into bugle.dead_letter_counts (queue, reason, jobs)
     select j.queue, coalesce(e.reason, 'unknown'), count(*)
-    from unnest(p_addresses, p_endings) e (address, id, state, reason, result, error, code)
+    from unnest(p_endings) e
       cross join lateral (
         select l.queue from bugle.jobs_live l where l.ctid = e.address limit 1) j
     where e.state = 'failed'
     group by j.queue, coalesce(e.reason, 'unknown');
   end if;
   delete from bugle.jobs_live j
-  where j.ctid = any (p_addresses);
+  where j.ctid = any (array(select e.address from unnest(p_endings) e));
 end
 $$
 $create$, array_to_string(v_copied, ', '), array_to_string(c_set, ', '), array_to_string(v_copied, ', j.'));
@@ -174,7 +168,7 @@ $create$, array_to_string(v_copied, ', '), array_to_string(c_set, ', '), array_t
 end
 $do$;
 comment on function bugle.move_to_history is
-  'Move the live jobs at these addresses into history, each with its final state and reason.';
+  'Move live jobs that are located into history, each with its final state and reason.';
 comment on function bugle.move_completed is
   'As bugle.move_to_history, for jobs that are completed and about which nobody else has to know.';
 
@@ -238,25 +232,24 @@ $do$;
 comment on function bugle.move_to_live is 'Move failed and cancelled jobs back into the live table, ready.';
 
 -- Read before the move, for 42_dependants.sql: if completed jobs are not kept, the row is gone afterwards.
-create or replace function bugle.ended_jobs_at(p_addresses tid[], p_endings bugle.ending[], p_all boolean)
-returns bugle.ended_job[]
+create or replace function bugle.ended_jobs(p_endings bugle.ending[], p_all boolean) returns bugle.ended_job[]
 language plpgsql
 as $$
 begin
   return array(
     select (j.id, e.state, e.reason, j.command, j.queue, j.headers, j.awaited, j.on_success, j.on_failure, e.result,
       case when e.state <> 'completed' then coalesce(e.error, j.last_error) end)::bugle.ended_job
-    from unnest(p_addresses, p_endings) e (address, id, state, reason, result, error, code)
+    from unnest(p_endings) e
       cross join lateral (
         select l.* from bugle.jobs_live l where l.ctid = e.address limit 1) j
     where j.awaited
       or p_all);
 end
 $$;
-comment on function bugle.ended_jobs_at is
-  'What has to be known about the jobs at these addresses when they have ended: about awaited ones, or all.';
+comment on function bugle.ended_jobs is
+  'What has to be known about located jobs when they have ended: about awaited ones, or all.';
 
-create or replace function bugle.end_at(p_addresses tid[], p_endings bugle.ending[], p_is_awaited boolean) returns void
+create or replace function bugle.end_located(p_endings bugle.ending[], p_is_awaited boolean) returns void
 language plpgsql
 as $$
 declare
@@ -267,34 +260,36 @@ begin
     perform bugle.release(array(select e.id from unnest(p_endings) e));
   end if;
   if p_is_awaited or v_is_heard then
-    v_ended := bugle.ended_jobs_at(p_addresses, p_endings, v_is_heard);
+    v_ended := bugle.ended_jobs(p_endings, v_is_heard);
   end if;
-  perform bugle.move_to_history(p_addresses, p_endings);
+  perform bugle.move_to_history(p_endings);
   if cardinality(v_ended) > 0 then
     perform bugle.after_end(v_ended, v_is_heard);
   end if;
 end
 $$;
-comment on function bugle.end_at is
-  'End the locked jobs at these addresses, release what they held back, and follow up.';
+comment on function bugle.end_located is
+  'End jobs that are locked and located, release what they held back, and follow up.';
 
 -- Each is looked up by its id: a join planned while the table is small may start from the other side, and then compare
 -- every job with every ending.
 create or replace function bugle.locate(
-  p_endings bugle.ending[], out addresses tid[], out endings bugle.ending[], out is_awaited boolean)
+  p_endings bugle.ending[], out endings bugle.ending[], out is_awaited boolean)
 language plpgsql
 as $$
 begin
-  select array_agg(j.ctid), array_agg(d.ending), bool_or(j.awaited) into addresses, endings, is_awaited
+  select array_agg(bugle.ending(d.id, d.state, d.reason, d.error, d.code, d.result, j.ctid)), bool_or(j.awaited)
+  into endings, is_awaited
   from (
-    select distinct on (e.id) e as ending from unnest(p_endings) e order by e.id) d
+    select distinct on (e.id) e.* from unnest(p_endings) e order by e.id) d
     cross join lateral (
       -- Most are locked already. If two jobs that a new one needs fail at the same time, both sessions find it: the
       -- second waits here, and finds it gone.
-      select l.ctid, l.awaited from bugle.jobs_live l where l.id = (d.ending).id limit 1 for update) j;
+      select l.ctid, l.awaited from bugle.jobs_live l where l.id = d.id limit 1 for update) j;
 end
 $$;
-comment on function bugle.locate is 'The addresses of the live jobs that are to end, in the order of their ids.';
+comment on function bugle.locate is
+  'Lock the live jobs that are to end, in the order of their ids, and note where they are.';
 
 create or replace function bugle.end_jobs(p_endings bugle.ending[]) returns void
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -307,7 +302,7 @@ begin
     return;
   end if;
   select l.* into v_found from bugle.locate(p_endings) l;
-  perform bugle.end_at(v_found.addresses, v_found.endings, v_found.is_awaited);
+  perform bugle.end_located(v_found.endings, v_found.is_awaited);
 end
 $$;
 comment on function bugle.end_jobs is
@@ -366,14 +361,13 @@ begin
     return v_ids;
   end if;
   v_endings := array(
-    select (e.id, 'completed', null, e.result, null, null)::bugle.ending
-    from unnest(v_ids, v_results) e (id, result));
+    select bugle.ending(e.id, 'completed', p_result => e.result, p_address => e.address)
+    from unnest(v_ids, v_results, v_addresses) e (id, result, address));
   if pg_sequence_last_value('bugle.conditions') is not null then
-    select c.addresses, c.endings, c.completed into v_addresses, v_endings, v_ids
-    from bugle.apply_conditions(v_addresses, v_endings) c;
+    select c.endings, c.completed into v_endings, v_ids from bugle.apply_conditions(v_endings) c;
   end if;
-  if cardinality(v_addresses) > 0 then
-    perform bugle.end_at(v_addresses, v_endings, v_is_awaited);
+  if cardinality(v_endings) > 0 then
+    perform bugle.end_located(v_endings, v_is_awaited);
   end if;
   return coalesce(v_ids, '{}');
 end
@@ -566,7 +560,7 @@ begin
     return next (p_job.id, p_job.claim, bugle.verdict_on(p_worker, p_job))::bugle.verdict;
     return;
   end if;
-  perform bugle.end_jobs(array[(v_job.id, 'cancelled', 'executor', null, bugle.bounded(p_error), null)::bugle.ending]);
+  perform bugle.end_jobs(array[bugle.ending(v_job.id, 'cancelled', 'executor', bugle.bounded(p_error))]);
 end
 $$;
 comment on function bugle.cancel_held is 'End a job this worker holds as cancelled, at the request of its executor.';

@@ -104,8 +104,7 @@ begin
   if v_failing <> '{}' then
     select l.* into v_found
     from bugle.locate(array(
-      select (n.job, 'failed', 'dependency_failed', null, bugle.dependency_error(n.needs),
-        'dependency_failed')::bugle.ending
+      select bugle.ending(n.job, 'failed', 'dependency_failed', bugle.dependency_error(n.needs), 'dependency_failed')
       from (
         select x.job, min(f.id) as needs
         from unnest(v_failed || v_failing) f (id)
@@ -119,8 +118,8 @@ begin
         group by x.job) n
       where exists (select from bugle.jobs_live j where j.id = n.job and j.outstanding is not null))) l;
     perform bugle.release(v_failing);
-    v_moved := bugle.ended_jobs_at(v_found.addresses, v_found.endings, true);
-    perform bugle.move_to_history(v_found.addresses, v_found.endings);
+    v_moved := bugle.ended_jobs(v_found.endings, true);
+    perform bugle.move_to_history(v_found.endings);
   end if;
 
   -- A restarted job ends a second time: its newest outcome is stored, but nothing is counted down twice.

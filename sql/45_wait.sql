@@ -97,7 +97,7 @@ begin
     perform bugle.record_change('resolve', p_id, 'waiting', 'ready', null);
   else
     perform bugle.record_change('resolve', p_id, 'waiting', 'completed', null);
-    perform bugle.end_jobs(array[(p_id, 'completed', 'resolved', p_result, null, null)::bugle.ending]);
+    perform bugle.end_jobs(array[bugle.ending(p_id, 'completed', 'resolved', p_result => p_result)]);
   end if;
 end
 $$;
@@ -110,7 +110,7 @@ as $$
 begin
   if bugle.lock_waiting(p_id, p_token, 'failed', 'rejected') then
     perform bugle.record_change('reject', p_id, 'waiting', 'failed', null);
-    perform bugle.end_jobs(array[(p_id, 'failed', 'rejected', null, bugle.bounded(p_error), 'rejected')::bugle.ending]);
+    perform bugle.end_jobs(array[bugle.ending(p_id, 'failed', 'rejected', bugle.bounded(p_error), 'rejected')]);
   end if;
 end
 $$;

@@ -243,7 +243,7 @@ begin
   end if;
   v_reason := bugle.reason_not_to_retry(p_job, p_failed.code, p_failed.retryable);
   if v_reason is not null then
-    ending := (p_job.id, 'failed', v_reason, p_result, p_failed.error, p_failed.code)::bugle.ending;
+    ending := bugle.ending(p_job.id, 'failed', v_reason, p_failed.error, p_failed.code, p_result);
     return;
   end if;
   retry_at := case
@@ -352,19 +352,19 @@ return 'the result matches retry_when: '
 comment on function bugle.condition_error is 'The error of an attempt whose result matches retry_when.';
 
 -- The rows are locked. Each step of a chain has its own condition: bugle.finish_step.
-create or replace function bugle.apply_conditions(
-  inout addresses tid[], inout endings bugle.ending[], out completed bigint[])
+create or replace function bugle.apply_conditions(inout endings bugle.ending[], out completed bigint[])
 language plpgsql
 as $$
 declare
   v_found record;
   v_outcome record;
+  v_ending bugle.ending;
   v_next timestamptz;
   v_left bigint[] := '{}';
 begin
   for v_found in
-    select u.place, u.result, j.job, m.condition
-    from unnest(addresses, endings) with ordinality u (address, id, state, reason, result, error, code, place)
+    select u.place, u.result, u.address, j.job, m.condition
+    from unnest(endings) with ordinality u (id, state, reason, result, error, code, address, place)
       cross join lateral (
         select l as job from bugle.jobs_live l where l.ctid = u.address limit 1) j
       cross join lateral (
@@ -380,17 +380,16 @@ begin
         bugle.condition_error((v_found.job).command), 'retry_when', true, null)::bugle.failed_job, v_found.result) f;
       v_next := least(v_next, v_outcome.retry_at);
       if v_outcome.retry_at is null then
-        endings[v_found.place] := v_outcome.ending;
+        v_ending := v_outcome.ending;
+        v_ending.address := v_found.address;
+        endings[v_found.place] := v_ending;
         continue;
       end if;
     end if;
-    addresses[v_found.place] := null;
     v_left := v_left || (v_found.job).id;
   end loop;
   if v_left <> '{}' then
-    select array_agg(u.address order by u.place), array_agg(endings[u.place] order by u.place) into addresses, endings
-    from unnest(addresses) with ordinality u (address, place)
-    where u.address is not null;
+    endings := array(select e from unnest(endings) e where e.id <> all (v_left));
     perform bugle.expect(v_next);
     perform bugle.release(v_left);
   end if;
@@ -480,16 +479,15 @@ begin
     perform bugle.lock_family(v_expired);
   end if;
   v_endings := array(
-    select (j.id, 'failed', 'deadline', null, format('not started before its deadline, %s', j.deadline),
-      'deadline')::bugle.ending
+    select bugle.ending(j.id, 'failed', 'deadline', format('not started before its deadline, %s', j.deadline),
+      'deadline')
     from bugle.jobs_live j
     where bugle.is_expired(j)
     order by j.deadline
     limit v_limit
     for update skip locked);
   v_endings := v_endings || array(
-    select (j.id, 'failed', 'answer_overdue', null, format('no answer before %s', j.answer_by),
-      'answer_overdue')::bugle.ending
+    select bugle.ending(j.id, 'failed', 'answer_overdue', format('no answer before %s', j.answer_by), 'answer_overdue')
     from bugle.jobs_live j
     where j.state = 'waiting'
       and j.answer_by <= now()
@@ -538,8 +536,8 @@ language plpgsql
 as $$
 begin
   return array(
-    select (j.id, 'failed', 'no_executor', null, format('no worker served the command %s in queue %s for %s',
-      bugle.quoted(j.command), bugle.quoted(j.queue), s.unserved_limit), 'no_executor')::bugle.ending
+    select bugle.ending(j.id, 'failed', 'no_executor', format('no worker served the command %s in queue %s for %s',
+      bugle.quoted(j.command), bugle.quoted(j.queue), s.unserved_limit), 'no_executor')
     from bugle.settings s
       join bugle.unserved_routes u on u.since <= now() - s.unserved_limit
       cross join lateral (

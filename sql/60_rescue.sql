@@ -108,7 +108,7 @@ begin
     if v_reason is null then
       v_queues := v_queues || v_job.queue;
     else
-      v_endings := v_endings || (v_job.id, 'failed', v_reason, null, v_error, 'worker_lost')::bugle.ending;
+      v_endings := v_endings || bugle.ending(v_job.id, 'failed', v_reason, v_error, 'worker_lost');
     end if;
   end loop;
   if cardinality(v_endings) > 0 then

@@ -352,9 +352,8 @@ begin
       where d.state = 'running';
       -- a finished job that is overruled was moved to the live table, so that it is stored with the right day
       perform bugle.end_jobs(array(
-        select (d.id, d.to_state,
-          case when d.to_state <> 'completed' or bugle.is_final(d.state) then 'operator' end,
-          null, null, null)::bugle.ending
+        select bugle.ending(d.id, d.to_state,
+          case when d.to_state <> 'completed' or bugle.is_final(d.state) then 'operator' end)
         from unnest(v_done) d
         -- seed: cancel_leaves_running_jobs
         where bugle.is_final(d.to_state)

@@ -101,7 +101,7 @@ declare
   v_is_chains constant boolean := coalesce(p_position between 1 and cardinality(p_job.steps), false);
   v_record bugle.step_records;
   v_context jsonb := p_job.context;
-  v_step integer := 0;
+  v_step integer;
 begin
   if coalesce(p_state, '') not in ('done', 'skipped', 'pending') then
     perform bugle.refuse('JB001',
@@ -132,16 +132,7 @@ begin
     output = excluded.output,
     updated_at = now();
   if v_is_chains then
-    while exists (
-      select
-      from bugle.step_records r
-      where r.job = p_job.id
-        and r.position = v_step + 1
-        and r.within is null
-        and r.state in ('done', 'skipped'))
-    loop
-      v_step := v_step + 1;
-    end loop;
+    v_step := bugle.steps_done(p_job.id, 0);
     if v_step = cardinality(p_job.steps) then
       perform bugle.refuse('JB031', format('job %s would have nothing left to do', p_job.id),
         format('select bugle.set_state(%s, ''completed''); ends it.', p_job.id));
