@@ -34,8 +34,7 @@ create type bugle.start_search as (
   commands text[],
   limits bugle.queues,
   running jsonb,
-  command_rooms jsonb,
-  full_commands text[]
+  command_rooms jsonb
 );
 
 comment on type bugle.start_search is
@@ -46,7 +45,6 @@ comment on column bugle.start_search.commands is 'The commands for which the wor
 comment on column bugle.start_search.limits is 'The limits of the queue.';
 comment on column bugle.start_search.running is 'How many jobs of each limit key are running, where that is limited.';
 comment on column bugle.start_search.command_rooms is 'How many jobs may start of each command that has a limit.';
-comment on column bugle.start_search.full_commands is 'The commands of which no job may start.';
 
 create type bugle.claimed_job as (
   id bigint,

@@ -140,6 +140,19 @@ language sql immutable parallel safe
 return p_job.state like 'running';
 comment on function bugle.is_running is 'Whether a job is running; uses the index of running jobs.';
 
+-- Null: of all queues, keys or commands.
+create or replace function bugle.running_of(p_queue text, p_limit_key text, p_command text) returns setof bigint
+language sql stable
+as $$
+  select j.id
+  from bugle.jobs_live j
+  where bugle.is_running(j)
+    and (p_queue is null or j.queue = p_queue)
+    and (p_limit_key is null or j.limit_key = p_limit_key)
+    and (p_command is null or j.command = p_command)
+$$;
+comment on function bugle.running_of is 'The running jobs that count for a limit.';
+
 -- A deadline is the last moment at which a job may be started: running jobs continue.
 create or replace function bugle.is_expired(p_job bugle.jobs_live) returns boolean
 language sql stable parallel safe

@@ -13,20 +13,16 @@ set enable_material = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_queues constant text[] := array(select r.queue from unnest(p_requests) r);
-  v_has_timeouts boolean;
-  v_default_timeout double precision;
-  v_attempts integer;
   v_commands text[];
   v_routes bigint[];
-  v_synchronous boolean;
+  v_locks record;
   v_request bugle.queue_request;
-  v_serial text[];
-  v_unavailable text[];
-  v_without text[];
-  v_picked record;
+  v_is_serial boolean;
+  v_addresses tid[];
+  v_turns bigint[];
+  v_defaults record;
   v_now timestamptz;
   v_largest integer;
-  v_count bigint;
 begin
   select r.commands into v_commands
   from bugle.registrations r
@@ -44,25 +40,25 @@ begin
     perform bugle.refuse('JB012', format('jobs cannot be claimed under isolation level %s',
       current_setting('transaction_isolation')), 'Use read committed, outside of any larger transaction.');
   end if;
-  select bool_or(q.synchronous_claims) into v_synchronous from bugle.queues q where q.name = any (v_queues);
   -- A claim that is lost in a crash of the server leaves its jobs ready. (A SET clause of this function would be undone
   -- before the commit.)
-  if v_synchronous is not true then
+  if not exists (select from bugle.queues q where q.name = any (v_queues) and q.synchronous_claims) then
     perform set_config('synchronous_commit', 'off', true);
   end if;
   v_routes := bugle.served_routes(v_commands);
-  select l.serial, l.unavailable, l.without into v_serial, v_unavailable, v_without
-  from bugle.lock_limits(v_queues, v_commands) l;
+  select l.* into v_locks from bugle.lock_limits(v_queues, v_commands) l;
 
   foreach v_request in array coalesce(p_requests, '{}') loop
     perform bugle.disarm(v_request.queue, v_request.mode);
     -- null would mean no limit
-    continue when v_request.queue = any (v_unavailable) or v_request.slots is null or v_request.slots < 1;
+    continue when v_request.queue = any (v_locks.unavailable) or v_request.slots is null or v_request.slots < 1;
     v_request.slots := least(v_request.slots, 10000);
-    if v_request.queue = any (v_serial) then
-      select p.* into v_picked from bugle.pick_serially(v_request, v_routes, v_commands, v_without) p;
+    v_is_serial := v_request.queue = any (v_locks.serial);
+    if v_is_serial then
+      select p.addresses, p.turns into v_addresses, v_turns
+      from bugle.pick_serially(v_request, v_routes, v_commands, v_locks.without) p;
     else
-      select p.* into v_picked from bugle.pick(v_request, v_routes, v_commands) p;
+      v_addresses := bugle.pick(v_request, v_routes, v_commands);
     end if;
     -- Checked after picking, with a newer snapshot: it sees everything that was committed before a picked job was
     -- enqueued. So no job that was enqueued after its queue or this worker was paused starts, and none that was
@@ -72,16 +68,21 @@ begin
       perform bugle.pass_on(v_request.queue);
       continue;
     end if;
-    select exists (select from bugle.commands c where c.timeout is not null), extract(epoch from s.default_timeout)
-    into v_has_timeouts, v_default_timeout
+    select exists (select from bugle.commands c where c.timeout is not null) as has_timeouts,
+      extract(epoch from s.default_timeout)::double precision as timeout, (
+        -- one number for all jobs that name neither a number nor a policy, unless their commands do
+        select bugle.attempts_allowed(p)
+        from bugle.retry_policies p
+        where p.name = 'default'
+          and not exists (select from bugle.commands c where num_nonnulls(c.retry_policy, c.max_attempts) > 0)
+      ) as attempts
+    into v_defaults
     from bugle.settings s;
-    -- one number for all jobs that name neither a number nor a policy, unless their commands do
-    select bugle.attempts_allowed(p) into v_attempts
-    from bugle.retry_policies p
-    where p.name = 'default'
-      and not exists (select from bugle.commands c where num_nonnulls(c.retry_policy, c.max_attempts) > 0);
     -- not now(): a job can be enqueued and seen after this transaction began, and would start before it was created
     v_now := clock_timestamp();
+    if v_is_serial then
+      perform bugle.note_starts(v_request.queue, v_addresses);
+    end if;
     -- Beyond about 128 kB a batch, payloads are fetched afterwards: a worker that stops reading in the middle of them
     -- would keep this transaction, and all it has locked, open.
     v_largest := greatest(131072 / v_request.slots, 256);
@@ -100,12 +101,12 @@ begin
       started_at = v_now,
       updated_at = now()
     -- seed: claim_takes_no_row_locks
-    where j.ctid = any (v_picked.addresses)
+    where j.ctid = any (v_addresses)
     returning j.id, j.claim, j.command, j.queue, j.priority, j.attempt,
       case
         when j.max_attempts is not null then j.max_attempts
         when j.steps is not null then case when bugle.is_retried_as_a_whole(j) then bugle.max_attempts_of(j) end
-        when v_attempts is not null and j.retry_policy is null then v_attempts
+        when v_defaults.attempts is not null and j.retry_policy is null then v_defaults.attempts
         -- as max_attempts_of, without a call for each job
         else coalesce(
           (select c.max_attempts from bugle.commands c where c.name = j.command),
@@ -113,20 +114,16 @@ begin
             j.retry_policy, (select c.retry_policy from bugle.commands c where c.name = j.command), 'default')))
       end,
       extract(epoch from coalesce(j.timeout,
-        case when v_has_timeouts then (select c.timeout from bugle.commands c where c.name = j.command) end,
+        case when v_defaults.has_timeouts then (select c.timeout from bugle.commands c where c.name = j.command) end,
         case when j.steps is not null then (select s.chain_timeout from bugle.settings s) end))::double precision,
       j.created_at, j.run_at, j.headers,
       case when pg_column_size(j.payload) <= v_largest then j.payload end,
       j.steps, j.step,
       case when pg_column_size(j.context) <= v_largest then j.context end, j.answer,
       case when j.awaited is null and j.steps is null then j.ctid end,
-      case when v_picked.limit_keys is not null then coalesce(array_position(v_picked.turns, j.id), 0) end,
-      v_default_timeout;
-    get diagnostics v_count = row_count;
-    if v_picked.limit_keys is not null then
-      perform bugle.note_starts(v_request.queue, v_picked.limit_keys);
-    end if;
-    if v_count >= v_request.slots then
+      case when v_is_serial then coalesce(array_position(v_turns, j.id), 0) end,
+      v_defaults.timeout;
+    if cardinality(v_addresses) >= v_request.slots then
       perform bugle.pass_on(v_request.queue);
     elsif v_request.mode = 'handing_on' then
       perform bugle.hand_on(p_worker, v_request.queue);
@@ -147,9 +144,8 @@ comment on function bugle.claim is
 --
 -- The cursor is a hint that the worker remembers: while an old snapshot is open, dead index entries cannot be cleaned
 -- up, and every claim from the start would read all of them again.
-create or replace function bugle.pick(
-  p_request bugle.queue_request, p_routes bigint[], p_commands text[],
-  out addresses tid[], out turns bigint[], out limit_keys text[])
+create or replace function bugle.pick(p_request bugle.queue_request, p_routes bigint[], p_commands text[])
+returns tid[]
 language plpgsql
 as $$
 declare
@@ -180,7 +176,7 @@ begin
         limit p_request.slots) f
       group by f.route) s;
   end if;
-  addresses := array(
+  return array(
     select locked.address
     from unnest(v_routes, v_shares) r (route, share)
       cross join lateral (

@@ -84,25 +84,17 @@ create or replace function bugle.lock_limits(
   p_queues text[], p_commands text[], out serial text[], out unavailable text[], out without text[])
 language plpgsql
 as $$
-declare
-  v_name text;
 begin
-  without := '{}';
   unavailable := bugle.queues_at_gate(p_queues);
   serial := bugle.serial_queues(p_queues, p_commands);
-  if serial = '{}' then
-    return;
+  if serial <> '{}' then
+    unavailable := unavailable || array(
+      select q.queue from unnest(serial) q (queue) where not bugle.lock_for_claim('queue', q.queue));
+    without := array(
+      select c.command
+      from unnest(bugle.limited_commands(p_commands)) c (command)
+      where not bugle.lock_for_claim('command', c.command));
   end if;
-  foreach v_name in array serial loop
-    if not bugle.lock_for_claim('queue', v_name) then
-      unavailable := unavailable || v_name;
-    end if;
-  end loop;
-  foreach v_name in array bugle.limited_commands(p_commands) loop
-    if not bugle.lock_for_claim('command', v_name) then
-      without := without || v_name;
-    end if;
-  end loop;
 end
 $$;
 comment on function bugle.lock_limits is
@@ -130,51 +122,45 @@ $$;
 comment on function bugle.lock_for_claim is
   'Lock a queue or command for this claim, waiting at most 200 ms. Returns whether it is locked.';
 
--- Starts are stored with running totals: the number within the period is the last total minus the total before the
--- first one in it. The key of the queue itself is ''.
-create or replace function bugle.starts_left(p_queue text, p_keys text[], p_max integer, p_period interval)
-returns table (key text, room integer, free_at timestamptz)
-language plpgsql stable
+-- Plain SQL, which the planner inlines. The key of the queue itself is ''.
+create or replace function bugle.starts_of(p_queue text, p_key text)
+returns table (address tid, started_at timestamptz, starts integer, total bigint)
+language sql stable
 as $$
-declare
-  v_queue constant bigint := hashtextextended(p_queue, 0);
-  v_since constant timestamptz := clock_timestamp() - p_period;
-begin
-  return query
-  select k.key, n.room, case when n.room <= 0 then (
+  select s.ctid, s.started_at, s.starts, s.total
+  from bugle.starts s
+  where s.key_hash = hashtextextended(p_key, hashtextextended(p_queue, 0))
+    and s.queue = p_queue
+    and s.key = p_key
+$$;
+comment on function bugle.starts_of is 'The recent starts of a limit key, or of a queue as a whole.';
+
+-- Starts are stored with running totals: the number within the period is the last total minus the total before the
+-- first one in it. Plain SQL too; the time is a subquery because an index condition must not be volatile.
+create or replace function bugle.starts_left(p_queue text, p_key text, p_max integer, p_period interval)
+returns table (room integer, free_at timestamptz)
+language sql stable
+as $$
+  select n.room, case when n.room <= 0 then (
       select s.started_at + p_period
-      from bugle.starts s
-      where s.key_hash = hashtextextended(k.key, v_queue)
-        and s.queue = p_queue
-        and s.key = k.key
-        and s.started_at > v_since
+      from bugle.starts_of(p_queue, p_key) s
+      where s.started_at > (select clock_timestamp() - p_period)
         and s.total > l.total - p_max
       order by s.started_at
       limit 1) end
-  from unnest(p_keys) k (key)
+  from (select) key
     left join lateral (
       select s.total - s.starts as before
-      from bugle.starts s
-      where s.key_hash = hashtextextended(k.key, v_queue)
-        and s.queue = p_queue
-        and s.key = k.key
-        and s.started_at > v_since
+      from bugle.starts_of(p_queue, p_key) s
+      where s.started_at > (select clock_timestamp() - p_period)
       order by s.started_at
       limit 1) f on true
     left join lateral (
-      select s.total
-      from bugle.starts s
-      where s.key_hash = hashtextextended(k.key, v_queue)
-        and s.queue = p_queue
-        and s.key = k.key
-      order by s.started_at desc
-      limit 1) l on true
-    cross join lateral (
-      select (p_max - coalesce(l.total - f.before, 0))::integer as room) n;
-end
+      select s.total from bugle.starts_of(p_queue, p_key) s order by s.started_at desc limit 1) l on true
+    cross join lateral (select (p_max - coalesce(l.total - f.before, 0))::integer as room) n
 $$;
 comment on function bugle.starts_left is
-  'How many more may start now of each of these keys, under a limit of starts in a period; if none, when the next may.';
+  'How many more may start now of a key, under a limit of starts in a period; if none, when the next may.';
 
 create or replace function bugle.queue_room(
   p_limits bugle.queues, p_queue text, p_slots integer, out room integer, out running jsonb, out free_at timestamptz)
@@ -199,7 +185,7 @@ begin
   end if;
   if room > 0 and p_limits.max_starts is not null then
     select least(queue_room.room, s.room), s.free_at into room, free_at
-    from bugle.starts_left(p_queue, array[''], p_limits.max_starts, p_limits.starts_period) s;
+    from bugle.starts_left(p_queue, '', p_limits.max_starts, p_limits.starts_period) s;
   end if;
   room := greatest(room, 0);
 end
@@ -207,24 +193,24 @@ $$;
 comment on function bugle.queue_room is
   'How many jobs of a queue may start now, at most slots; how many of each limit key run; when there is room again.';
 
--- Plain SQL, which the planner inlines: scan_limit_keys calls it for each key.
-create or replace function bugle.key_rooms(p_search bugle.start_search, p_keys text[])
-returns table (key text, room integer, free_at timestamptz)
+-- Plain SQL too: called for each key.
+create or replace function bugle.key_room(p_search bugle.start_search, p_key text)
+returns table (room integer, free_at timestamptz)
 language sql stable
 as $$
-  select k.key,
+  select
     -- seed: running_jobs_of_a_key_are_not_counted
-    least(s.room, (p_search.limits).max_running_per_key - coalesce((p_search.running ->> k.key)::integer, 0)),
+    least(s.room, (p_search.limits).max_running_per_key - coalesce((p_search.running ->> p_key)::integer, 0)),
     s.free_at
-  from unnest(p_keys) k (key)
-    left join (
+  from (select) key
+    left join lateral (
       select l.*
-      from bugle.starts_left(p_search.queue, p_keys, (p_search.limits).max_starts_per_key,
+      from bugle.starts_left(p_search.queue, p_key, (p_search.limits).max_starts_per_key,
         (p_search.limits).starts_per_key_period) l
-      where (p_search.limits).max_starts_per_key is not null) s on s.key = k.key
+      where (p_search.limits).max_starts_per_key is not null) s on true
 $$;
-comment on function bugle.key_rooms is
-  'How many jobs of each of these limit keys may start now, and when a full one has room again. Null without a limit.';
+comment on function bugle.key_room is
+  'How many jobs of a limit key may start now, and when a full one has room again. Null without a limit.';
 
 create or replace function bugle.command_rooms(p_commands text[], p_without text[]) returns jsonb
 language plpgsql stable
@@ -233,8 +219,7 @@ begin
   return (
     select jsonb_object_agg(c.name, case
         when c.name = any (p_without) then 0
-        else greatest(c.max_running - (
-          select count(*) from bugle.jobs_live j where bugle.is_running(j) and j.command = c.name), 0)
+        else greatest(c.max_running - (select count(*) from bugle.running_of(null, null, c.name)), 0)
       end)
     from bugle.commands c
     where c.name = any (bugle.limited_commands(p_commands)));
@@ -251,86 +236,76 @@ language plpgsql stable set enable_hashjoin = on
 as $$
 begin
   with picked as materialized (
-    select u.place, u.address, j.limit_key, (p_search.command_rooms ->> j.command)::integer as command_room, j.command
+    select u.place, u.address, j.limit_key, j.command
     from unnest(p_addresses) with ordinality u (address, place)
       cross join lateral (
         select l.limit_key, l.command from bugle.jobs_live l where l.ctid = u.address limit 1) j
   ), rooms as materialized (
-    select r.key, r.room, r.free_at
-    from bugle.key_rooms(p_search,
-      array(select distinct p.limit_key from picked p where p.limit_key is not null)) r
+    select k.limit_key, r.room, r.free_at
+    from (select distinct p.limit_key from picked p where p.limit_key is not null) k
+      cross join lateral bugle.key_room(p_search, k.limit_key) r
   ), within_keys as (
-    select p.*, r.room as key_room, row_number() over (partition by p.limit_key order by p.place) as number
-    from picked p
-      left join rooms r on r.key = p.limit_key
-  ), within_commands as (
-    select w.*, row_number() over (partition by w.command order by w.place) as number_of_command
-    from within_keys w
-    where w.key_room is null
-      or w.number <= w.key_room
+    select n.*, row_number() over (partition by n.command order by n.place) as number_of_command
+    from (
+      select p.*, r.room, row_number() over (partition by p.limit_key order by p.place) as number_of_key
+      from picked p
+        left join rooms r on r.limit_key = p.limit_key) n
+    where coalesce(n.number_of_key <= n.room, true)
   )
   select coalesce(array_agg(w.address order by w.place), '{}'), (select min(r.free_at) from rooms r)
   into addresses, free_at
-  from within_commands w
-  where w.command_room is null
-    or w.number_of_command <= w.command_room;
+  from within_keys w
+  where coalesce(w.number_of_command <= (p_search.command_rooms ->> w.command)::integer, true);
 end
 $$;
 comment on function bugle.cut_to_room is
   'Candidates, cut to what their limit keys and commands have room for; and when a full key has room again.';
 
--- Called after started_at of the jobs was set, so what is noted here is not earlier, and the period holds between
--- those. p_keys has the limit key of each of them, or null. With each start a few that have left the period are
--- deleted.
-create or replace function bugle.note_starts(p_queue text, p_keys text[]) returns void
+-- Called after the moment that becomes started_at of these jobs, so what is noted here is not earlier, and the period
+-- holds between those. With each start a few that have left the period are deleted.
+create or replace function bugle.note_starts(p_queue text, p_addresses tid[]) returns void
 language plpgsql
 as $$
 declare
-  v_queue constant bigint := hashtextextended(p_queue, 0);
   v_limits bugle.queues;
 begin
   select q.* into v_limits from bugle.queues q where q.name = p_queue;
   -- seed: starts_are_not_noted
-  if cardinality(p_keys) = 0 or num_nonnulls(v_limits.max_starts, v_limits.max_starts_per_key) = 0 then
+  if cardinality(p_addresses) = 0 or num_nonnulls(v_limits.max_starts, v_limits.max_starts_per_key) = 0 then
     return;
   end if;
   with noted as (
     insert into bugle.starts (queue, key, key_hash, started_at, starts, total)
-    select p_queue, k.key, hashtextextended(k.key, v_queue),
+    select p_queue, k.key, hashtextextended(k.key, hashtextextended(p_queue, 0)),
       greatest(clock_timestamp(), l.started_at + interval '1 microsecond'), k.starts, coalesce(l.total, 0) + k.starts
     from (
-      select '' as key, cardinality(p_keys) as starts
+      select '' as key, cardinality(p_addresses) as starts
       where v_limits.max_starts is not null
       union all
       select j.limit_key, count(*)
-      from unnest(p_keys) j (limit_key)
+      from unnest(p_addresses) a (address)
+        cross join lateral (select l.limit_key from bugle.jobs_live l where l.ctid = a.address limit 1) j
       where v_limits.max_starts_per_key is not null
         and j.limit_key is not null
       group by j.limit_key) k
       left join lateral (
         select s.started_at, s.total
-        from bugle.starts s
-        where s.key_hash = hashtextextended(k.key, v_queue)
-          and s.queue = p_queue
-          and s.key = k.key
+        from bugle.starts_of(p_queue, k.key) s
         order by s.started_at desc
         limit 1) l on true
-    returning key, key_hash
+    returning key
   )
   delete from bugle.starts s
   where s.ctid = any (array(
-    select old.ctid
+    select old.address
     from noted n
       cross join lateral (
-        select o.ctid
-        from bugle.starts o
-        where o.key_hash = n.key_hash
-          and o.queue = p_queue
-          and o.key = n.key
-          and o.started_at <= clock_timestamp()
+        select o.address
+        from bugle.starts_of(p_queue, n.key) o
+        where o.started_at <= clock_timestamp()
             - case n.key when '' then v_limits.starts_period else v_limits.starts_per_key_period end
         order by o.started_at
         limit 20) old));
 end
 $$;
-comment on function bugle.note_starts is 'Note that these jobs started, where starts are counted.';
+comment on function bugle.note_starts is 'Note that these jobs start, where starts are counted.';

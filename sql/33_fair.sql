@@ -4,58 +4,16 @@
 -- priority, due time and id. Jobs without a fair key take turns as one more key, at the end of the round. In a queue
 -- without fair keys, jobs start by priority, due time and id.
 
--- First the keys behind p_after, then jobs without a key, whose turn is the lowest hash, then the keys from the start.
-create or replace function bugle.fair_turns(p_queue text, p_routes bigint[], p_after bigint, p_limit integer)
-returns bigint[]
-language plpgsql stable
-as $$
-declare
-  v_queue constant bigint := hashtextextended(p_queue, 0);
-begin
-  return array(
-    select k.fair_hash
-    from (values (1, p_after, bugle.highest_hash()), (2, bugle.lowest_hash(), p_after)) part (place, after, upto)
-      cross join lateral (
-        with recursive scan (fair_hash, number) as (
-          select part.after, 0
-          union all
-          select (
-              select min(f.fair_hash)
-              from unnest(p_routes) r (route)
-                cross join lateral (
-                  select j.fair_hash
-                  from bugle.fair_ready j
-                  where j.queue_hash = v_queue
-                    and j.route = r.route
-                    and j.fair_hash > s.fair_hash
-                    and j.queue = p_queue
-                  order by j.fair_hash, j.has_other_key, j.priority, j.run_at, j.id
-                  limit 1) f),
-            s.number + 1
-          from scan s
-          where s.fair_hash < part.upto
-            and s.number < p_limit
-        )
-        select s.fair_hash, s.number
-        from scan s
-        where (s.number > 0 or part.place = 2)
-          and s.fair_hash <= part.upto) k
-    order by part.place, k.number
-    limit p_limit);
-end
-$$;
-comment on function bugle.fair_turns is
-  'The fair keys of a queue that have ready jobs, as hashes, in the order of their turns.';
-
--- One of each key, then the next of each. The tempting form for has_other_key is a constant, "= false". It becomes two
--- null tests that do not match the index: a claim of 40 beside a million jobs of one key took 10 s instead of 25 ms.
+-- One of each key, then the next of each. Of jobs that no other key can hold back, p_each are read of each fair key and
+-- route; of the others p_depth.
+--
+-- The tempting form for has_other_key is a constant, "= false". It becomes two null tests that do not match the index:
+-- a claim of 40 beside a million jobs of one key took 10 s instead of 25 ms.
 create or replace function bugle.next_by_turns(
-  p_search bugle.start_search, p_turns bigint[], p_depth integer, p_each integer)
+  p_search bugle.start_search, p_turns bigint[], p_each integer, p_depth integer)
 returns tid[]
 language plpgsql stable
 as $$
-declare
-  v_queue constant bigint := hashtextextended(p_search.queue, 0);
 begin
   return array(
     select n.address
@@ -63,24 +21,42 @@ begin
       select f.address, t.place, row_number() over (partition by t.place order by f.priority, f.run_at, f.id) as round
       from unnest(p_turns) with ordinality t (fair_hash, place)
         cross join unnest(p_search.routes) r (route)
-        cross join (values (false), (true)) o (has_other_key)
+        cross join (values (false, p_each), (true, p_depth)) o (has_other_key, most)
         cross join lateral (
-          select j.address, j.priority, j.run_at, j.id, j.is_next_in_order
-          from bugle.fair_ready j
-          where j.queue_hash = v_queue
-            and j.route = r.route
-            and j.fair_hash = t.fair_hash
-            and j.has_other_key = o.has_other_key
-            and j.queue = p_search.queue
-            and bugle.may_start(p_search, j.command, j.steps, j.step, j.is_in_time)
-          order by j.priority, j.run_at, j.id
-          limit case when o.has_other_key then p_depth else p_each end) f
-      where f.is_next_in_order
-      union all
-      select l.address, t.place, l.round
-      from unnest(p_turns) with ordinality t (fair_hash, place)
-        cross join lateral unnest(bugle.next_in_line(p_search, p_depth, p_each)) with ordinality l (address, round)
-      where t.fair_hash = bugle.lowest_hash()) n
+          (
+            select j.address, j.priority, j.run_at, j.id, j.is_next_in_order
+            from bugle.fair_ready j
+            where j.queue_hash = hashtextextended(p_search.queue, 0)
+              and j.route = r.route
+              and j.fair_hash = t.fair_hash
+              and j.has_other_key = o.has_other_key
+              and j.queue = p_search.queue
+              and bugle.may_start(p_search, j.command, j.steps, j.step, j.is_in_time)
+            order by j.priority, j.run_at, j.id
+            limit o.most)
+          union all
+          (
+            select j.address, j.priority, j.run_at, j.id, true
+            from bugle.plain_ready j
+            where t.fair_hash = bugle.lowest_hash()
+              and not o.has_other_key
+              and j.queue = p_search.queue
+              and j.route = r.route
+              and bugle.may_start(p_search, j.command, j.steps, j.step, j.is_in_time)
+            order by j.priority, j.run_at, j.id
+            limit o.most)
+          union all
+          (
+            select j.address, j.priority, j.run_at, j.id, j.is_next_in_order
+            from bugle.keyed_ready j
+            where t.fair_hash = bugle.lowest_hash()
+              and o.has_other_key
+              and j.queue = p_search.queue
+              and j.route = r.route
+              and bugle.may_start(p_search, j.command, j.steps, j.step, j.is_in_time)
+            order by j.priority, j.run_at, j.id
+            limit o.most)) f
+      where f.is_next_in_order) n
     where n.round <= p_each
       or cardinality(p_turns) = 1 -- no other key waits for its turn
     order by n.round, n.place);
@@ -109,7 +85,7 @@ comment on function bugle.ready_routes is
 create or replace function bugle.next_starts(
   p_queue text, p_slots integer, p_routes bigint[], p_commands text[], p_without text[], p_reach integer,
   out addresses tid[], out room integer, out recheck_at timestamptz, out is_fair boolean,
-  out "position" bugle.claim_positions)
+  out reached bugle.claim_positions)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off
 set enable_material = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -118,18 +94,18 @@ declare
   c_followers constant integer := 50; -- jobs read beyond that, for those that follow others of their order key
   c_idle_keys constant integer := 200; -- fair keys read beyond that, for those of which nothing can start
   c_most_reads constant integer := 5000; -- jobs read for fair keys at most
-  v_queue constant bigint := hashtextextended(p_queue, 0);
   v_search bugle.start_search;
   v_has_order boolean;
   v_has_limits boolean;
-  v_turns bigint[] := array[bugle.lowest_hash()]; -- without fair keys, one turn for all
+  v_is_held boolean; -- whether keys can hold jobs back
+  v_turns bigint[];
   v_most integer;
   v_depth integer;
   v_is_all boolean;
 begin
   addresses := '{}';
   is_fair := false;
-  "position" := coalesce((select c from bugle.claim_positions c where c.queue = p_queue),
+  reached := coalesce((select c from bugle.claim_positions c where c.queue = p_queue),
     (p_queue, bugle.lowest_hash(), bugle.lowest_hash(), bugle.lowest_hash(), null)::bugle.claim_positions);
   v_search.queue := p_queue;
   v_search.limits := (select q from bugle.queues q where q.name = p_queue);
@@ -140,23 +116,23 @@ begin
   end if;
   v_search.commands := p_commands;
   v_search.command_rooms := bugle.command_rooms(p_commands, p_without);
-  v_search.full_commands := array(select r.key from jsonb_each_text(v_search.command_rooms) r where r.value = '0');
-  v_search.routes := case when cardinality(p_routes) > 1 then bugle.ready_routes(p_queue, p_routes) else p_routes end;
-  v_has_limits :=
-    num_nonnulls((v_search.limits).max_running_per_key, (v_search.limits).max_starts_per_key) > 0;
-  v_has_order := exists (select from bugle.order_line j where j.queue_hash = v_queue and j.queue = p_queue);
-  is_fair := exists (select from bugle.fair_ready j where j.queue_hash = v_queue and j.queue = p_queue);
+  v_search.routes := bugle.ready_routes(p_queue, p_routes);
+  v_has_limits := num_nonnulls((v_search.limits).max_running_per_key, (v_search.limits).max_starts_per_key) > 0;
+  v_has_order := exists (
+    select from bugle.order_line j where j.queue_hash = hashtextextended(p_queue, 0) and j.queue = p_queue);
+  v_is_held := v_has_order or v_has_limits;
   v_most := room + c_spare;
-  if is_fair then
-    v_turns := bugle.fair_turns(p_queue, v_search.routes, "position".fair_hash,
-      v_most + case when v_has_order or v_has_limits then c_idle_keys else 0 end);
-  end if;
-  v_depth := (v_most - 1) / greatest(cardinality(v_turns), 1) + 1;
+  v_turns := array(
+    select k.hash
+    from bugle.keys_of('fair', p_queue, v_search.routes, reached.fair_hash) k
+    limit v_most + case when v_is_held then c_idle_keys else 0 end);
+  is_fair := cardinality(v_turns) > 1; -- those without a fair key have one turn
+  v_depth := (v_most - 1) / cardinality(v_turns) + 1;
 
   -- a short scan first; longer ones if it does not find enough among many
   loop
-    addresses := bugle.next_by_turns(v_search, v_turns,
-      v_depth + case when v_has_order then c_followers else 0 end, v_depth);
+    addresses := bugle.next_by_turns(v_search, v_turns, v_depth,
+      v_depth + case when v_has_order then c_followers else 0 end);
     v_is_all := v_depth > v_most or v_depth * cardinality(v_turns) > c_most_reads
       or not (v_has_order or cardinality(addresses) >= v_depth);
     if v_has_limits or v_search.command_rooms is not null then
@@ -164,26 +140,23 @@ begin
       from bugle.cut_to_room(v_search, addresses) c;
     end if;
     -- if very little can start, scanning keys is cheaper than reading on
-    exit when cardinality(addresses) >= room or v_is_all
-      or (3 * cardinality(addresses) < room and (v_has_order or v_has_limits));
+    exit when cardinality(addresses) >= room or v_is_all or (v_is_held and 3 * cardinality(addresses) < room);
     v_depth := 4 * v_depth;
   end loop;
 
-  if cardinality(addresses) < room and v_has_order then
-    select next_starts.addresses || s.addresses, coalesce(s.stopped_at, "position".order_hash)
-    into addresses, "position".order_hash
-    from bugle.scan_order_keys(
-      v_search, addresses, "position".order_hash, room - cardinality(addresses), p_reach) s;
-  end if;
-  if cardinality(addresses) < room and v_has_limits then
-    select next_starts.addresses || s.addresses, coalesce(s.stopped_at, "position".limit_hash),
-      least(recheck_at, s.free_at)
-    into addresses, "position".limit_hash, recheck_at
-    from bugle.scan_limit_keys(
-      v_search, addresses, "position".limit_hash, room - cardinality(addresses), p_reach) s;
-  end if;
-  if v_search.command_rooms is not null or (v_has_limits and v_has_order) then
-    addresses := (bugle.cut_to_room(v_search, addresses)).addresses;
+  if v_is_held and cardinality(addresses) < room then
+    if v_has_order then
+      select next_starts.addresses || s.addresses, s.stopped_at into addresses, reached.order_hash
+      from bugle.scan_order_keys(v_search, addresses, reached.order_hash, room - cardinality(addresses), p_reach) s;
+    end if;
+    if v_has_limits and cardinality(addresses) < room then
+      select next_starts.addresses || s.addresses, s.stopped_at, least(recheck_at, s.free_at)
+      into addresses, reached.limit_hash, recheck_at
+      from bugle.scan_limit_keys(v_search, addresses, reached.limit_hash, room - cardinality(addresses), p_reach) s;
+    end if;
+    if v_has_limits or v_search.command_rooms is not null then
+      addresses := (bugle.cut_to_room(v_search, addresses)).addresses;
+    end if;
   end if;
 end
 $$;
@@ -195,7 +168,7 @@ comment on function bugle.next_starts is 'Which jobs of a queue with limits or k
 -- becomes idle: fewer keys are enough.
 create or replace function bugle.pick_serially(
   p_request bugle.queue_request, p_routes bigint[], p_commands text[], p_without text[],
-  out addresses tid[], out turns bigint[], out limit_keys text[])
+  out addresses tid[], out turns bigint[])
 language plpgsql
 as $$
 declare
@@ -207,29 +180,25 @@ begin
   select s.* into v_found
   from bugle.next_starts(p_request.queue, p_request.slots, p_routes, p_commands, p_without,
     case when p_request.after is null then c_reach else least(2 * p_request.slots + c_spare_reach, c_reach) end) s;
-  select coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.address), '{}'), coalesce(array_agg(l.limit_key), '{}')
-  into turns, addresses, limit_keys
+  select coalesce(array_agg(l.address), '{}'), coalesce(array_agg(l.id) filter (where v_found.is_fair), '{}')
+  into addresses, turns
   from (
-    select u.place, locked.id, locked.address, locked.limit_key
+    select locked.id, locked.address
     from unnest(v_found.addresses) with ordinality u (address, place)
       cross join lateral (
-        select j.id, j.address, j.limit_key
-        from bugle.ready j
-        where j.address = u.address
-        limit 1
-        for update skip locked) locked
+        select j.id, j.address from bugle.ready j where j.address = u.address limit 1 for update skip locked) locked
     order by u.place
     limit v_found.room) l;
 
-  v_position := v_found."position";
-  if v_found.is_fair and cardinality(turns) > 0 then
+  v_position := v_found.reached;
+  if cardinality(turns) > 0 then
     v_position.fair_hash := (
       select coalesce(hashtextextended(j.fair_key, 0), bugle.lowest_hash())
       from bugle.jobs_live j
       where j.ctid = addresses[cardinality(addresses)]);
   end if;
   -- a claim that got all it requested is followed by another
-  if v_found.recheck_at <> coalesce(v_position.recheck_at, 'infinity') and cardinality(turns) < p_request.slots then
+  if v_found.recheck_at <> coalesce(v_position.recheck_at, 'infinity') and cardinality(addresses) < p_request.slots then
     v_position.recheck_at := v_found.recheck_at;
     perform bugle.expect(v_position.recheck_at);
   end if;
@@ -239,13 +208,10 @@ begin
   set (fair_hash, order_hash, limit_hash, recheck_at) = (
     excluded.fair_hash, excluded.order_hash, excluded.limit_hash, excluded.recheck_at)
   where c is distinct from excluded;
-  if not v_found.is_fair then
-    turns := null;
-  end if;
 end
 $$;
 comment on function bugle.pick_serially is
-  'Lock the jobs of a queue with limits or keys that a claim takes; their ids, in order, only where they take turns.';
+  'Lock the jobs of a queue with limits or keys that a claim takes. Where they take turns, also their ids, in order.';
 
 -- True also if only a limit per period holds jobs back and no claim has noted yet when it ends: a claim must do so.
 create or replace function bugle.can_start(p_queue text, p_routes bigint[], p_commands text[]) returns boolean

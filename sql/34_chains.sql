@@ -17,7 +17,7 @@ create or replace function bugle.may_start(
 returns boolean
 language sql immutable parallel safe
 return p_is_in_time
-  and p_command <> all ((p_search).full_commands)
+  and (p_search).command_rooms ->> p_command is distinct from '0'
   and bugle.serves((p_search).commands, p_command, p_steps, p_step);
 comment on function bugle.may_start is
   'Whether the worker serves a ready job whose command has room and whose deadline has not passed.';
@@ -25,14 +25,11 @@ comment on function bugle.may_start is
 create or replace function bugle.served_routes(p_commands text[]) returns bigint[]
 language plpgsql stable
 as $$
-declare
-  v_routes constant bigint[] := array(select hashtextextended(c.command, 0) from unnest(p_commands) c (command));
 begin
-  -- without chains, this probe is all it costs
-  if not exists (select from bugle.chains c order by c.id limit 1) then
-    return v_routes;
-  end if;
-  return v_routes || array(
+  return array(
+    select hashtextextended(c.command, 0)
+    from unnest(p_commands) c (command)
+    union all
     select distinct c.route
     from bugle.chains c
     where c.last_step = any (p_commands)

@@ -621,7 +621,7 @@ as $$
       bugle.describe_interval(greatest(s.free_at - clock_timestamp(), '0'))),
     format('Wait, or raise the limit: %s', format(p_fix, p_limit::bigint * 2)),
     jsonb_build_object('limit', p_limit, 'starts', p_limit - s.room, 'period', p_period, 'free_at', s.free_at)
-  from bugle.starts_left(p_queue, array[p_key], p_limit, p_period) s
+  from bugle.starts_left(p_queue, p_key, p_limit, p_period) s
   where s.room <= 0
 $$;
 comment on function bugle.explain_starts is
@@ -652,15 +652,8 @@ begin
     ('command_limit', format('its command %s', bugle.quoted(p_job.command)), v_command_limit,
       replace(format('select bugle.set_command_limit(%L, ', p_job.command), '%', '%%') || '%s);', null, null,
       p_job.command)) l (reason, what, most, fix, queue, limit_key, command)
-    cross join lateral bugle.explain_running(l.reason, l.what, l.most, l.fix, array(
-      select j.id
-      from bugle.jobs_live j
-      where bugle.is_running(j)
-        and j.worker is not null
-        and j.queue = coalesce(l.queue, j.queue)
-        and (l.limit_key is null or j.limit_key = l.limit_key)
-        and j.command = coalesce(l.command, j.command)
-      order by j.id)) e
+    cross join lateral bugle.explain_running(l.reason, l.what, l.most, l.fix,
+      array(select j.id from bugle.running_of(l.queue, l.limit_key, l.command) j (id) order by j.id)) e
   where l.most is not null
     and (l.reason <> 'key_limit' or l.limit_key is not null);
   return query

@@ -14,11 +14,11 @@ begin
   return query
   select 'max_running', null::text, v_limits.max_running, r.jobs, greatest(v_limits.max_running - r.jobs, 0),
     null::timestamptz
-  from (select count(*)::integer as jobs from bugle.jobs_live j where bugle.is_running(j) and j.queue = p_queue) r
+  from (select count(*)::integer as jobs from bugle.running_of(p_queue, null, null)) r
   where v_limits.max_running is not null;
   return query
   select 'max_starts', null::text, v_limits.max_starts, v_limits.max_starts - s.room, greatest(s.room, 0), s.free_at
-  from bugle.starts_left(p_queue, array[''], v_limits.max_starts, v_limits.starts_period) s
+  from bugle.starts_left(p_queue, '', v_limits.max_starts, v_limits.starts_period) s
   where v_limits.max_starts is not null;
   if num_nonnulls(v_limits.max_running_per_key, v_limits.max_starts_per_key) > 0 then
     -- those of running jobs, then those of the first jobs that wait
@@ -45,31 +45,25 @@ begin
     select 'max_running_per_key', k.key, v_limits.max_running_per_key, r.jobs,
       greatest(v_limits.max_running_per_key - r.jobs, 0), null::timestamptz
     from unnest(v_keys) with ordinality k (key, place)
-      cross join lateral (
-        select count(*)::integer as jobs
-        from bugle.jobs_live j
-        where bugle.is_running(j)
-          and j.queue = p_queue
-          and j.limit_key = k.key) r
+      cross join lateral (select count(*)::integer as jobs from bugle.running_of(p_queue, k.key, null)) r
     where v_limits.max_running_per_key is not null
     order by k.place;
     return query
-    select 'max_starts_per_key', s.key, v_limits.max_starts_per_key, v_limits.max_starts_per_key - s.room,
+    select 'max_starts_per_key', k.key, v_limits.max_starts_per_key, v_limits.max_starts_per_key - s.room,
       greatest(s.room, 0), s.free_at
-    from bugle.starts_left(p_queue, v_keys, v_limits.max_starts_per_key, v_limits.starts_per_key_period) s
-    where v_limits.max_starts_per_key is not null;
+    from unnest(v_keys) with ordinality k (key, place)
+      cross join lateral bugle.starts_left(
+        p_queue, k.key, v_limits.max_starts_per_key, v_limits.starts_per_key_period) s
+    where v_limits.max_starts_per_key is not null
+    order by k.place;
   end if;
   return query
   select 'command', c.name, c.max_running, r.jobs, greatest(c.max_running - r.jobs, 0), null::timestamptz
   from bugle.commands c
-    cross join lateral (
-      select count(*)::integer as jobs
-      from bugle.jobs_live j
-      where bugle.is_running(j)
-        and j.command = c.name) r
+    cross join lateral (select count(*)::integer as jobs from bugle.running_of(null, null, c.name)) r
   where c.max_running is not null
     and (exists (select from bugle.ready_heads() h where h.queue = p_queue and h.command = c.name)
-      or exists (select from bugle.jobs_live j where bugle.is_running(j) and j.queue = p_queue and j.command = c.name))
+      or exists (select from bugle.running_of(p_queue, null, c.name)))
   order by c.name;
 end
 $$;
@@ -84,6 +78,8 @@ set enable_seqscan = off set jit = off
 as $$
 declare
   v_routes constant bigint[] := array(select distinct h.route from bugle.ready_heads() h where h.queue = p_queue);
+  v_after constant bigint := coalesce(
+    (select c.fair_hash from bugle.claim_positions c where c.queue = p_queue), bugle.lowest_hash());
 begin
   return query
   select row_number() over (order by t.place), j.fair_key, j.id, (
@@ -100,10 +96,10 @@ begin
             and f.queue = p_queue
           limit 1000) f
       limit 1000) counted)
-  from unnest(bugle.fair_turns(p_queue, v_routes, coalesce(
-      (select p.fair_hash from bugle.claim_positions p where p.queue = p_queue), bugle.lowest_hash()),
-      greatest(p_most, 0)))
-      with ordinality t (fair_hash, place)
+  from (
+    select k.place, k.hash as fair_hash
+    from bugle.keys_of('fair', p_queue, v_routes, v_after) k
+    limit greatest(p_most, 0)) t
     cross join lateral (
       select f.fair_key, f.id
       from unnest(v_routes) r (route)
@@ -132,34 +128,21 @@ declare
   v_queue constant bigint := hashtextextended(p_queue, 0);
 begin
   return query
-  with recursive scan (order_hash, id, rank, number) as (
-    select bugle.lowest_hash(), null::bigint, null::integer, 0
-    union all
-    select n.order_hash, n.id, n.rank, s.number + 1
-    from scan s
-      cross join lateral (
-        select l.order_hash, l.id, l.rank
-        from bugle.order_line l
-        where l.queue_hash = v_queue
-          and l.order_hash > s.order_hash
-          and l.queue = p_queue
-        order by l.order_hash, l.rank, l.id
-        limit 1) n
-    where s.number < 1000
-  ), held as (
+  with held as (
     select h.order_key, h.id, h.state, h.run_at, (
       select count(*)
       from (
         select
         from bugle.order_line l
         where l.queue_hash = v_queue
-          and l.order_hash = s.order_hash
+          and l.order_hash = k.hash
           and l.rank = 2
           and l.queue = p_queue
         limit 1000) counted) as waiting
-    from scan s
-      join bugle.jobs_live h on h.id = s.id
-    where s.rank < 2
+    from (select k.* from bugle.keys_of('order', p_queue, null, bugle.lowest_hash()) k limit 1000) k
+      cross join lateral (
+        select j.order_key, j.id, j.state, j.run_at from bugle.jobs_live j where j.ctid = k.address limit 1) h
+    where h.state <> 'ready'
   )
   select h.order_key, h.id, h.state, h.run_at, h.waiting
   from held h

@@ -124,8 +124,8 @@ bugs! {
     claim_takes_no_row_locks: RacingClaims => IllegalTransition, Edits(&[
         ("for update skip locked", ""),
         (
-            "j.ctid = any (v_picked.addresses)",
-            "j.id in (select x.id from bugle.jobs_live x where x.ctid = any (v_picked.addresses))",
+            "j.ctid = any (v_addresses)",
+            "j.id in (select x.id from bugle.jobs_live x where x.ctid = any (v_addresses))",
         ),
     ]);
     batch_is_locked_out_of_order: CrossingLocks => Complaint, Edits(&[
@@ -178,10 +178,10 @@ bugs! {
         ("p_limits.max_running - v_running", "p_limits.max_running"),
     ]);
     running_jobs_of_a_key_are_not_counted: Limited => LimitBroken, Edits(&[
-        ("(p_search.limits).max_running_per_key - coalesce((p_search.running ->> k.key)::integer, 0)", "s.room"),
+        ("(p_search.limits).max_running_per_key - coalesce((p_search.running ->> p_key)::integer, 0)", "s.room"),
     ]);
     starts_are_not_noted: Limited => LimitBroken, Edits(&[
-        ("cardinality(p_keys) = 0", "true"),
+        ("cardinality(p_addresses) = 0", "true"),
     ]);
 }
 
