@@ -10,7 +10,7 @@ mod clicks;
 
 use chromium::{Browser, Page, axe};
 use common::web::Web;
-use common::{Database, enqueue, execute, noop, query_value, wait_until};
+use common::{Database, Folder, enqueue, execute, noop, query_value, wait_until};
 use tokio_postgres::Client;
 
 /// Shown as text, whatever it would do elsewhere: code, another direction of writing, a terminal's escapes.
@@ -38,6 +38,8 @@ async fn fill(owner: &Client) {
             jsonb_build_object('{name}', '{name}'), '{name}'); \
          insert into bugle.schedules (name, every, command) values ('{name}', '1 hour', '{name}'); \
          insert into bugle.schedules (name, cron, command) values ('nightly', '0 3 * * *', 'report'); \
+         insert into bugle.retry_policies (name, kind, retries) values ('{name}', 'endless', null); \
+         insert into bugle.commands (name, retry_policy) values ('{name}', '{name}'); \
          select bugle.pause_queue('{name}', '{name}'); \
          select bugle.set_limits('{name}', p_max_running => 3); \
          select bugle.set_state(1, 'failed', '{name}'); \
@@ -66,13 +68,11 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
     for (list, pattern) in [
         ("/queues", "/queues/"),
         ("/commands", "/commands/"),
+        ("/policies", "/policies/"),
         ("/schedules", "/schedules/"),
         ("/workflows", "/workflows/"),
         ("/workers", "/workers/"),
     ] {
-        if !paths.iter().any(|path| path == list) {
-            continue;
-        }
         page.open(&url(web, list)).await;
         let one = format!(
             "[...document.querySelectorAll('main a[href^=\"{pattern}\"]')].map((a) => a.getAttribute('href')) \
@@ -95,6 +95,12 @@ async fn screens(page: &Page, web: &Web) -> Vec<String> {
         "/enqueue",
         "/add-missing",
         "/errors?since=7d",
+        "/policies",
+        "/act/add_schedule",
+        "/act/set_policy",
+        "/act/set_limits?queue=mail",
+        "/act/cancel?id=1",
+        "/jobs?columns=queue&columns=priority&columns=worker&columns=error&columns=payload.a",
         "/jobs/987654",
         "/nowhere",
     ];
@@ -146,8 +152,11 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
                        e.getBoundingClientRect().right > innerWidth + 1 \
                        && !e.closest('.scroll, pre, svg, .sr, nav')) \
                        .map((e) => e.outerHTML.slice(0, 80)).slice(0, 3), \
-                     [...document.querySelectorAll('.scroll:not(#graph)')].filter((e) => innerWidth > 1000 && \
-                       e.scrollWidth > e.clientWidth + 1 && !e.textContent.includes('pwned')).map((e) => e.id)]",
+                     [...document.querySelectorAll('.scroll:not(#graph, #waterfall, #minutes)')].filter((e) => \
+                       e.scrollWidth > e.clientWidth + 1 && \
+                       !(innerWidth > 1000 && e.textContent.includes('pwned'))).map((box) => \
+                       [...box.querySelectorAll('*')].filter((e) => e.getBoundingClientRect().right > \
+                         box.getBoundingClientRect().right + 1).slice(0, 3).map((e) => e.outerHTML.slice(0, 200)))]",
                 )
                 .await;
             if state[4] != serde_json::json!([]) {
@@ -170,6 +179,13 @@ async fn every_screen_is_in_order_in_light_and_dark_wide_and_narrow() {
                     let at = format!("{at}, open");
                     problems.extend(violations(&page).await.iter().map(|found| format!("{at}: {found}")));
                 }
+            }
+            // with everything open that can be opened
+            let wider = "document.querySelectorAll('details').forEach((e) => e.setAttribute('open', '')); \
+                document.documentElement.scrollWidth - innerWidth";
+            let wider = page.eval(wider).await;
+            if wider.as_i64() > Some(0) {
+                problems.push(format!("{at}, all open: wider than the window by {wider} px"));
             }
         }
     }
@@ -198,6 +214,15 @@ async fn previews_and_an_empty_database_are_in_order_in_light_and_dark_wide_and_
     fill(&database.owner().await).await;
     let (web, nothing) = (operator(&database, &[]).await, operator(&empty, &[]).await);
     let strangers = Web::start(&database, "stranger", &["--login"]);
+    let folder = Folder::new();
+    let file = folder.join("bugle.toml").display().to_string();
+    let databases = format!(
+        "[databases.shop]\nurl = \"{}\"\n[databases.{}]\nurl = \"host=/nowhere user=nobody dbname=none\"\n",
+        database.url("operator"),
+        "a-database-that-cannot-be-reached-and-has-a-long-name"
+    );
+    std::fs::write(&file, databases).expect("a file");
+    let several = Web::listening("127.0.0.1:0", "", &["--config", &file]);
     let Some(axe) = axe().await else { return };
     let page = browser.page().await;
     let mut problems = Vec::new();
@@ -226,6 +251,8 @@ async fn previews_and_an_empty_database_are_in_order_in_light_and_dark_wide_and_
         check(&mut problems, "keys").await;
         page.open(&url(&strangers, "/login")).await;
         check(&mut problems, "login").await;
+        page.open(&url(&several, "/")).await;
+        check(&mut problems, "databases").await;
         page.open(&url(&web, "/jobs?q=state:ready,scheduled")).await;
         page.click("document.querySelector('input[name=all]')").await;
         check(&mut problems, "selected").await;

@@ -861,7 +861,7 @@ async fn a_retry_policy_is_added_changed_and_removed_unless_something_uses_it() 
     for part in [
         "hourly/&lt;</a>",
         ">1 retry<",
-        ">1 h<",
+        ">1\u{a0}h<",
         "15 retries",
         "3 a day, on 2 days",
         "without end",
@@ -870,7 +870,7 @@ async fn a_retry_policy_is_added_changed_and_removed_unless_something_uses_it() 
     }
     let one = web.get(page).await.body;
     let sql = "select bugle.remove_policy(&#39;hourly/&#60;&#39;);";
-    for part in [sql, "select bugle.set_policy(", "<h2>Retries</h2>", ">1 h<"] {
+    for part in [sql, "select bugle.set_policy(", "<h2>Retries</h2>", ">1\u{a0}h<"] {
         assert!(one.contains(part), "{part}: {one}");
     }
 

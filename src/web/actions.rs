@@ -211,6 +211,8 @@ pub fn label(name: &str) -> String {
         "limit" => "At most",
         "retry_policy" => "Retry policy",
         "per_day" => "Retries per day",
+        "set_policy" => "Set retry policy",
+        "remove_policy" => "Remove retry policy",
         "max_delay" => "Longest delay",
         "unique_mode" => "Second job with the same key",
         "idempotency_ttl" => "Idempotency keys kept for",

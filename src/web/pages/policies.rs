@@ -47,7 +47,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
                 cells: vec![
                     policy_link(frame, &policy.name),
                     text(words(policy.kind.as_str())),
-                    text(retries(policy)),
+                    Html(format!("<span class=\"pair\">{}</span>", text(retries(policy)))),
                     text(delay(policy)),
                     text(jitter(policy)),
                     if used_by.is_empty() { text("–") } else { Html(used_by) },
@@ -201,11 +201,11 @@ fn jitter(policy: &Policy) -> String {
     }
 }
 
-/// An interval of Postgres in words, if it is a short one.
+/// An interval of Postgres in words, if it is a short one. It is not broken between lines.
 fn length(interval: &str) -> String {
     match interval_in_words(interval) {
         Some(words) if words.is_empty() => "no delay".to_owned(),
-        Some(words) => words,
+        Some(words) => words.replace(' ', "\u{a0}"),
         None => interval.to_owned(),
     }
 }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_told_in_words() {
-        let told = |policy: &Policy| format!("{}: {}", retries(policy), delay(policy));
+        let told = |policy: &Policy| format!("{}: {}", retries(policy), delay(policy)).replace('\u{a0}', " ");
 
         let mut fixed = policy(PolicyKind::Fixed, Some(1), None, None);
         assert_eq!(told(&fixed), "1 retry: 5 s");
