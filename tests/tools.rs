@@ -289,7 +289,7 @@ async fn policies_are_shown_with_what_they_mean() {
     assert_eq!(set.text(), "fixed, 3 retries, delay 00:00:02, jitter 0");
     assert_eq!(changed.json()["policy"], "fixed, 5 retries, delay 00:00:02, jitter 0");
     assert!(
-        wrong.code == 1 && wrong.err.contains("\"jitter\" must be between 0 and 1, not 5"),
+        wrong.code == 1 && wrong.err.contains("\"jitter\" must be between 0 and 1, not '5'"),
         "{}",
         wrong.err
     );
