@@ -440,6 +440,13 @@ async fn a_job_that_was_answered_or_cancelled_says_so() {
         cancelled.contains("\tcancelled: an operator cancelled it\n"),
         "{cancelled}"
     );
+    let waited = bugle(&database, "viewer", &["jobs", "wait", "2"]).await;
+    assert_eq!(
+        (waited.code, waited.err.as_str()),
+        (1, "job 2 is cancelled (operator)\n")
+    );
+    let gone = bugle(&database, "viewer", &["jobs", "wait", "4711"]).await;
+    assert_eq!((gone.code, gone.err.as_str()), (1, "job 4711 is gone\n"));
 }
 
 #[tokio::test]

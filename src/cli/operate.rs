@@ -284,12 +284,10 @@ pub async fn wait(target: &Target, client: &Client, id: JobId, at_most: Option<D
         output::print_json(&ended.result)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let why = [ended.reason.map(|reason| reason.to_string()), ended.error]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(": ");
-    eprintln!("job {id} is {} {}", or_gone(ended.state), output::harmless(&why));
+    let reason = ended.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let error = ended.error.map(|error| format!(": {error}")).unwrap_or_default();
+    let state = or_gone(ended.state);
+    eprintln!("job {id} is {state}{reason}{}", output::harmless(&error));
     Ok(ExitCode::FAILURE)
 }
 
