@@ -135,33 +135,22 @@ as $$
     where r.stopped_at is null
       -- seed: rescue_has_no_grace
       and (r.lost_at is null or r.lost_at > clock_timestamp() - s.lost_grace)
-  ), gap (after, before) as (
-    select coalesce(lag(b.id) over (order by b.id), -9223372036854775808), b.id
+  ), lost (worker, before, is_lost) as (
+    select coalesce(lag(b.id) over (order by b.id), -9223372036854775808), b.id, false
     from (select a.id from alive a union all select 9223372036854775807) b
-  ), lost (worker, before) as (
-    select j.worker, g.before
-    from gap g
-      cross join lateral (
-        select l.worker
-        from bugle.jobs_live l
-        where bugle.is_running(l)
-          and l.worker > g.after
-          and l.worker < g.before
-        order by l.worker
-        limit 1) j
     union all
-    select j.worker, p.before
-    from lost p
+    select j.worker, l.before, true
+    from lost l
       cross join lateral (
-        select l.worker
-        from bugle.jobs_live l
-        where bugle.is_running(l)
-          and l.worker > p.worker
-          and l.worker < p.before
-        order by l.worker
+        select r.worker
+        from bugle.jobs_live r
+        where bugle.is_running(r)
+          and r.worker > l.worker
+          and r.worker < l.before
+        order by r.worker
         limit 1) j
   )
-  select l.worker from lost l
+  select l.worker from lost l where l.is_lost
 $$;
 comment on function bugle.lost_workers is 'Workers that hold running jobs and will not come back.';
 
