@@ -62,6 +62,9 @@ fn with_sql(database: &Database) -> Settings {
     database.settings(&[("default", 10)]).commands(commands)
 }
 
+/// What failures cost jobs: a job that is given back keeps its attempt.
+const ATTEMPTS_LOST: &str = "select count(*) from bugle.attempts where outcome <> 'given_back'";
+
 const ONE_OF_EACH: &str = "
     insert into bugle.jobs (command) select 'plain' from generate_series(1, 20);
     insert into bugle.jobs (command) values ('hopeless'), ('own'), ('in_sql');
@@ -128,14 +131,7 @@ async fn an_end_that_the_database_refuses_is_repeated_beside_the_others_until_it
 
     let ended = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1 and last_error is null";
     assert_eq!(query::<i64>(&owner, ended).await, 53);
-    assert_eq!(
-        query::<i64>(
-            &owner,
-            "select count(*) from bugle.attempts where outcome <> 'given_back'"
-        )
-        .await,
-        0
-    );
+    assert_eq!(query::<i64>(&owner, ATTEMPTS_LOST).await, 0);
     worker.stop().await;
 }
 
@@ -275,14 +271,7 @@ async fn a_job_that_finds_no_free_connection_of_its_worker_is_given_back_and_rea
 
     let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
     assert_eq!(query::<i64>(&owner, completed).await, 21);
-    assert_eq!(
-        query::<i64>(
-            &owner,
-            "select count(*) from bugle.attempts where outcome <> 'given_back'"
-        )
-        .await,
-        0
-    );
+    assert_eq!(query::<i64>(&owner, ATTEMPTS_LOST).await, 0);
     worker.stop().await;
 }
 
@@ -309,14 +298,7 @@ async fn a_job_that_gets_no_connection_from_the_server_is_given_back() {
 
     let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
     assert_eq!(query::<i64>(&owner, completed).await, 40);
-    assert_eq!(
-        query::<i64>(
-            &owner,
-            "select count(*) from bugle.attempts where outcome <> 'given_back'"
-        )
-        .await,
-        0
-    );
+    assert_eq!(query::<i64>(&owner, ATTEMPTS_LOST).await, 0);
     worker.stop().await;
 }
 
@@ -349,14 +331,7 @@ async fn a_worker_with_few_open_files_runs_fewer_jobs_and_burns_no_attempt() {
 
     let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
     assert_eq!(query::<i64>(&owner, completed).await, 60);
-    assert_eq!(
-        query::<i64>(
-            &owner,
-            "select count(*) from bugle.attempts where outcome <> 'given_back'"
-        )
-        .await,
-        0
-    );
+    assert_eq!(query::<i64>(&owner, ATTEMPTS_LOST).await, 0);
     let count = |event: &str| worker.events().iter().filter(|line| line["event"] == event).count();
     assert!(count("shortage") <= 1 + count("shortage_over"), "{}", worker.log());
     let of_a_job = |line: &&Value| !line["job"].is_null() && line["level"] != "DEBUG";
@@ -444,8 +419,7 @@ async fn a_worker_whose_workdir_is_full_runs_fewer_jobs_and_burns_no_attempt() {
 
     let completed = "select count(*) from bugle.jobs where state = 'completed' and attempt = 1";
     assert_eq!(query::<i64>(&owner, completed).await, 40);
-    let counted = "select count(*) from bugle.attempts where outcome <> 'given_back'";
-    assert_eq!(query::<i64>(&owner, counted).await, 0);
+    assert_eq!(query::<i64>(&owner, ATTEMPTS_LOST).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

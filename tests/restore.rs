@@ -47,14 +47,18 @@ fn copied(from: &Database, to: &Database, options: &[&str]) -> bool {
     true
 }
 
+async fn complete_one(database: &Database, owner: &Client) {
+    let worker = database.worker(&[("default", 4)], noop());
+    let done = enqueue(owner, "noop").await;
+    wait_for_state(owner, done, "completed").await;
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_database_goes_on_where_the_dump_was_made() {
     let (before, after) = (Database::new().await, Database::empty().await);
     let owner = before.owner().await;
-    let worker = before.worker(&[("default", 4)], noop());
-    let done = enqueue(&owner, "noop").await;
-    wait_for_state(&owner, done, "completed").await;
-    worker.stop().await;
+    complete_one(&before, &owner).await;
     // one runs on a worker that will never be heard of again
     execute(
         &owner,
@@ -145,10 +149,7 @@ async fn a_dump_of_the_schema_alone_can_be_migrated_and_serves() {
 async fn rows_can_be_restored_into_a_dump_of_the_schema_before_it_is_migrated() {
     let (before, after) = (Database::new().await, Database::empty().await);
     let owner = before.owner().await;
-    let worker = before.worker(&[("default", 4)], noop());
-    let done = enqueue(&owner, "noop").await;
-    wait_for_state(&owner, done, "completed").await;
-    worker.stop().await;
+    complete_one(&before, &owner).await;
     execute(
         &owner,
         "insert into bugle.jobs (command, run_at) values ('noop', now() + interval '1 hour');
@@ -175,10 +176,7 @@ async fn rows_can_be_restored_into_a_dump_of_the_schema_before_it_is_migrated() 
 async fn history_can_be_left_out() {
     let (before, after) = (Database::new().await, Database::empty().await);
     let owner = before.owner().await;
-    let worker = before.worker(&[("default", 4)], noop());
-    let done = enqueue(&owner, "noop").await;
-    wait_for_state(&owner, done, "completed").await;
-    worker.stop().await;
+    complete_one(&before, &owner).await;
     let waiting = enqueue(&owner, "noop").await;
 
     if !copied(&before, &after, &["--exclude-table-data=bugle.jobs_ended_*"]) {

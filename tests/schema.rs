@@ -142,18 +142,18 @@ async fn migrating_again_changes_nothing() {
     assert_same(&before, &catalog(&database).await);
 }
 
+const OF_ANOTHER_VERSION: &str = "
+    create or replace function bugle.protocol() returns integer language sql as 'select 99';
+    drop view bugle.dead_letters;
+    update bugle.schema_version set checksum = 'of another version'";
+
 #[tokio::test]
 async fn functions_that_changed_are_put_right_and_jobs_stay() {
     let database = Database::new().await;
     let owner = database.owner().await;
     let before = catalog(&database).await;
     let id = common::enqueue(&owner, "noop").await;
-    execute(
-        &owner,
-        "create or replace function bugle.protocol() returns integer language sql as 'select 99'; \
-             drop view bugle.dead_letters; update bugle.schema_version set checksum = 'of another version'",
-    )
-    .await;
+    execute(&owner, OF_ANOTHER_VERSION).await;
 
     let found = schema::migrate(&database.config("owner")).await.unwrap();
 
@@ -252,12 +252,7 @@ async fn the_script_of_an_upgrade_does_what_migrating_does_while_jobs_are_there(
     let owner = database.owner().await;
     let before = catalog(&database).await;
     let id = common::enqueue(&owner, "noop").await;
-    execute(
-        &owner,
-        "create or replace function bugle.protocol() returns integer language sql as 'select 99'; \
-             drop view bugle.dead_letters; update bugle.schema_version set checksum = 'of another version'",
-    )
-    .await;
+    execute(&owner, OF_ANOTHER_VERSION).await;
     let settings = "select current_setting('search_path') || current_setting('lock_timeout')";
     let found: String = query_value(&owner, settings).await;
 

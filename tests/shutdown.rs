@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bugle::{Context, Registry};
 use common::{Database, Folder, WorkerProcess, enqueue, eventually, execute, wait_for_state};
 use serde_json::Value;
+use tokio_postgres::Client;
 
 fn config(folder: &Folder) -> String {
     let folder = folder.path().display();
@@ -28,6 +29,14 @@ fn config(folder: &Folder) -> String {
           """]
         "#
     )
+}
+
+async fn assert_given_back(owner: &Client, id: i64) {
+    let row = owner
+        .query_one("select state, attempt from bugle.job($1)", &[&id])
+        .await
+        .unwrap();
+    assert_eq!((row.get::<_, String>(0).as_str(), row.get::<_, i32>(1)), ("ready", 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,11 +77,7 @@ async fn what_does_not_finish_in_time_is_stopped_and_given_back_uncounted() {
         "the polite one was asked to stop"
     );
     for id in [polite, stubborn] {
-        let row = owner
-            .query_one("select state, attempt from bugle.job($1)", &[&id])
-            .await
-            .unwrap();
-        assert_eq!((row.get::<_, String>(0).as_str(), row.get::<_, i32>(1)), ("ready", 0));
+        assert_given_back(&owner, id).await;
     }
 }
 
@@ -90,11 +95,7 @@ async fn a_second_signal_gives_back_at_once() {
     worker.terminate();
 
     assert_eq!(worker.ended().await.code(), Some(1));
-    let row = owner
-        .query_one("select state, attempt from bugle.job($1)", &[&id])
-        .await
-        .unwrap();
-    assert_eq!((row.get::<_, String>(0).as_str(), row.get::<_, i32>(1)), ("ready", 0));
+    assert_given_back(&owner, id).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tokio_postgres::types::Json;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::types::{Json, ToSql};
+use tokio_postgres::{Client, Config, Error, NoTls, Row};
 
 use crate::judge::{Event, Recorder};
 
@@ -143,14 +143,7 @@ impl Enqueuer {
             "insert into bugle.jobs (command, payload, run_at, retry_policy) \
              select 'work', p, {run_at}, 'quick' from unnest($1::jsonb[]) p returning id, payload ->> 'token'"
         );
-        self.ask(tokens);
-        let rows = answer(client.query(&sql, &[&tasks]).await);
-        let made = rows.map(|rows| {
-            rows.iter()
-                .map(|row| (row.get(0), row.get(1)))
-                .collect::<Vec<(i64, String)>>()
-        });
-        self.told(tokens, made)
+        self.send(client, &sql, &[&tasks], tokens).await
     }
 
     /// Jobs of hosts. Some are over their time soon, if their process is silent.
@@ -166,10 +159,7 @@ impl Enqueuer {
              select '{command}', p, 'quick', case when n % 3 = 0 then 2 else 30 end * interval '1 second' \
              from unnest($1::jsonb[]) with ordinality as t (p, n) returning id, payload ->> 'token'"
         );
-        self.ask(tokens);
-        let rows = answer(client.query(&sql, &[&tasks]).await);
-        let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
-        self.told(tokens, made)
+        self.send(client, &sql, &[&tasks], tokens).await
     }
 
     async fn exact(&mut self, client: &Client, tokens: &[String]) -> usize {
@@ -188,14 +178,7 @@ impl Enqueuer {
             "insert into bugle.jobs (command, payload, queue, retry_policy, {keys} from unnest($1::jsonb[]) p \
                 returning id, payload ->> 'token'"
         );
-        self.ask(tokens);
-        let rows = answer(client.query(&sql, &[&tasks]).await);
-        let made = rows.map(|rows| {
-            rows.iter()
-                .map(|row| (row.get(0), row.get(1)))
-                .collect::<Vec<(i64, String)>>()
-        });
-        self.told(tokens, made)
+        self.send(client, &sql, &[&tasks], tokens).await
     }
 
     /// Jobs of three steps each.
@@ -215,10 +198,7 @@ impl Enqueuer {
         let sql = "insert into bugle.jobs (command, payload, steps, retry_policy) \
             select 'chain', p, '{step,step,step}', 'quick' from unnest($1::jsonb[]) p returning id, payload ->> \
             'token'";
-        self.ask(tokens);
-        let rows = answer(client.query(sql, &[&tasks]).await);
-        let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
-        self.told(tokens, made)
+        self.send(client, sql, &[&tasks], tokens).await
     }
 
     /// One first, then two, then one after both of them and one however they end.
@@ -254,9 +234,8 @@ impl Enqueuer {
             });
         }
         let sql = "select id, $2 || '-' || name from bugle.enqueue_workflow($1)";
-        let rows = answer(client.query(sql, &[&Json(json!({ "jobs": jobs })), &token]).await);
-        let made = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
-        self.told(&tokens, made)
+        let rows = client.query(sql, &[&Json(json!({ "jobs": jobs })), &token]).await;
+        self.told(&tokens, answer(rows))
     }
 
     /// A job and an order of the application that never were.
@@ -290,14 +269,7 @@ impl Enqueuer {
             "select id, $2::text from bugle.enqueue_once('work', $1, p_unique_key => '{key}', p_on_conflict => \
                 '{conflict}', p_retry_policy => 'quick')"
         );
-        self.ask(&[token.to_owned()]);
-        let rows = answer(client.query(&sql, &[&task, &token]).await);
-        let made = rows.map(|rows| {
-            rows.iter()
-                .map(|row| (row.get(0), row.get(1)))
-                .collect::<Vec<(i64, String)>>()
-        });
-        self.told(&[token.to_owned()], made)
+        self.send(client, &sql, &[&task, &token], &[token.to_owned()]).await
     }
 
     /// Said again until there is an answer: it is one job all the same.
@@ -310,10 +282,7 @@ impl Enqueuer {
         loop {
             let client = fresh.as_ref().unwrap_or(client);
             match answer(client.query(sql, &[&task, &token]).await) {
-                Answer::Yes(rows) => {
-                    let made = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-                    return self.told(&[token.to_owned()], Answer::Yes(made));
-                }
+                Answer::Yes(rows) => return self.told(&[token.to_owned()], Answer::Yes(rows)),
                 Answer::No if self.load.stop.load(Ordering::Acquire) => return 0,
                 Answer::No | Answer::Unknown => {
                     fresh = connect(&self.url).await;
@@ -325,19 +294,25 @@ impl Enqueuer {
         }
     }
 
+    async fn send(&self, client: &Client, sql: &str, values: &[&(dyn ToSql + Sync)], tokens: &[String]) -> usize {
+        self.ask(tokens);
+        self.told(tokens, answer(client.query(sql, values).await))
+    }
+
     fn ask(&self, tokens: &[String]) {
         for token in tokens {
             self.recorder.record(Event::Asked { token: token.clone() });
         }
     }
 
-    fn told(&self, tokens: &[String], made: Answer<Vec<(i64, String)>>) -> usize {
+    /// `made`: the id and the token of each job that there is now.
+    fn told(&self, tokens: &[String], made: Answer<Vec<Row>>) -> usize {
         match made {
             Answer::Yes(made) => {
-                for (job, token) in &made {
+                for row in &made {
                     self.recorder.record(Event::Acknowledged {
-                        token: token.clone(),
-                        job: *job,
+                        token: row.get(1),
+                        job: row.get(0),
                     });
                 }
                 made.len()
@@ -349,16 +324,6 @@ impl Enqueuer {
                 0
             }
             Answer::Unknown => 0,
-        }
-    }
-}
-
-impl<T> Answer<T> {
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
-        match self {
-            Answer::Yes(it) => Answer::Yes(change(it)),
-            Answer::No => Answer::No,
-            Answer::Unknown => Answer::Unknown,
         }
     }
 }

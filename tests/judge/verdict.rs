@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Side};
 use super::history::{Event, Fault, History};
 use super::transitions::{Transition, is_final, objection, transitions};
 
@@ -527,8 +527,7 @@ impl Court<'_> {
             let Some((_, most, most_of_key)) = bars.max_running.iter().find(|(queue, ..)| *queue == new.queue) else {
                 continue;
             };
-            let of_key = new.limit_key.as_deref().map(|key| (Some(key), *most_of_key));
-            for (key, most) in [Some((None, *most)), of_key].into_iter().flatten() {
+            for (key, most) in limits_of(new, *most, *most_of_key) {
                 let now = running.entry((&new.queue, key)).or_default();
                 now.insert(step.job);
                 if now.len() > most {
@@ -558,8 +557,7 @@ impl Court<'_> {
             let (Some((_, most, most_of_key, period)), Some(started)) = (bar, new.started) else {
                 continue;
             };
-            let of_key = new.limit_key.as_deref().map(|key| (Some(key), *most_of_key));
-            for (key, most) in [Some((None, *most)), of_key].into_iter().flatten() {
+            for (key, most) in limits_of(new, *most, *most_of_key) {
                 let lately = lately.entry((&new.queue, key)).or_default();
                 lately.push_back(started);
                 while lately.front().is_some_and(|first| started - first >= *period) {
@@ -684,6 +682,12 @@ impl Spell {
 }
 
 /// The life of a worker that a host belongs to; or of the worker itself.
+/// How many jobs a queue, and the limit key of a job, have room for.
+fn limits_of(job: &Side, most: usize, most_of_key: usize) -> impl Iterator<Item = (Option<&str>, usize)> {
+    let of_key = job.limit_key.as_deref().map(|key| (Some(key), most_of_key));
+    [Some((None, most)), of_key].into_iter().flatten()
+}
+
 fn worker_of(who: &str) -> &str {
     who.split('@').next().unwrap_or(who)
 }
