@@ -46,38 +46,32 @@ returns integer[]
 language plpgsql immutable
 as $$
 declare
-  v_part text;
-  v_range text;
-  v_step text;
+  v_text text;
+  v_part text[];
   v_from integer;
   v_to integer;
   v_values integer[] := '{}';
 begin
-  foreach v_part in array string_to_array(p_text, ',') loop
-    if v_part !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' then
+  foreach v_text in array string_to_array(p_text, ',') loop
+    v_part := regexp_match(v_text, '^(?:[*]|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?$');
+    if v_part is null then
       perform bugle.refuse_cron(p_field, p_text,
         'write *, a value, a range a-b, a step */n or a-b/n, or a list of these');
+    elsif v_part[3]::numeric not between 1 and 9999 then
+      perform bugle.refuse_cron(p_field, v_text, 'a step is at least 1 and at most 9999');
     end if;
-    v_range := split_part(v_part, '/', 1);
-    v_step := nullif(split_part(v_part, '/', 2), '');
-    if v_step is not null and (length(v_step) > 4 or v_step::integer = 0) then
-      perform bugle.refuse_cron(p_field, v_part, 'a step is at least 1 and at most 9999');
-    end if;
-    if v_range = '*' then
-      v_from := p_least;
-      v_to := p_most;
-    else
-      v_from := bugle.cron_value(split_part(v_range, '-', 1), p_field, p_least, p_most, p_names);
-      v_to := case
-        when v_range like '%-%' then bugle.cron_value(split_part(v_range, '-', 2), p_field, p_least, p_most, p_names)
-        when v_step is not null then p_most
-        else v_from end;
-    end if;
+    v_from := case
+      when v_part[1] is null then p_least
+      else bugle.cron_value(v_part[1], p_field, p_least, p_most, p_names) end;
+    v_to := case
+      when v_part[2] is not null then bugle.cron_value(v_part[2], p_field, p_least, p_most, p_names)
+      when v_part[1] is null or v_part[3] is not null then p_most
+      else v_from end;
     if v_from > v_to then
-      perform bugle.refuse_cron(p_field, v_part,
+      perform bugle.refuse_cron(p_field, v_text,
         format('a range must ascend, but %s is greater than %s', v_from, v_to));
     end if;
-    v_values := v_values || array(select generate_series(v_from, v_to, coalesce(v_step::integer, 1)));
+    v_values := v_values || array(select generate_series(v_from, v_to, coalesce(v_part[3]::integer, 1)));
   end loop;
   return array(select distinct v.value from unnest(v_values) v (value) order by v.value);
 end
@@ -132,7 +126,7 @@ end
 $$;
 comment on function bugle.parse_cron is 'Parse a cron expression, or reject it, naming the field.';
 
-create or replace function bugle.cron_has_day(p_cron bugle.cron, p_day date) returns boolean
+create or replace function bugle.cron_has_day(p_cron bugle.cron, p_day timestamp) returns boolean
 language plpgsql immutable
 as $$
 declare
@@ -145,53 +139,47 @@ $$;
 comment on function bugle.cron_has_day is
   'Whether a day fits the day fields of a cron expression: either of them if both are restricted.';
 
-create or replace function bugle.next_value(p_values integer[], p_after integer) returns integer
+create or replace function bugle.next_value(p_values integer[], p_after integer, p_else integer) returns integer
 language plpgsql immutable
 as $$
 begin
-  return (select min(v.value) from unnest(p_values) v (value) where v.value > p_after);
+  return coalesce((select min(v.value) from unnest(p_values) v (value) where v.value > p_after), p_else);
 end
 $$;
-comment on function bugle.next_value is
-  'The least of these values that is greater than p_after. Null if there is none.';
+comment on function bugle.next_value is 'The least of these values that is greater than p_after; if none is, p_else.';
 
--- The next February 29 is at most eight years away.
+-- From the largest unit to the smallest: a time that does not fit in one of them is moved on to where that unit fits
+-- next, or to the next larger unit, and everything below begins again. The next February 29 is at most eight years
+-- away.
 create or replace function bugle.next_wall_time(p_cron bugle.cron, p_after timestamp) returns timestamp
 language plpgsql immutable
 as $$
 declare
-  v_day date := p_after::date;
-  v_last constant date := (p_after + interval '8 years')::date + 1;
-  v_hour constant integer := extract(hour from p_after);
-  v_minute constant integer := extract(minute from p_after);
-  v_second constant integer := floor(extract(second from p_after));
-  v_next integer;
+  v_last constant timestamp := date_trunc('day', p_after) + interval '8 years 2 days';
+  v_time timestamp := p_after + interval '1 second';
+  v_hour integer;
+  v_minute integer;
+  v_second integer;
 begin
-  -- later in the same minute, in the same hour, on the same day
-  if extract(month from v_day)::integer = any (p_cron.months) and bugle.cron_has_day(p_cron, v_day) then
-    v_next := bugle.next_value(p_cron.seconds, v_second);
-    if v_next is not null and v_minute = any (p_cron.minutes) and v_hour = any (p_cron.hours) then
-      return v_day + make_time(v_hour, v_minute, v_next);
-    end if;
-    v_next := bugle.next_value(p_cron.minutes, v_minute);
-    if v_next is not null and v_hour = any (p_cron.hours) then
-      return v_day + make_time(v_hour, v_next, p_cron.seconds[1]);
-    end if;
-    v_next := bugle.next_value(p_cron.hours, v_hour);
-    if v_next is not null then
-      return v_day + make_time(v_next, p_cron.minutes[1], p_cron.seconds[1]);
-    end if;
-  end if;
-  loop
-    v_day := v_day + 1;
-    if v_day > v_last then
-      return null;
-    elsif extract(month from v_day)::integer <> all (p_cron.months) then
-      v_day := (date_trunc('month', v_day::timestamp) + interval '1 month')::date - 1;
-    elsif bugle.cron_has_day(p_cron, v_day) then
-      return v_day + make_time(p_cron.hours[1], p_cron.minutes[1], p_cron.seconds[1]);
+  while v_time < v_last loop
+    v_hour := extract(hour from v_time);
+    v_minute := extract(minute from v_time);
+    v_second := extract(second from v_time);
+    if extract(month from v_time)::integer <> all (p_cron.months) then
+      v_time := date_trunc('month', v_time) + interval '1 month';
+    elsif not bugle.cron_has_day(p_cron, v_time) then
+      v_time := date_trunc('day', v_time) + interval '1 day';
+    elsif v_hour <> all (p_cron.hours) then
+      v_time := date_trunc('day', v_time) + make_interval(hours => bugle.next_value(p_cron.hours, v_hour, 24));
+    elsif v_minute <> all (p_cron.minutes) then
+      v_time := date_trunc('hour', v_time) + make_interval(mins => bugle.next_value(p_cron.minutes, v_minute, 60));
+    elsif v_second <> all (p_cron.seconds) then
+      v_time := date_trunc('minute', v_time) + make_interval(secs => bugle.next_value(p_cron.seconds, v_second, 60));
+    else
+      return v_time;
     end if;
   end loop;
+  return null;
 end
 $$;
 comment on function bugle.next_wall_time is
@@ -202,15 +190,7 @@ language sql immutable
 return p_utc at time zone 'UTC' at time zone p_timezone;
 comment on function bugle.wall_time is 'What the clocks of a time zone show at a moment, given in UTC.';
 
--- If a time occurs twice, Postgres takes the second; if it does not exist, Postgres continues counting from before the
--- gap.
-create or replace function bugle.utc_time(p_timezone text, p_wall timestamp) returns timestamp
-language sql immutable
-return p_wall at time zone p_timezone at time zone 'UTC';
-comment on function bugle.utc_time is
-  'The moment, in UTC, at which the clocks of a time zone show a time: the second one if it occurs twice.';
-
--- By bisection: there is one change of the clocks between the two.
+-- By bisection, between two moments with different offsets.
 create or replace function bugle.clock_change(p_timezone text, p_before timestamp, p_after timestamp) returns timestamp
 language plpgsql immutable
 as $$
@@ -233,55 +213,48 @@ end
 $$;
 comment on function bugle.clock_change is 'The first second after the clocks of a time zone changed, in UTC.';
 
+-- Goes from one change of the clocks to the next, at most a day at a time. If the clocks go back, a schedule with all
+-- 24 hours begins again with what they show then; any other waits until they show later times than before.
 create or replace function bugle.next_cron_slot(p_cron bugle.cron, p_timezone text, p_after timestamptz)
 returns timestamptz
 language plpgsql immutable
 as $$
 declare
-  v_after constant timestamp := date_trunc('second', p_after at time zone 'UTC');
-  v_wall timestamp := bugle.wall_time(p_timezone, v_after);
+  v_at timestamp := date_trunc('second', p_after at time zone 'UTC');
+  v_wall timestamp := bugle.wall_time(p_timezone, v_at); -- the latest that the clocks have shown
+  v_offset interval;
   v_next timestamp;
   v_slot timestamp;
-  v_first timestamp;
-  v_change timestamp;
+  v_until timestamp;
 begin
   if p_after is null or not isfinite(p_after) then
     return null;
   end if;
-  if p_cron.every_hour and bugle.utc_time(p_timezone, v_wall) > v_after then
-    -- the clocks are about to go back over this time: first the slots until then, then those of the repeated hour
-    v_change := bugle.clock_change(p_timezone, v_after, bugle.utc_time(p_timezone, v_wall));
-    v_slot := v_after + (bugle.next_wall_time(p_cron, v_wall) - v_wall);
-    if v_slot < v_change then
-      return v_slot at time zone 'UTC';
-    end if;
-    v_wall := bugle.wall_time(p_timezone, v_change) - interval '1 second';
+  v_until := v_at - interval '1 day';
+  v_offset := bugle.wall_time(p_timezone, v_until) - v_until;
+  if not p_cron.every_hour and v_at + v_offset > v_wall then
+    v_wall := greatest(v_wall, bugle.clock_change(p_timezone, v_until, v_at) + v_offset - interval '1 second');
   end if;
   loop
+    v_offset := bugle.wall_time(p_timezone, v_at) - v_at;
     v_next := bugle.next_wall_time(p_cron, v_wall);
-    if v_next is null then
-      return null;
-    end if;
-    v_slot := bugle.utc_time(p_timezone, v_next);
-    v_wall := bugle.wall_time(p_timezone, v_slot);
-    if v_wall <> v_next then
-      v_slot := bugle.clock_change(p_timezone, v_slot - (v_wall - v_next), v_slot);
-      if not p_cron.every_hour and v_slot > v_after then
-        return v_slot at time zone 'UTC';
-      end if;
-      v_wall := bugle.wall_time(p_timezone, v_slot) - interval '1 second';
+    exit when v_next is null;
+    v_slot := v_next - v_offset;
+    v_until := least(v_slot, v_at + interval '1 day');
+    if bugle.wall_time(p_timezone, v_until) - v_until = v_offset then
+      exit when v_until = v_slot;
+      v_at := v_slot - interval '1 day';
       continue;
     end if;
-    -- the same clock time by the offset of a day before: if it is real, it is the first of two
-    v_first := v_next - (bugle.wall_time(p_timezone, v_slot - interval '1 day') - (v_slot - interval '1 day'));
-    if v_first < v_slot and v_first > v_after and bugle.wall_time(p_timezone, v_first) = v_next then
-      return v_first at time zone 'UTC';
-    elsif v_slot > v_after and (
-      p_cron.every_hour or v_first >= v_slot or bugle.wall_time(p_timezone, v_first) <> v_next)
-    then
-      return v_slot at time zone 'UTC';
+    v_at := bugle.clock_change(p_timezone, v_at, v_until);
+    if p_cron.every_hour then
+      v_wall := bugle.wall_time(p_timezone, v_at) - interval '1 second';
+    elsif bugle.wall_time(p_timezone, v_at) > v_next then
+      v_slot := v_at; -- the clocks do not show v_next
+      exit;
     end if;
   end loop;
+  return case when v_next is not null then v_slot at time zone 'UTC' end;
 end
 $$;
 comment on function bugle.next_cron_slot is 'The next moment that fits a parsed cron expression, strictly later.';
