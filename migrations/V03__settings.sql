@@ -72,7 +72,7 @@ create table bugle.commands (
     or required_keys is not null
     or on_success is not null or on_failure is not null or deadline is not null or headers is not null
     or order_key is not null or limit_key is not null or fair_key is not null) stored,
-  constraint name_is_short check (length(name) between 1 and 200),
+  constraint name_is_short check (length(name) between 1 and 200 and btrim(name, e' \t\n\r') <> ''),
   constraint queue_is_short check (length(queue) between 1 and 100 and btrim(queue, e' \t\n\r') <> ''),
   constraint delay_is_not_negative check (delay between '0' and '10 years'),
   constraint unique_for_is_of_a_unique_payload check (
@@ -164,7 +164,7 @@ create table bugle.queues (
   is_limited boolean not null generated always as (
     max_running is not null or max_running_per_key is not null
     or max_starts is not null or max_starts_per_key is not null) stored,
-  constraint name_is_short check (length(name) between 1 and 100),
+  constraint name_is_short check (length(name) between 1 and 100 and btrim(name, e' \t\n\r') <> ''),
   constraint max_running_is_positive check (max_running > 0),
   constraint max_running_per_key_is_positive check (max_running_per_key > 0),
   constraint max_starts_is_positive check (max_starts > 0),

@@ -26,8 +26,9 @@ as $$
     ('retry_policies', 'daily_counts_are_sane', 'be from 1 to 10000, and from 1 to 3650',
       'For example 3 a day for 7 days.'),
 
-    ('commands', 'name_is_short', 'have 1 to 200 characters', 'It is the command that jobs name.'),
-    ('commands', 'queue_is_short', 'have 1 to 100 characters, not all of them blank',
+    ('commands', 'name_is_short', 'have 1 to 200 characters that are not all blank',
+      'It is the command that jobs name.'),
+    ('commands', 'queue_is_short', 'have 1 to 100 characters that are not all blank',
       'Leave it out if its jobs name their queue.'),
     ('commands', 'delay_is_not_negative', 'be between 0 and 10 years', 'For example interval ''5 minutes''.'),
     ('commands', 'unique_for_is_of_a_unique_payload',
@@ -51,15 +52,9 @@ as $$
     ('commands', 'max_attempts_is_positive', 'be at least 1',
       'It is the number of retries plus one; leave it out to use the retry policy''s.'),
     ('commands', 'max_running_is_positive', 'be at least 1',
-      'Null removes the limit. bugle.pause_queue stops a queue.'),
+      'Null, or 0 in bugle.set_command_limit, removes the limit. bugle.pause_queue stops a queue.'),
 
-    ('queues', 'name_is_short', 'have 1 to 100 characters', 'It is the queue that jobs name.'),
-    ('queues', 'max_running_is_positive', 'be at least 1', 'Null removes the limit. bugle.pause_queue stops a queue.'),
-    ('queues', 'max_running_per_key_is_positive', 'be at least 1',
-      'Null removes the limit. bugle.pause_queue stops a queue.'),
-    ('queues', 'max_starts_is_positive', 'be at least 1', 'Null removes the limit. bugle.pause_queue stops a queue.'),
-    ('queues', 'max_starts_per_key_is_positive', 'be at least 1',
-      'Null removes the limit. bugle.pause_queue stops a queue.'),
+    ('queues', 'name_is_short', 'have 1 to 100 characters that are not all blank', 'It is the queue that jobs name.'),
     ('queues', 'starts_are_counted_in_a_period', 'be set together',
       'For example max_starts = 100, starts_period = ''1 minute''. Null in both removes the limit.'),
     ('queues', 'starts_per_key_are_counted_in_a_period', 'be set together',
@@ -92,6 +87,10 @@ as $$
       'Null: jobs wait for a worker indefinitely.'),
     ('settings', 'redacted_paths_are_paths', 'be a list of paths: keys separated by dots, the last of which is not **',
       'For example array[''card.number'', ''customers.*.phone'', ''**.password''].')
+  union all
+  select 'queues', l.name || '_is_positive', 'be at least 1',
+    'Null, or 0 in bugle.set_limits, removes the limit. bugle.pause_queue stops a queue.'
+  from unnest(array['max_running', 'max_running_per_key', 'max_starts', 'max_starts_per_key']) l (name)
 $$;
 comment on function bugle.rules is
   'What each constraint of settings, queues, commands and retry policies requires, in words, with a hint.';

@@ -1,4 +1,5 @@
 -- limits, for operators: set them while everything runs. They apply from the commit on; jobs that run already continue.
+-- What a limit may be is in bugle.rules (82_rules.sql), also for rows that are written by hand.
 
 create or replace function bugle.describe_limits(p_limits bugle.queues) returns text
 language sql stable
@@ -46,38 +47,6 @@ comment on function bugle.note_command_limit is 'Trigger: the limit of a command
 select bugle.keep_trigger('bugle.commands', 'note_command_limit', $$
   after insert or update of max_running on bugle.commands for each row execute function bugle.note_command_limit()$$);
 
-create or replace function bugle.check_limit(p_name text, p_limit integer) returns void
-language plpgsql
-as $$
-begin
-  if p_limit < 0 then
-    perform bugle.refuse('JB001', format('"%s" must not be negative: %s', p_name, p_limit),
-      'A limit is at least 1; 0 removes it; bugle.pause_queue stops a queue.');
-  end if;
-end
-$$;
-comment on function bugle.check_limit is 'Reject a negative limit. 0 removes a limit.';
-
-create or replace function bugle.check_period(p_name text, p_limit integer, p_period_name text, p_period interval)
-returns void
-language plpgsql
-as $$
-begin
-  if p_period is not null and coalesce(p_limit, 0) = 0 then
-    perform bugle.refuse('JB001', format('"%s" (%s) requires "%s"', p_period_name, p_period, p_name),
-      format('Also set the number of starts, for example %s => 100.', p_name));
-  elsif p_limit > 0 and p_period is null then
-    perform bugle.refuse('JB001', format('"%s" (%s) requires "%s"', p_name, p_limit, p_period_name),
-      format('Also set the period, for example %s => ''1 minute''.', p_period_name));
-  elsif p_period not between interval '10 milliseconds' and interval '366 days' then
-    perform bugle.refuse('JB001',
-      format('"%s" must be between 10 milliseconds and 366 days, not %s', p_period_name, p_period),
-      'For example interval ''1 minute''.');
-  end if;
-end
-$$;
-comment on function bugle.check_period is 'Reject a limit of starts without a period, or a period without a limit.';
-
 create or replace function bugle.set_limits(
   p_queue text, p_max_running integer default null, p_max_starts integer default null,
   p_starts_period interval default null, p_max_running_per_key integer default null,
@@ -90,40 +59,19 @@ declare
   v_before bugle.queues;
   v_after bugle.queues;
 begin
-  if coalesce(btrim(p_queue), '') = '' or length(p_queue) > 100 then
-    perform bugle.refuse('JB001', '"p_queue" must have 1 to 100 characters', 'Name the queue to limit.');
-  end if;
-  perform bugle.check_limit('p_max_running', p_max_running);
-  perform bugle.check_limit('p_max_starts', p_max_starts);
-  perform bugle.check_limit('p_max_running_per_key', p_max_running_per_key);
-  perform bugle.check_limit('p_max_starts_per_key', p_max_starts_per_key);
-  if p_order_on_retry not in ('block', 'pass') then
-    perform bugle.refuse('JB001',
-      format('"p_order_on_retry" must be block or pass, not %s', bugle.quoted(p_order_on_retry)),
-      'block: the other jobs of an order key wait behind one that is retried; pass: they do not.');
-  end if;
-
   insert into bugle.queues (name) values (p_queue) on conflict (name) do nothing;
   select q.* into v_before from bugle.queues q where q.name = p_queue for update;
-  v_after := v_before;
-  v_after.max_running := nullif(coalesce(p_max_running, v_before.max_running), 0);
-  v_after.max_running_per_key := nullif(coalesce(p_max_running_per_key, v_before.max_running_per_key), 0);
-  v_after.max_starts := nullif(coalesce(p_max_starts, v_before.max_starts), 0);
-  v_after.max_starts_per_key := nullif(coalesce(p_max_starts_per_key, v_before.max_starts_per_key), 0);
-  v_after.starts_period := coalesce(p_starts_period,
-    case when v_after.max_starts is not null then v_before.starts_period end);
-  v_after.starts_per_key_period := coalesce(p_starts_per_key_period,
-    case when v_after.max_starts_per_key is not null then v_before.starts_per_key_period end);
-  v_after.order_on_retry := coalesce(p_order_on_retry, v_before.order_on_retry);
-  perform bugle.check_period('p_max_starts', v_after.max_starts, 'p_starts_period', v_after.starts_period);
-  perform bugle.check_period('p_max_starts_per_key', v_after.max_starts_per_key, 'p_starts_per_key_period',
-    v_after.starts_per_key_period);
-
   update bugle.queues q
-  set (max_running, max_running_per_key, max_starts, starts_period, max_starts_per_key, starts_per_key_period,
-    order_on_retry) = (v_after.max_running, v_after.max_running_per_key, v_after.max_starts, v_after.starts_period,
-    v_after.max_starts_per_key, v_after.starts_per_key_period, v_after.order_on_retry)
-  where q.name = p_queue;
+  set max_running = nullif(coalesce(p_max_running, q.max_running), 0),
+    max_running_per_key = nullif(coalesce(p_max_running_per_key, q.max_running_per_key), 0),
+    max_starts = nullif(coalesce(p_max_starts, q.max_starts), 0),
+    starts_period = coalesce(p_starts_period, case when p_max_starts is distinct from 0 then q.starts_period end),
+    max_starts_per_key = nullif(coalesce(p_max_starts_per_key, q.max_starts_per_key), 0),
+    starts_per_key_period = coalesce(p_starts_per_key_period,
+      case when p_max_starts_per_key is distinct from 0 then q.starts_per_key_period end),
+    order_on_retry = coalesce(p_order_on_retry, q.order_on_retry)
+  where q.name = p_queue
+  returning q.* into v_after;
   perform bugle.record_change('set_limits', null, bugle.describe_limits(v_before), bugle.describe_limits(v_after),
     p_note, p_queue => p_queue);
   return bugle.describe_limits(v_after);
@@ -139,12 +87,9 @@ as $$
 declare
   v_before integer;
 begin
-  if coalesce(btrim(p_command), '') = '' or length(p_command) > 200 then
-    perform bugle.refuse('JB001', '"p_command" must have 1 to 200 characters', 'Name the command to limit.');
-  elsif p_max_running is null then
+  if p_max_running is null then
     perform bugle.refuse('JB001', '"p_max_running" must be a number, not null', '0 removes the limit.');
   end if;
-  perform bugle.check_limit('p_max_running', p_max_running);
   -- the row would make it a known one
   if (select s.known_commands_only from bugle.settings s) then
     perform bugle.refuse_unknown_names(array[p_command]);

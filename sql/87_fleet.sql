@@ -18,10 +18,8 @@ create or replace function bugle.pause_queue(p_queue text, p_note text default n
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  if coalesce(btrim(p_queue), '') = '' or length(p_queue) > 100 then
-    perform bugle.refuse('JB001', '"p_queue" must have 1 to 100 characters', 'Name the queue to pause.');
-  elsif not bugle.is_known_queue(p_queue) then
-    perform bugle.refuse('JB030', format('there is no queue %s', bugle.quoted(p_queue)),
+  if bugle.is_known_queue(p_queue) is not true then
+    perform bugle.refuse('JB030', format('there is no queue %s', coalesce(bugle.quoted(p_queue), 'null')),
       format('Queues of workers and settings: %s. Any queue with jobs, or with a row in bugle.queues, can be paused.', (
         select string_agg(n.name, ', ' order by n.name)
         from (

@@ -676,7 +676,11 @@ async fn limits_are_set_and_keys_given_from_the_shell() {
     let none = ["queues", "set", "other", "--max-running", "none"];
     assert_eq!(bugle(&database, "operator", &none).await.out, "no limits\n");
     let negative = bugle(&database, "operator", &["queues", "set", "mail", "--max-running", "-1"]).await;
-    assert!(negative.err.contains("must not be negative: -1"), "{}", negative.err);
+    assert!(
+        negative.err.contains("must be at least 1, not '-1'"),
+        "{}",
+        negative.err
+    );
     let rate = bugle(&database, "operator", &["queues", "set", "mail", "--max-starts", "100"]).await;
     assert!(rate.err.contains("such as 100/1m"), "{}", rate.err);
     let viewer = bugle(&database, "viewer", &["queues", "set", "mail", "--max-running", "1"]).await;

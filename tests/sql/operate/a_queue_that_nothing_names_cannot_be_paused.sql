@@ -10,6 +10,7 @@ select test.equal((select count(*) from bugle.queues q where q.paused_at is not 
   'all of these are known');
 
 select test.refused('select bugle.pause_queue(''by jbo'')', 'JB030', 'there is no queue ''by jbo''');
-select test.refused('select bugle.pause_queue('' '')', 'JB001');
+select test.refused('select bugle.pause_queue('' '')', 'JB030', 'there is no queue '' ''');
+select test.refused('select bugle.pause_queue(null)', 'JB030', 'there is no queue null');
 
 rollback;

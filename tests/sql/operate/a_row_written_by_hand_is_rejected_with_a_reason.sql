@@ -68,7 +68,7 @@ from (values
   ) t (of_table, name, columns, given, message);
 insert into tried
 select t.name, 'name_is_short', format('insert into bugle.%s (name) values ('''')', t.name),
-  '%"name" must have 1 to %00 characters, not '''''
+  '%"name" must have 1 to %00 characters%, not '''''
 from unnest(array['retry_policies', 'commands', 'queues']) t (name);
 
 select test.refused(t.sql, 'JB001', t.message) from tried t;
