@@ -29,16 +29,11 @@ return array[
   'answer_overdue', 'rejected', 'dependency_failed', 'operator'];
 comment on function bugle.failure_reasons is 'Why a job can have failed: bugle.jobs.reason.';
 
--- Before the first and the last of all keys that are compared as hashes.
+-- Before the first of all keys that are compared as hashes.
 create or replace function bugle.lowest_hash() returns bigint
 language sql immutable parallel safe
 return -9223372036854775808;
 comment on function bugle.lowest_hash is 'The lowest hash: before all keys.';
-
-create or replace function bugle.highest_hash() returns bigint
-language sql immutable parallel safe
-return 9223372036854775807;
-comment on function bugle.highest_hash is 'The highest hash: the last of all keys.';
 
 -- Held exclusively by the idle worker that is notified for this queue, shared by transactions that enqueue into it
 -- without a notification.

@@ -55,11 +55,6 @@ language sql immutable parallel safe
 return p_interval > interval '0' and p_interval <= interval '10 years';
 comment on function bugle.is_duration is 'Whether an interval is positive and at most 10 years.';
 
-create or replace function bugle.retry_policy_names() returns text
-language sql stable
-return (select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p);
-comment on function bugle.retry_policy_names is 'The names of all retry policies, as errors list them.';
-
 create or replace function bugle.is_retry_policy(p_name text) returns boolean
 language plpgsql stable
 as $$
@@ -74,7 +69,8 @@ language plpgsql
 as $$
 begin
   return bugle.refuse('JB004', format('column "%s" is not the name of a policy: %s', p_column, bugle.quoted(p_name)),
-    format('Policies: %s. Insert a row into bugle.retry_policies to add one.', bugle.retry_policy_names()));
+    format('Policies: %s. Insert a row into bugle.retry_policies to add one.', (
+      select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p)));
 end
 $$;
 comment on function bugle.refuse_policy_name is 'Refuse the name of a retry policy that does not exist.';
@@ -242,7 +238,13 @@ begin
   v_new := bugle.apply_template(v_new);
   v_is_valid := bugle.check_job(v_new); -- not PERFORM, which would be a query of its own
   if num_nonnulls(v_new.on_success, v_new.on_failure) > 0 then
-    v_new.awaited := bugle.has_follow_ups(v_new);
+    -- not rules of bugle.check_job, which would cost every job
+    v_is_valid := case
+      when not bugle.is_name(v_new.on_success, 200) then bugle.refuse_length('on_success', v_new.on_success, 200,
+        'Give the name of the command to enqueue when the job has ended.')
+      when not bugle.is_name(v_new.on_failure, 200) then bugle.refuse_length('on_failure', v_new.on_failure, 200,
+        'Give the name of the command to enqueue when the job has ended.') end;
+    v_new.awaited := true;
   end if;
   if v_new.steps is not null then
     v_new.steps := bugle.checked_steps(v_new.steps);

@@ -63,7 +63,9 @@ begin
       format('bugle.commands.required_keys lists: %s.', array_to_string(v_template.required_keys, ', ')));
   end if;
   if v_settings.known_commands_only then
-    perform bugle.refuse_unknown_commands(v_new);
+    -- of a chain, the command is only a name
+    perform bugle.refuse_unknown_names(coalesce(v_new.steps, array[v_new.command]) || v_new.on_success
+      || v_new.on_failure);
   end if;
   return v_new;
 end
@@ -143,18 +145,6 @@ begin
 end
 $$;
 comment on function bugle.refuse_unknown_names is 'Reject names of commands without a row in bugle.commands.';
-
-create or replace function bugle.refuse_unknown_commands(p_job bugle.jobs_live) returns void
-language plpgsql
-as $$
-begin
-  -- of a chain, the command is only a name
-  perform bugle.refuse_unknown_names(
-    coalesce(p_job.steps, array[p_job.command]) || p_job.on_success || p_job.on_failure);
-end
-$$;
-comment on function bugle.refuse_unknown_commands is
-  'Reject a job that names a command without a row in bugle.commands.';
 
 create or replace function bugle.flag_templates() returns void
 language sql

@@ -346,19 +346,6 @@ $$;
 comment on function bugle.columns_from_json is
   'What a new job given as JSON sets. Its fields are checked, their values are not.';
 
-create or replace function bugle.job_from_json(p_spec jsonb, p_id bigint) returns bugle.jobs_live
-language plpgsql
-as $$
-declare
-  v_job bugle.jobs_live := bugle.columns_from_json(p_spec);
-begin
-  v_job.id := p_id;
-  v_job.state := 'ready';
-  return bugle.validate_job(v_job);
-end
-$$;
-comment on function bugle.job_from_json is 'A new job from JSON, checked and with its template, not stored yet.';
-
 create or replace function bugle.jobs_from_json(p_jobs jsonb, p_ids bigint[], p_parent bigint) returns bugle.jobs_live[]
 language plpgsql
 as $$
@@ -375,7 +362,10 @@ begin
       cross join lateral (
         select count(*) from bugle.dependencies d where d.job = p_ids[j.number] and d.state is null) n
   loop
-    v_job := bugle.job_from_json(v_spec.spec, v_spec.id);
+    v_job := bugle.columns_from_json(v_spec.spec);
+    v_job.id := v_spec.id;
+    v_job.state := 'ready';
+    v_job := bugle.validate_job(v_job);
     v_job.parent := p_parent;
     v_job.awaited := nullif(v_spec.is_needed or v_job.awaited is true, false);
     if v_spec.outstanding > 0 then

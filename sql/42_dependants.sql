@@ -175,27 +175,6 @@ comment on function bugle.resolve_dependants is
   'Count down the jobs that wait for these, start those that wait for nothing more, fail those that needed one that '
   'did not complete. Returns those that failed.';
 
-create or replace function bugle.has_follow_ups(p_job bugle.jobs_live) returns boolean
-language plpgsql
-as $$
-declare
-  v_bad record;
-begin
-  select c.name, c.value into v_bad
-  from (values ('on_success', p_job.on_success), ('on_failure', p_job.on_failure)) c (name, value)
-  where btrim(c.value, e' \t\n\r') = ''
-    or length(c.value) > 200;
-  if found then
-    perform bugle.refuse('JB001', format('column "%s" must have 1 to 200 characters, not %s: %s', v_bad.name,
-        length(v_bad.value), bugle.quoted(v_bad.value)),
-      'Give the name of the command to enqueue when the job has ended.');
-  end if;
-  return true;
-end
-$$;
-comment on function bugle.has_follow_ups is
-  'True for a new job with follow-ups; raises an error if one cannot be the name of a command.';
-
 -- A result that would not fit is left out.
 create or replace function bugle.follow_up_payload(p_ended bugle.ended_job) returns jsonb
 language plpgsql stable

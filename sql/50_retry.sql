@@ -345,12 +345,6 @@ return (
 comment on function bugle.condition_met is
   'Which condition of a command its result matches: retry_when, wait_when, or none (null).';
 
-create or replace function bugle.condition_error(p_command text) returns text
-language sql stable
-return 'the result matches retry_when: '
-  || (select c.retry_when::text from bugle.commands c where c.name = p_command);
-comment on function bugle.condition_error is 'The error of an attempt whose result matches retry_when.';
-
 -- The rows are locked. Each step of a chain has its own condition: bugle.finish_step.
 create or replace function bugle.apply_conditions(inout endings bugle.ending[], out completed bigint[])
 language plpgsql
@@ -376,8 +370,10 @@ begin
       perform bugle.begin_to_wait(v_found.job, null, null, v_found.result);
     else
       select f.* into v_outcome
-      from bugle.fail_attempt(v_found.job, ((v_found.job).id, (v_found.job).claim,
-        bugle.condition_error((v_found.job).command), 'retry_when', true, null)::bugle.failed_job, v_found.result) f;
+      from bugle.fail_attempt(v_found.job, ((v_found.job).id, (v_found.job).claim, (
+          select 'the result matches retry_when: ' || c.retry_when::text
+          from bugle.commands c
+          where c.name = (v_found.job).command), 'retry_when', true, null)::bugle.failed_job, v_found.result) f;
       v_next := least(v_next, v_outcome.retry_at);
       if v_outcome.retry_at is null then
         v_ending := v_outcome.ending;

@@ -7,12 +7,6 @@
 --
 -- This only moves times; what is due then is done by the maintenance tasks that follow.
 
--- A smaller step is ignored: it makes nothing late by more than that.
-create or replace function bugle.clock_tolerance() returns interval
-language sql immutable parallel safe
-return interval '2 seconds';
-comment on function bugle.clock_tolerance is 'How far the clock may step back before times are moved.';
-
 -- Under the row lock of bugle.keeping, which every tick takes: two keepers do not both move the same times.
 create or replace function bugle.check_clock() returns interval
 language plpgsql
@@ -24,7 +18,8 @@ begin
   select k.ticked_at into v_ticked_at from bugle.keeping k for update;
   -- a statement of its own: the lock may have been waited for
   v_step := v_ticked_at - clock_timestamp();
-  if v_step <= bugle.clock_tolerance() then
+  -- a smaller step makes nothing late by more than that
+  if v_step <= interval '2 seconds' then
     return null;
   end if;
   perform bugle.clock_stepped_back(v_step);
