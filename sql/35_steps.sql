@@ -10,26 +10,6 @@
 -- An executor can also record steps of its own, by name: begin_step returns whether the step was done before, and its
 -- output; end_step stores the output.
 
--- The policy of its command, or the one named step.
-create or replace function bugle.step_policy(p_name text) returns bugle.retry_policies
-language plpgsql stable
-as $$
-declare
-  v_policy bugle.retry_policies;
-begin
-  select p.* into v_policy
-  from bugle.retry_policies p
-  where p.name in ((select c.step_retry_policy from bugle.commands c where c.name = p_name), 'step')
-  order by p.name = 'step'
-  limit 1;
-  if not found then
-    select p.* into v_policy from bugle.builtin_policies() p where p.name = 'step';
-  end if;
-  return v_policy;
-end
-$$;
-comment on function bugle.step_policy is 'The policy by which a step is retried in the same worker.';
-
 -- The context and every stored output may be as large as a payload. An object is merged into the context, key by key;
 -- any other value is stored under the name of the step; null changes nothing.
 create or replace function bugle.merged(p_context jsonb, p_name text, p_output jsonb) returns jsonb
@@ -265,7 +245,8 @@ begin
     return;
   end if;
   perform set_config('synchronous_commit', 'off', true);
-  v_policy := bugle.step_policy(v_job.steps[p_position]);
+  v_policy := bugle.first_policy(array[
+    (select c.step_retry_policy from bugle.commands c where c.name = v_job.steps[p_position]), 'step']);
   if coalesce(p_retryable, true) and greatest(p_try, 1) < bugle.attempts_allowed(v_policy)
     and coalesce(p_retry_after_seconds, 0) <= extract(epoch from v_policy.max_delay)
   then

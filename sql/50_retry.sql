@@ -61,9 +61,7 @@ create or replace function bugle.keep_policy_in_use() returns trigger
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 declare
-  v_job bigint;
-  v_schedule text;
-  v_command text;
+  v_user record;
 begin
   if tg_op = 'UPDATE' and new.name = old.name then
     return new;
@@ -72,26 +70,25 @@ begin
     perform bugle.refuse('JB031', format('the retry policy %s cannot be removed or renamed', bugle.quoted(old.name)),
       'It applies to jobs, or steps, that name none. Update its columns instead.');
   end if;
-  select j.id into v_job from bugle.jobs_live j where j.retry_policy = old.name limit 1;
-  if found then
-    perform bugle.refuse('JB031', format('the retry policy %s is used by job %s', bugle.quoted(old.name), v_job),
-      'Wait until its live jobs have ended, or update the policy instead.');
-  end if;
-  select s.name into v_schedule from bugle.schedules s where s.retry_policy = old.name order by s.name limit 1;
-  if found then
-    perform bugle.refuse('JB031', format('the retry policy %s is used by the schedule %s', bugle.quoted(old.name),
-        bugle.quoted(v_schedule)),
-      'Change its retry_policy first, or update the policy instead.');
-  end if;
-  select c.name into v_command
-  from bugle.commands c
-  where old.name in (c.retry_policy, c.step_retry_policy)
-  order by c.name
+  select u.name, u.way_out into v_user
+  from (
+    (
+      select format('job %s', j.id), 'Wait until its live jobs have ended'
+      from bugle.jobs_live j
+      where j.retry_policy = old.name
+      limit 1)
+    union all
+    select format('the schedule %s', bugle.quoted(s.name)), 'Change its retry_policy first'
+    from bugle.schedules s
+    where s.retry_policy = old.name
+    union all
+    select format('the command %s', bugle.quoted(c.name)), 'Change its row in bugle.commands first'
+    from bugle.commands c
+    where old.name in (c.retry_policy, c.step_retry_policy)) u (name, way_out)
   limit 1;
   if found then
-    perform bugle.refuse('JB031', format('the retry policy %s is used by the command %s', bugle.quoted(old.name),
-        bugle.quoted(v_command)),
-      'Change its row in bugle.commands first, or update the policy instead.');
+    perform bugle.refuse('JB031', format('the retry policy %s is used by %s', bugle.quoted(old.name), v_user.name),
+      v_user.way_out || ', or update the policy instead.');
   end if;
   return case tg_op when 'UPDATE' then new else old end;
 end
@@ -118,22 +115,30 @@ $$;
 comment on function bugle.builtin_policies is
   'The retry policies of a new installation. "default" and "step" apply if their rows are deleted, too.';
 
+-- If even the last one was deleted, it applies as it was installed: a failure must be recorded nonetheless.
+create or replace function bugle.first_policy(p_names text[]) returns bugle.retry_policies
+language plpgsql stable
+as $$
+begin
+  return coalesce(
+    (
+      select p
+      from bugle.retry_policies p
+      where p.name = any (p_names)
+      order by array_position(p_names, p.name)
+      limit 1),
+    (select b from bugle.builtin_policies() b where b.name = p_names[cardinality(p_names)]));
+end
+$$;
+comment on function bugle.first_policy is 'The first of these retry policies that exists.';
+
 create or replace function bugle.policy_of(p_job bugle.jobs) returns bugle.retry_policies
 language plpgsql stable
 as $$
 declare
-  v_policy bugle.retry_policies;
+  v_policy bugle.retry_policies := bugle.first_policy(array[
+    p_job.retry_policy, (select c.retry_policy from bugle.commands c where c.name = p_job.command), 'default']);
 begin
-  select p.* into v_policy
-  from bugle.retry_policies p
-  where p.name in (
-    p_job.retry_policy, (select c.retry_policy from bugle.commands c where c.name = p_job.command), 'default')
-  order by p.name is not distinct from p_job.retry_policy desc, p.name = 'default'
-  limit 1;
-  if not found then
-    -- the default was deleted: a failure must be recorded nonetheless
-    select p.* into v_policy from bugle.builtin_policies() p where p.name = 'default';
-  end if;
   v_policy.delay := coalesce(p_job.retry_delay, v_policy.delay);
   v_policy.max_delay := greatest(v_policy.max_delay, p_job.retry_delay);
   return v_policy;

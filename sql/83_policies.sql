@@ -12,7 +12,6 @@ return concat_ws(', ', p_policy.kind,
   'jitter ' || p_policy.jitter);
 comment on function bugle.describe_policy is 'A retry policy in one line.';
 
--- As for schedules, the functions name themselves in a setting.
 create or replace function bugle.record_policy() returns trigger
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
@@ -67,9 +66,8 @@ begin
   v_new.per_day := coalesce(p_per_day, case when v_new.kind = 'daily' then coalesce(v_old.per_day, 1) end);
   v_new.days := coalesce(p_days, case when v_new.kind = 'daily' then v_old.days end);
   perform bugle.set_verb('set_policy', p_note);
-  insert into bugle.retry_policies as p (name, kind, retries, delay, factor, max_delay, jitter, per_day, days)
-  values (v_new.name, v_new.kind, v_new.retries, v_new.delay, v_new.factor, v_new.max_delay, v_new.jitter,
-    v_new.per_day, v_new.days)
+  insert into bugle.retry_policies as p
+  values (v_new.*)
   on conflict (name) do update
   set (kind, retries, delay, factor, max_delay, jitter, per_day, days)
     = (excluded.kind, excluded.retries, excluded.delay, excluded.factor, excluded.max_delay, excluded.jitter,

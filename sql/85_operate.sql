@@ -35,6 +35,16 @@ as $$
 $$;
 comment on function bugle.record_change is 'Record what an operator did.';
 
+-- Changes of retry policies and schedules by plain SQL are recorded by triggers, like those by functions. The functions
+-- name themselves in a setting; a session that sets it itself only changes the verb in its own record.
+create or replace function bugle.set_verb(p_verb text, p_note text) returns void
+language sql
+as $$
+  select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
+$$;
+comment on function bugle.set_verb is
+  'Set the verb and the note that bugle.record_policy and bugle.record_schedule store.';
+
 -- From which states a verb is allowed; null if it is not a verb.
 create or replace function bugle.allowed_from(p_verb text) returns text[]
 language sql immutable parallel safe

@@ -1,6 +1,6 @@
 -- schedules, for operators: pause one, resume it, run it now. Rows are added and changed by plain SQL.
 
-create or replace function bugle.unknown_schedule(p_name text) returns void
+create or replace function bugle.refuse_unknown_schedule(p_name text) returns void
 language plpgsql
 as $$
 begin
@@ -8,16 +8,7 @@ begin
     'See bugle.schedules.');
 end
 $$;
-comment on function bugle.unknown_schedule is 'Raise the error for a schedule that does not exist.';
-
--- A change by plain SQL is recorded like one by a function. The functions name themselves in a setting; a session that
--- sets it itself only changes the verb in its own record.
-create or replace function bugle.set_verb(p_verb text, p_note text) returns void
-language sql
-as $$
-  select set_config('bugle.verb', p_verb, true), set_config('bugle.note', coalesce(p_note, ''), true)
-$$;
-comment on function bugle.set_verb is 'Set the verb and the note that record_schedule stores.';
+comment on function bugle.refuse_unknown_schedule is 'Raise the error for a schedule that does not exist.';
 
 create or replace function bugle.record_schedule() returns trigger
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
@@ -53,7 +44,7 @@ begin
   perform bugle.set_verb('pause_schedule', p_note);
   update bugle.schedules s set paused_at = coalesce(s.paused_at, now()) where s.name = p_name;
   if not found then
-    perform bugle.unknown_schedule(p_name);
+    perform bugle.refuse_unknown_schedule(p_name);
   end if;
   perform bugle.set_verb('', '');
 end
@@ -76,7 +67,7 @@ begin
     and s.paused_at is not null
   returning s.next_at into v_next;
   if not found then
-    perform bugle.unknown_schedule(p_name)
+    perform bugle.refuse_unknown_schedule(p_name)
     where not exists (select from bugle.schedules s where s.name = p_name);
     perform bugle.refuse('JB031', format('schedule %s is not paused', bugle.quoted(p_name)),
       'See bugle.schedules.paused_at.');
@@ -97,7 +88,7 @@ declare
 begin
   select s.* into v_schedule from bugle.schedules s where s.name = p_name for update;
   if not found then
-    perform bugle.unknown_schedule(p_name);
+    perform bugle.refuse_unknown_schedule(p_name);
   end if;
   v_job := bugle.fire_slot(v_schedule, clock_timestamp());
   update bugle.schedules s set last_job = coalesce(v_job, s.last_job) where s.name = p_name;
