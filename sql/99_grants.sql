@@ -28,60 +28,50 @@ $$;
 
 revoke all on all functions in schema bugle from public;
 
-do $$
+do $do$
 declare
-  v_role text;
-  v_granted record;
+  v_grant record;
 begin
-  if to_regrole('bugle_enqueuer') is not null then
-    execute format('grant insert (%s) on bugle.jobs to bugle_enqueuer',
-      array_to_string(bugle.settable_columns(), ', '));
-    grant select (id) on bugle.jobs to bugle_enqueuer;
-    -- for currval and lastval, which some drivers use to get the id
-    grant select on sequence bugle.job_ids to bugle_enqueuer;
-    grant execute on function
-      bugle.enqueue, bugle.enqueue_once, bugle.add_missing, bugle.enqueue_job, bugle.enqueue_after,
-      bugle.enqueue_workflow, bugle.answer to bugle_enqueuer;
-    -- used by the trigger of an INSERT, with the rights of the inserting role
-    grant select on sequence bugle.templates to bugle_enqueuer;
-    grant execute on function
-      bugle.validate_job, bugle.ring, bugle.announce, bugle.bell_key, bugle.bell_channel, bugle.bell_is_free
-      to bugle_enqueuer;
-  end if;
+  for v_grant in
+    select g.role, r.rights
+    from (values
+      ('bugle_enqueuer', format('insert (%s), select (id) on bugle.jobs',
+        array_to_string(bugle.settable_columns(), ', '))),
+      -- for currval and lastval, which some drivers use to get the id
+      ('bugle_enqueuer', 'select on sequence bugle.job_ids'),
+      ('bugle_enqueuer', $$execute on function
+        bugle.enqueue, bugle.enqueue_once, bugle.add_missing, bugle.enqueue_job, bugle.enqueue_after,
+        bugle.enqueue_workflow, bugle.answer$$),
+      -- used by the trigger of an INSERT, with the rights of the inserting role
+      ('bugle_enqueuer', 'select on sequence bugle.templates'),
+      ('bugle_enqueuer', $$execute on function
+        bugle.validate_job, bugle.ring, bugle.announce, bugle.bell_key, bugle.bell_channel, bugle.bell_is_free$$),
 
-  if to_regrole('bugle_worker') is not null then
-    grant execute on function
-      -- register
-      bugle.protocol, bugle.schema_state, bugle.register, bugle.serve, bugle.attach, bugle.detach, bugle.heartbeat,
-      bugle.note_condition,
-      bugle.should_drain, bugle.unnamed, bugle.not_held(bigint, uuid, bugle.held_job[]),
-      -- wake and claim
-      bugle.arm, bugle.scan_ready, bugle.stand_down, bugle.claim, bugle.payloads,
-      bugle.bell_key, bugle.bell_channel, bugle.worker_channel,
-      -- run
-      bugle.start_step, bugle.finish_step, bugle.retry_step, bugle.begin_step, bugle.end_step, bugle.report_progress,
-      bugle.spawn, bugle.dependency_results, bugle.results_of, bugle.subscribe, bugle.unsubscribe, bugle.attend,
-      bugle.endings,
-      -- end
-      bugle.complete, bugle.complete_at, bugle.complete_all, bugle.fail, bugle.after_failure, bugle.give_back,
-      bugle.snooze, bugle.cancel_held, bugle.wait,
-      -- maintain and report
-      bugle.promote, bugle.expire, bugle.upkeep, bugle.report_minutes, bugle.gauges, bugle.bounds
-      to bugle_worker;
-  end if;
+      ('bugle_worker', $$execute on function
+        -- register
+        bugle.protocol, bugle.schema_state, bugle.register, bugle.serve, bugle.attach, bugle.detach, bugle.heartbeat,
+        bugle.note_condition, bugle.should_drain, bugle.unnamed, bugle.not_held(bigint, uuid, bugle.held_job[]),
+        -- wake and claim
+        bugle.arm, bugle.scan_ready, bugle.stand_down, bugle.claim, bugle.payloads,
+        bugle.bell_key, bugle.bell_channel, bugle.worker_channel,
+        -- run
+        bugle.start_step, bugle.finish_step, bugle.retry_step, bugle.begin_step, bugle.end_step,
+        bugle.report_progress, bugle.spawn, bugle.dependency_results, bugle.results_of, bugle.subscribe,
+        bugle.unsubscribe, bugle.attend, bugle.endings,
+        -- end
+        bugle.complete, bugle.complete_at, bugle.complete_all, bugle.fail, bugle.after_failure, bugle.give_back,
+        bugle.snooze, bugle.cancel_held, bugle.wait,
+        -- maintain and report
+        bugle.promote, bugle.expire, bugle.upkeep, bugle.report_minutes, bugle.gauges, bugle.bounds$$),
 
-  foreach v_role in array array['bugle_observer', 'bugle_viewer'] loop
-    continue when to_regrole(v_role) is null;
-    execute format($grant$
-      grant select on
-        bugle.attempts, bugle.changes, bugle.workflow_jobs,
-        bugle.schedule_runs, bugle.idempotency_keys,
+      -- observers: everything but documents; viewers: these as well
+      ('bugle_observer, bugle_viewer', $$select on
+        bugle.attempts, bugle.changes, bugle.workflow_jobs, bugle.schedule_runs, bugle.idempotency_keys,
         bugle.retry_policies, bugle.commands, bugle.queues, bugle.settings,
         bugle.workers, bugle.running_jobs, bugle.unserved,
         bugle.queue_stats, bugle.minutes, bugle.minute_stats, bugle.command_stats, bugle.error_groups,
-        bugle.doorbell_minutes, bugle.late_updates
-        to %1$I;
-      grant execute on function
+        bugle.doorbell_minutes, bugle.late_updates$$),
+      ('bugle_observer, bugle_viewer', $$execute on function
         bugle.timeline, bugle.explain, bugle.workflow, bugle.backoff, bugle.attempts_allowed, bugle.retries_of,
         bugle.next_slot, bugle.schedule_preview,
         bugle.protocol, bugle.schema_state, bugle.clock, bugle.missing_leaves, bugle.missing_parts,
@@ -93,60 +83,45 @@ begin
         bugle.total_counts, bugle.fingerprint, bugle.error_line, bugle.group_errors, bugle.throughput, bugle.matches,
         bugle.count_matching, bugle.jobs_matching,
         -- one queue
-        bugle.limits_left, bugle.next_turns, bugle.blocked_keys, bugle.doorbell
-        to %1$I
-      $grant$, v_role);
+        bugle.limits_left, bugle.next_turns, bugle.blocked_keys, bugle.doorbell$$),
+      ('bugle_viewer', $$select on
+        bugle.jobs, bugle.jobs_live, bugle.steps, bugle.dead_letters, bugle.schedules, bugle.dependencies$$),
+      ('bugle_viewer', $$execute on function
+        bugle.job, bugle.results_of, bugle.endings, bugle.subscribe, bugle.unsubscribe, bugle.attend$$),
+
+      ('bugle_operator', 'select, delete on bugle.schedules'),
+      ('bugle_operator', format('insert (%1$s), update (%1$s) on bugle.schedules',
+        array_to_string(bugle.settable_schedule_columns(), ', '))),
+      ('bugle_operator', 'select, insert, update, delete on bugle.retry_policies'),
+      ('bugle_operator', (
+        select 'execute on function ' || string_agg(p.oid::regprocedure::text, ', ')
+        from pg_proc p
+        where p.pronamespace = 'bugle'::regnamespace
+          and regexp_replace(p.proname, '_where$', '') = any (
+            '{cancel,pause,resume,restart,remove,reschedule,set_priority,set_state,set_step}'))),
+      ('bugle_operator', $$execute on function
+        bugle.add_missing, bugle.resolve, bugle.reject, bugle.resume_with, bugle.answer,
+        bugle.pause_queue, bugle.resume_queue, bugle.remove_queue, bugle.set_limits, bugle.set_command_limit,
+        bugle.set_policy, bugle.remove_policy,
+        bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
+        bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
+        bugle.count_matching, bugle.jobs_matching,
+        bugle.job, bugle.explain, bugle.results_of, bugle.workflow, bugle.family, bugle.redacted$$)
+      ) r (roles, rights)
+      cross join lateral string_to_table(r.roles, ', ') g (role)
+    union all
+    select 'bugle_observer', format('select (%s) on %s', string_agg(quote_ident(a.attname), ', '), a.attrelid::regclass)
+    from pg_attribute a
+    where a.attrelid = any (array['bugle.jobs', 'bugle.jobs_live', 'bugle.steps', 'bugle.dead_letters',
+        'bugle.schedules', 'bugle.dependencies']::regclass[])
+      and a.attnum > 0
+      and not a.attisdropped
+      and a.attname <> all ('{payload,headers,context,answer,result,output}')
+    group by a.attrelid
+  loop
+    if to_regrole(v_grant.role) is not null then
+      execute format('grant %s to %I', v_grant.rights, v_grant.role);
+    end if;
   end loop;
-
-  if to_regrole('bugle_viewer') is not null then
-    grant select on
-      bugle.jobs, bugle.jobs_live, bugle.steps, bugle.dead_letters, bugle.schedules, bugle.dependencies
-      to bugle_viewer;
-    grant execute on function
-      bugle.job, bugle.results_of, bugle.endings, bugle.subscribe, bugle.unsubscribe, bugle.attend
-      to bugle_viewer;
-  end if;
-
-  -- everything but documents
-  if to_regrole('bugle_observer') is not null then
-    for v_granted in
-      select c.oid::regclass as name, string_agg(quote_ident(a.attname), ', ' order by a.attnum) as columns
-      from pg_class c
-        join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-      where c.oid = any (array['bugle.jobs', 'bugle.jobs_live', 'bugle.steps', 'bugle.dead_letters',
-          'bugle.schedules', 'bugle.dependencies']::regclass[])
-        and a.attname <> all ('{payload,headers,context,answer,result,output}')
-      group by c.oid
-    loop
-      execute format('grant select (%s) on %s to bugle_observer', v_granted.columns, v_granted.name);
-    end loop;
-  end if;
-
-  if to_regrole('bugle_operator') is not null then
-    grant select, delete on bugle.schedules to bugle_operator;
-    grant select, insert, update, delete on bugle.retry_policies to bugle_operator;
-    execute format('grant insert (%1$s), update (%1$s) on bugle.schedules to bugle_operator',
-      array_to_string(bugle.settable_schedule_columns(), ', '));
-    grant execute on function
-      bugle.cancel(bigint, text, boolean), bugle.cancel(bigint[], text), bugle.cancel_where,
-      bugle.pause(bigint, text, boolean), bugle.pause(bigint[], text), bugle.pause_where,
-      bugle.resume(bigint, text, boolean), bugle.resume(bigint[], text), bugle.resume_where,
-      bugle.restart(bigint, text, boolean, boolean), bugle.restart(bigint[], text, boolean), bugle.restart_where,
-      bugle.remove(bigint, text, boolean), bugle.remove(bigint[], text), bugle.remove_where,
-      bugle.reschedule(bigint, timestamptz, text, boolean), bugle.reschedule(bigint[], timestamptz, text),
-      bugle.reschedule_where,
-      bugle.set_priority(bigint, integer, text, boolean), bugle.set_priority(bigint[], integer, text),
-      bugle.set_priority_where,
-      bugle.set_state(bigint, text, text, boolean), bugle.set_state(bigint[], text, text), bugle.set_state_where,
-      bugle.set_step(bigint, integer, text, jsonb, text), bugle.set_step(bigint, text, text, jsonb, text),
-      bugle.add_missing, bugle.resolve, bugle.reject, bugle.resume_with, bugle.answer,
-      bugle.pause_queue, bugle.resume_queue, bugle.remove_queue, bugle.set_limits, bugle.set_command_limit,
-      bugle.set_policy, bugle.remove_policy,
-      bugle.pause_worker, bugle.resume_worker, bugle.drain_worker,
-      bugle.pause_schedule, bugle.resume_schedule, bugle.run_schedule_now, bugle.next_slot, bugle.schedule_preview,
-      bugle.count_matching, bugle.jobs_matching,
-      bugle.job, bugle.explain, bugle.results_of, bugle.workflow, bugle.family, bugle.redacted
-      to bugle_operator;
-  end if;
 end
-$$;
+$do$;
