@@ -93,10 +93,8 @@ comment on function bugle.describe_reason is 'Why a job ended as it did: its rea
 
 create or replace function bugle.explain_ended(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)
-language plpgsql stable
+language sql stable
 as $$
-begin
-  return query
   select
     case p_job.state when 'failed' then p_job.reason else p_job.state end,
     case p_job.state
@@ -128,8 +126,7 @@ begin
     jsonb_strip_nulls(jsonb_build_object('state', p_job.state, 'finished_at', p_job.finished_at,
       'attempt', p_job.attempt, 'reason', p_job.reason, 'last_error_code', p_job.last_error_code,
       'worker', p_job.worker))
-  from (select bugle.describe_interval(now() - p_job.finished_at) as ago) e;
-end
+  from (select bugle.describe_interval(now() - p_job.finished_at) as ago) e
 $$;
 comment on function bugle.explain_ended is 'What became of a job that has ended.';
 
@@ -158,10 +155,8 @@ comment on function bugle.explain_lock is 'Which session, other than a worker, h
 
 create or replace function bugle.explain_live(p_job bugle.jobs)
 returns table (reason text, message text, fix text, facts jsonb)
-language plpgsql stable
+language sql stable
 as $$
-begin
-  return query
   select
     p_job.state,
     case p_job.state
@@ -202,8 +197,7 @@ begin
       'run_at', case when p_job.state in ('scheduled', 'retrying') then p_job.run_at end, 'attempt', p_job.attempt,
       'max_attempts', nullif(bugle.max_attempts_of(p_job), 2147483647), 'retry_policy', (bugle.policy_of(p_job)).name,
       'retry_delay', p_job.retry_delay, 'worker', p_job.worker, 'started_at', p_job.started_at,
-      'answer_by', p_job.answer_by));
-end
+      'answer_by', p_job.answer_by))
 $$;
 comment on function bugle.explain_live is 'What a job that is live and not ready is doing.';
 

@@ -288,55 +288,53 @@ comment on function bugle.history_ahead is
 
 -- For the metrics of the keeper: one worker exports them, so that they can be summed up.
 create or replace function bugle.gauges() returns table (name text, queue text, label text, value double precision)
-language plpgsql stable security definer set search_path = pg_catalog, bugle, pg_temp
+language sql stable security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
-begin
-  return query
+  with stats as materialized (select q.* from bugle.queue_stats q)
   select g.name, s.queue, g.label, g.value::double precision
-  from bugle.queue_stats s
+  from stats s
     cross join lateral (values
       ('queue_jobs', 'ready', s.ready), ('queue_jobs', 'running', s.running), ('queue_jobs', 'scheduled', s.scheduled),
       ('queue_jobs', 'retrying', s.retrying), ('queue_jobs', 'waiting', s.waiting), ('queue_jobs', 'paused', s.paused),
       ('queue_oldest_ready_timestamp', null, extract(epoch from now() - s.oldest_ready_age))) g (name, label, value)
-  where g.value is not null;
+  where g.value is not null
+  union all
   -- all reasons from the beginning: a counter that appears with its first event has no increase
-  return query
   select 'dead_letters', k.queue, k.reason, coalesce(sum(d.jobs), 0)::double precision
   from (
     select s.queue, r.reason
-    from bugle.queue_stats s
+    from stats s
       cross join unnest(bugle.failure_reasons()) r (reason)
     union
     select c.queue, c.reason from bugle.dead_letter_counts c) k
     left join bugle.dead_letter_counts d using (queue, reason)
-  group by k.queue, k.reason;
-  return query
+  group by k.queue, k.reason
+  union all
   select 'queue_paused', q.name, null::text, (q.paused_at is not null)::integer::double precision
-  from bugle.queues q;
-  return query
+  from bugle.queues q
+  union all
   select 'unserved_since_timestamp', u.queue, u.command, extract(epoch from u.since)::double precision
-  from bugle.unserved u;
-  return query
+  from bugle.unserved u
+  union all
   select 'workers', null::text, s.state, count(w.id)::double precision
   from unnest(array['alive', 'paused', 'lost']) s (state)
     left join bugle.workers w on w.state = s.state
-  group by s.state;
-  return query
+  group by s.state
+  union all
   select 'history_days_ahead', null::text, h.kind, h.days::double precision
-  from bugle.history_ahead() h;
-  return query
+  from bugle.history_ahead() h
+  union all
   select 'dead_rows', null::text, null::text, s.n_dead_tup::double precision
   from pg_stat_user_tables s
-  where s.relid = 'bugle.jobs_live'::regclass;
-  return query
+  where s.relid = 'bugle.jobs_live'::regclass
+  union all
   select 'oldest_snapshot_timestamp', null::text, null::text, extract(epoch from min(a.xact_start))::double precision
   from pg_stat_activity a
   where a.datname = current_database()
     and a.backend_xmin is not null
     and a.pid <> pg_backend_pid()
-  having min(a.xact_start) is not null;
-  return query
-  select 'notification_queue_ratio', null::text, null::text, pg_notification_queue_usage();
-end
+  having min(a.xact_start) is not null
+  union all
+  select 'notification_queue_ratio', null::text, null::text, pg_notification_queue_usage()
 $$;
 comment on function bugle.gauges is 'The keeper''s metrics about the whole database.';
