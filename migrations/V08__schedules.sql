@@ -26,12 +26,16 @@ create table bugle.schedules (
   last_job bigint,
   last_error text,
   created_at timestamptz not null default now(),
-  constraint name_is_short check (length(name) between 1 and 100),
+  constraint name_is_short check (length(name) between 1 and 100 and btrim(name, e' \t\n\r') <> ''),
   constraint a_schedule_has_a_cron_or_an_interval check (num_nonnulls(cron, every) = 1),
+  constraint every_is_a_fixed_time check (extract(year from every) = 0 and extract(month from every) = 0),
+  constraint every_is_sane check (every between '1 second' and '3650 days'),
   constraint misfire_is_known check (misfire in ('skip', 'run_once', 'catch_up')),
   constraint catch_up_limit_is_sane check (catch_up_limit between 1 and 1000),
   constraint overlap_is_known check (overlap in ('allow', 'skip')),
-  constraint a_schedule_ends_after_it_starts check (ends_at >= starts_at)
+  constraint a_schedule_ends_after_it_starts check (
+    isfinite(starts_at) and isfinite(ends_at) and ends_at >= starts_at),
+  constraint headers_are_an_object check (jsonb_typeof(headers) = 'object')
 ) with (fillfactor = 70);
 
 comment on table bugle.schedules is

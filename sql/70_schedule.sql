@@ -112,39 +112,6 @@ return '{name,cron,every,timezone,command,payload,queue,priority,timeout,max_att
 comment on function bugle.settable_schedule_columns is
   'The columns of bugle.schedules that an operator may set. The others are written when it fires.';
 
--- A table of rules, as in bugle.check_job: condition, error, hint.
-create or replace function bugle.check_schedule_columns(p_new bugle.schedules) returns boolean
-language plpgsql
-as $$
-begin
-  return case
-    when not bugle.is_name(p_new.name, 100) then bugle.refuse_schedule('name', p_new.name,
-      format('must have 1 to 100 characters, not %s', length(p_new.name)), 'It identifies the schedule.')
-    when num_nonnulls(p_new.cron, p_new.every) <> 1 then bugle.refuse_schedule('cron', p_new.cron,
-      'there must be either a cron expression or an interval in "every"',
-      'For example cron = ''0 9 * * MON-FRI'', or every = ''10 minutes''.')
-    when extract(year from p_new.every) <> 0 or extract(month from p_new.every) <> 0 then bugle.refuse_schedule('every',
-      p_new.every::text, 'months and years differ in length', 'Use a cron expression, for example @monthly.')
-    when p_new.every not between interval '1 second' and interval '3650 days' then bugle.refuse_schedule('every',
-      p_new.every::text, 'must be from 1 second to 3650 days', 'For example interval ''10 minutes''.')
-    when p_new.misfire not in ('skip', 'run_once', 'catch_up') then bugle.refuse_schedule('misfire', p_new.misfire,
-      'must be skip, run_once or catch_up', 'It decides what happens to missed slots.')
-    when p_new.catch_up_limit not between 1 and 1000 then bugle.refuse_schedule('catch_up_limit',
-      p_new.catch_up_limit::text, 'must be from 1 to 1000',
-      'With misfire = ''catch_up'', at most this many missed slots are fired.')
-    when p_new.overlap not in ('allow', 'skip') then bugle.refuse_schedule('overlap', p_new.overlap,
-      'must be allow or skip', 'It decides whether a slot fires while an earlier job has not ended.')
-    when not isfinite(p_new.starts_at) or not isfinite(p_new.ends_at) or p_new.ends_at < p_new.starts_at
-      then bugle.refuse_schedule('ends_at', p_new.ends_at::text,
-        format('must be finite and not before starts_at (%s)', coalesce(p_new.starts_at::text, 'null')),
-        'Leave both out for a schedule without start and end.')
-    when jsonb_typeof(p_new.headers) <> 'object' then bugle.refuse_schedule('headers', p_new.headers::text,
-      'must be a JSON object', 'For example {"team": "billing"}.')
-    else true end;
-end
-$$;
-comment on function bugle.check_schedule_columns is 'Reject a schedule that sets a column to a value it cannot have.';
-
 -- By the rules for jobs. Their errors become errors of the schedule.
 create or replace function bugle.check_scheduled_job(p_new bugle.schedules) returns void
 language plpgsql
@@ -164,7 +131,6 @@ create or replace function bugle.check_schedule() returns trigger
 language plpgsql security definer set search_path = pg_catalog, bugle, pg_temp
 as $$
 begin
-  perform bugle.check_schedule_columns(new);
   perform bugle.check_scheduled_job(new);
   perform bugle.check_timezone(new.timezone);
   if new.cron is not null then
@@ -203,7 +169,6 @@ $$;
 comment on function bugle.check_schedule is
   'Trigger: reject an invalid schedule, compute when it fires next, and notify the keeper.';
 
--- Only for columns that an operator may set: what firing writes is not checked again.
 select bugle.keep_trigger('bugle.schedules', 'check_schedule', format(
   'before insert or update of %s on bugle.schedules for each row execute function bugle.check_schedule()',
   array_to_string(bugle.settable_schedule_columns(), ', ')));

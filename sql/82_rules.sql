@@ -66,6 +66,21 @@ as $$
     ('queues', 'order_on_retry_is_known', 'be block or pass',
       'block: the other jobs of an order key wait behind one that is retried; pass: they do not.'),
 
+    ('schedules', 'name_is_short', 'have 1 to 100 characters that are not all blank', 'It identifies the schedule.'),
+    ('schedules', 'a_schedule_has_a_cron_or_an_interval', 'fit: one of them is set, and the other is null',
+      'For example cron = ''0 9 * * MON-FRI'', or every = ''10 minutes''.'),
+    ('schedules', 'every_is_a_fixed_time', 'be given without months and years, which differ in length',
+      'Use a cron expression, for example @monthly.'),
+    ('schedules', 'every_is_sane', 'be between 1 second and 3650 days', 'For example interval ''10 minutes''.'),
+    ('schedules', 'misfire_is_known', 'be skip, run_once or catch_up', 'It decides what happens to missed slots.'),
+    ('schedules', 'catch_up_limit_is_sane', 'be between 1 and 1000',
+      'With misfire = ''catch_up'', at most this many missed slots are fired.'),
+    ('schedules', 'overlap_is_known', 'be allow or skip',
+      'It decides whether a slot fires while an earlier job has not ended.'),
+    ('schedules', 'a_schedule_ends_after_it_starts', 'be finite and in this order',
+      'Leave both out for a schedule without start and end.'),
+    ('schedules', 'headers_are_an_object', 'be a JSON object', 'For example {"team": "billing"}.'),
+
     ('settings', 'there_is_one_row', 'be true', 'There is one row. Change it with UPDATE.'),
     ('settings', 'payload_limit_is_sane', 'be between 8192 and 134217728', '1048576 is 1 MiB.'),
     ('settings', 'ended_days_are_sane', 'be between 0 and 3650',
@@ -93,7 +108,7 @@ as $$
   from unnest(array['max_running', 'max_running_per_key', 'max_starts', 'max_starts_per_key']) l (name)
 $$;
 comment on function bugle.rules is
-  'What each constraint of settings, queues, commands and retry policies requires, in words, with a hint.';
+  'What each constraint of settings, queues, commands, retry policies and schedules requires, in words, with a hint.';
 
 -- A row as errors name it, and their code.
 create or replace function bugle.refuse_row(
@@ -171,7 +186,8 @@ select bugle.keep_trigger(t.name::regclass, 'check_row', format(
   'before insert or update on %s for each row execute function bugle.check_row()', t.name))
 from unnest(array['bugle.settings', 'bugle.queues', 'bugle.commands', 'bugle.retry_policies']) t (name);
 
--- After check_schedule, which rejects everything but nulls. What firing writes is not checked again.
-select bugle.keep_trigger('bugle.schedules', 'refuse_nulls', format(
+-- Before bugle.check_schedule, by its name. Only for columns that an operator may set: what firing writes is not
+-- checked again.
+select bugle.keep_trigger('bugle.schedules', 'check_row', format(
   'before insert or update of %s on bugle.schedules for each row execute function bugle.check_row()',
   array_to_string(bugle.settable_schedule_columns(), ', ')));

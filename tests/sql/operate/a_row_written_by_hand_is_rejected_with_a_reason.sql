@@ -50,6 +50,21 @@ from (values
   ('queues', 'starts_period_is_sane', 'max_starts, starts_period', '1, ''0''', '%between 10 milliseconds%'),
   ('queues', 'starts_per_key_period_is_sane', 'max_starts_per_key, starts_per_key_period', '1, ''0''', '%between 10%'),
   ('queues', 'order_on_retry_is_known', 'order_on_retry', '''skip''', '%must be block or pass, not ''skip'''),
+  ('schedules', 'a_schedule_has_a_cron_or_an_interval', 'command, cron, every', '''noop'', ''@daily'', ''1 hour''',
+    'the schedule ''x'': "cron" (''@daily'') and "every" (''01:00:00'') must fit: one of them%'),
+  ('schedules', 'every_is_a_fixed_time', 'command, every', '''noop'', ''1 month''',
+    '%"every" must be given without months%'),
+  ('schedules', 'every_is_sane', 'command, every', '''noop'', ''0''', '%"every" must be between 1 second%'),
+  ('schedules', 'misfire_is_known', 'command, every, misfire', '''noop'', ''1 hour'', ''hope''',
+    '%"misfire" must be skip,%'),
+  ('schedules', 'catch_up_limit_is_sane', 'command, every, catch_up_limit', '''noop'', ''1 hour'', 0',
+    '%"catch_up_limit" must be between 1 and 1000, not ''0'''),
+  ('schedules', 'overlap_is_known', 'command, every, overlap', '''noop'', ''1 hour'', ''queue''',
+    '%"overlap" must be allow%'),
+  ('schedules', 'a_schedule_ends_after_it_starts', 'command, every, starts_at', '''noop'', ''1 hour'', ''infinity''',
+    '%"starts_at" (''infinity'') and "ends_at" (null) must be finite%'),
+  ('schedules', 'headers_are_an_object', 'command, every, headers', '''noop'', ''1 hour'', ''[]''',
+    '%"headers" must be%'),
   ('settings', 'there_is_one_row', 'only_row', 'false', 'bugle.settings: "only_row" must be true, not ''false'''),
   ('settings', 'payload_limit_is_sane', 'max_payload_bytes', '10', '%"max_payload_bytes" must be between 8192 and%'),
   ('settings', 'ended_days_are_sane', 'ended_days', '-1', '%"ended_days" must be between%, not ''-1'''),
@@ -67,11 +82,13 @@ from (values
   ('settings', 'redacted_paths_are_paths', 'redacted_paths', '''{a..b}''', '%a list of paths%, not ''["a..b"]''')
   ) t (of_table, name, columns, given, message);
 insert into tried
-select t.name, 'name_is_short', format('insert into bugle.%s (name) values ('''')', t.name),
+select t.name, 'name_is_short', case t.name
+    when 'schedules' then 'insert into bugle.schedules (name, command, every) values ('''', ''noop'', ''1 hour'')'
+    else format('insert into bugle.%s (name) values ('''')', t.name) end,
   '%"name" must have 1 to %00 characters%, not '''''
-from unnest(array['retry_policies', 'commands', 'queues']) t (name);
+from unnest(array['retry_policies', 'commands', 'queues', 'schedules']) t (name);
 
-select test.refused(t.sql, 'JB001', t.message) from tried t;
+select test.refused(t.sql, case t.of_table when 'schedules' then 'JB005' else 'JB001' end, t.message) from tried t;
 
 -- every constraint is in this list, and has its words
 select test.equal(
@@ -81,7 +98,7 @@ select test.equal(
     from pg_constraint k
       join pg_class c on c.oid = k.conrelid
     where c.relnamespace = 'bugle'::regnamespace
-      and c.relname in ('settings', 'queues', 'commands', 'retry_policies')
+      and c.relname in ('settings', 'queues', 'commands', 'retry_policies', 'schedules')
       and k.contype = 'c'
     order by 1), 'constraints');
 select test.equal(

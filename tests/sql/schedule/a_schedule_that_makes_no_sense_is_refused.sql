@@ -1,6 +1,6 @@
 begin;
 
--- the message names the column, and within a cron expression the field
+-- the message names the columns, and within a cron expression the field
 create function pg_temp.insert_with(p_columns text, p_values text) returns text
 language sql
 return format('insert into bugle.schedules (name, command, %s) values (''s'', ''noop'', %s)', p_columns, p_values);
@@ -26,7 +26,7 @@ from (values
   ('@sometimes', '%not a known name'),
   ('0 0 30 2 *', 'column "cron"%never fire')) e (cron, message);
 
-select test.refused(pg_temp.insert_with(e.columns, e.cells), 'JB005', format('column "%s"%%', e.named))
+select test.refused(pg_temp.insert_with(e.columns, e.cells), 'JB005', format('%%"%s"%%', e.named))
 from (values
   ('payload', '''{}''', 'cron'),
   ('cron, every', '''@daily'', ''1 hour''', 'cron'),
@@ -53,7 +53,7 @@ from (values
 select test.refused('insert into bugle.schedules (name, cron, command) values (''s'', ''@daily'', '' '')', 'JB005',
   'column "command"%');
 select test.refused('insert into bugle.schedules (name, cron, command) values ('''', ''@daily'', ''noop'')', 'JB005',
-  'column "name"%');
+  'the schedule '''': "name"%');
 select test.equal(count(*), 0::bigint, 'nothing was stored') from bugle.schedules;
 
 insert into bugle.schedules (name, cron, command) values ('s', '@daily', 'noop');
