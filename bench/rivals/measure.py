@@ -4,33 +4,26 @@ workloads: drain latency enqueue enqueue_noworker enqueue_bulk crash bloat
 """
 import argparse, json, os, queue, signal, subprocess, sys, threading, time
 import psycopg
+from backends import backend, dsn
 from rivals import P, RIVALS, version
 
-PSQL = os.path.join(os.environ.get("PGBIN", "/usr/lib/postgresql/15/bin"), "psql")
-SOCK, PORT = f"{P}/socket", 54329
 now = time.monotonic_ns
 OVERRIDE = {}  # --set K=V
-
-
-def dsn(db):
-    return f"host={SOCK} port={PORT} user=postgres dbname={db}"
-
-
-def url(db):
-    # one form understood by libpq, asyncpg, node-postgres and sqlx: unix socket as host parameter
-    return f"postgresql://postgres@localhost:{PORT}/{db}?host={SOCK}"
+JOBS = None  # the backend of the rival that is measured
 
 
 class Proc:
     """A peer process whose stdout lines are queued with no parsing."""
+    all = []
 
     def __init__(self, peer, argv, extra=None):
         c = RIVALS[peer]
-        env = {**os.environ, **c["env"], **(extra or {}), "PGURL": url(c["db"]), "RUST_LOG": "off",
+        env = {**os.environ, **c["env"], **(extra or {}), **JOBS.env, "RUST_LOG": "off",
                "NODE_ENV": "production", "NO_LOG_SUCCESS": "1", **OVERRIDE}
         self.err = open(f"{P}/logs/{peer}.stderr", "ab")
         self.p = subprocess.Popen(c["cmd"] + [str(a) for a in argv], stdout=subprocess.PIPE, stderr=self.err,
                                   stdin=subprocess.DEVNULL, env=env, cwd=P)
+        Proc.all.append(self)
         self.q = queue.Queue()
         self.t = threading.Thread(target=self._read, daemon=True)
         self.t.start()
@@ -108,36 +101,14 @@ def call(peer, argv, timeout=600, extra=None):
 
 
 def fresh(peer):
-    """drop and create the peer's database, install its schema"""
-    c = RIVALS[peer]
-    with psycopg.connect(dsn("postgres"), autocommit=True) as a:
-        a.execute(f"drop database if exists {c['db']} with (force)")
-        a.execute(f"create database {c['db']}")
-    if "setup_sql_file" in c:
-        subprocess.run([PSQL, "-q", "-v", "ON_ERROR_STOP=1", "-d", dsn(c["db"]), "-f", c["setup_sql_file"]],
-                       check=True, stdout=subprocess.DEVNULL)
-    else:
-        call(peer, ["setup"], 60)
-    with psycopg.connect(dsn("postgres"), autocommit=True) as a:
-        a.execute("checkpoint")
-
-
-ANALYZE = os.environ.get("ANALYZE", "1") == "1"
+    """nothing is left of earlier measurements, and the rival has set itself up"""
+    JOBS.empty(lambda: call(peer, ["setup"], 60))
 
 
 def prefill(peer, n):
-    c = RIVALS[peer]
-    if c["bulk"]:
-        s = call(peer, ["bulk", n, c["bulk"]])["seconds"]
-    else:
-        t0 = now()
-        with psycopg.connect(dsn(c["db"]), autocommit=True) as a:
-            a.execute(c["prefill_sql"] % {"n": n})
-        s = (now() - t0) / 1e9
-    with psycopg.connect(dsn(c["db"]), autocommit=True) as a:
-        if ANALYZE and c.get("analyze", True):
-            a.execute("analyze")
-        left = a.execute(c["remaining"]).fetchone()[0]
+    s = call(peer, ["bulk", n, RIVALS[peer]["bulk"]])["seconds"]
+    JOBS.settle()
+    left = JOBS.unfinished()
     assert left == n, f"prefill made {left} of {n}"
     return s
 
@@ -152,13 +123,11 @@ def wenv(peer, kind):
 
 
 def drain(peer, n, conc, cap, extra=None):
-    """start one worker on a prefilled queue; seconds from first handler start to nothing remaining in SQL"""
-    c = RIVALS[peer]
+    """start one worker on a prefilled queue; seconds from first handler start to nothing unfinished"""
     w = Proc(peer, ["worker", conc, n], {**wenv(peer, "drain"), **(extra or {})})
     first = done = None
     prog = (0, None)
     end = None
-    db = psycopg.connect(dsn(c["db"]), autocommit=True)
     try:
         hard = time.monotonic() + cap + 30
         while time.monotonic() < hard:
@@ -179,15 +148,15 @@ def drain(peer, n, conc, cap, extra=None):
                 break
         if done:
             while time.monotonic() < hard + 30:
-                if db.execute(c["remaining"]).fetchone()[0] == 0:
+                if JOBS.unfinished() == 0:
                     end = now()
                     break
                 time.sleep(0.002)
-        left = db.execute(c["remaining"]).fetchone()[0]
+        left = JOBS.unfinished()
         cut = now()
     finally:
         tail = w.stop()
-        db.close()
+        JOBS.close()
     st = [l.split() for l in tail if l.startswith("STATS")]
     total, uniq, dups = (int(x) for x in st[-1][1:4]) if st else (None, None, None)
     r = {"n": n, "concurrency": conc, "executions": total, "duplicate_executions": dups}
@@ -237,8 +206,7 @@ def w_latency(peer, o):
         while len(lines) < n and time.monotonic() < t_end:
             lines += [l for l in w.drainlines(0.1) if l.startswith("LAT")]
         alive = w.p.poll() is None
-        with psycopg.connect(dsn(c["db"])) as a:
-            stuck = a.execute(c["remaining"]).fetchone()[0]
+        stuck = JOBS.unfinished()
     finally:
         lines += w.stop()
     allrows = lats(lines)
@@ -251,7 +219,7 @@ def w_latency(peer, o):
          "p99_ms": round(pct(l, .99), 3) if l else None, "max_ms": round(max(l), 3) if l else None}
     if len(l) < n:
         r["cut_off"] = (f"only {len(l)} of {n} jobs started within 30 s after the last enqueue; percentiles are of those; "
-                        f"{stuck} unfinished in the database, worker process {'alive' if alive else 'DEAD'}")
+                        f"{stuck} unfinished, worker process {'alive' if alive else 'DEAD'}")
     r["duplicate_executions"] = len(allrows) - len(l)
     return r
 
@@ -263,8 +231,7 @@ def w_enqueue(peer, o, worker=True):
     w = start_idle(peer, c["conc"]["lat"]) if worker else None
     try:
         s = call(peer, ["single", n, 4])["seconds"]
-        with psycopg.connect(dsn(c["db"])) as a:
-            left = a.execute(c["remaining"]).fetchone()[0]
+        left = JOBS.unfinished()
     finally:
         if w:
             w.stop()
@@ -274,13 +241,10 @@ def w_enqueue(peer, o, worker=True):
 
 def w_enqueue_bulk(peer, o):
     c = RIVALS[peer]
-    if not c["bulk"]:
-        return {"n": 0, "seconds": None, "per_s": None, "cut_off": "no bulk API or SQL function"}
     n = o.n or 100000
     fresh(peer)
     s = call(peer, ["bulk", n, o.batch or c["bulk"]])["seconds"]
-    with psycopg.connect(dsn(c["db"])) as a:
-        left = a.execute(c["remaining"]).fetchone()[0]
+    left = JOBS.unfinished()
     assert left == n, (left, n)
     return {"n": n, "seconds": round(s, 3), "per_s": round(n / s, 1), "rows_per_call": o.batch or c["bulk"], "connections": 1, "worker": "none"}
 
@@ -318,6 +282,8 @@ def w_crash(peer, o):
 def w_bloat(peer, o):
     """A(20k) on a fresh db; fresh db + held snapshot + 500/s for 120 s; A(20k) with the snapshot still held"""
     c = RIVALS[peer]
+    if "db" not in c:
+        return {"n": 0, "cut_off": "old snapshots are a matter of Postgres"}
     conc, lconc = c["conc"]["drain"], c["conc"]["lat"]
     n, per_s, secs = o.n or 20000, o.rate or 500, o.secs or 120
     cap = min(c["cap"], 60)
@@ -340,13 +306,12 @@ def w_bloat(peer, o):
         while th.is_alive():
             time.sleep(0.2)
             lines += w.drainlines()
-        with psycopg.connect(dsn(c["db"]), autocommit=True) as a:
-            backlog = left = a.execute(c["remaining"]).fetchone()[0]
-            t_end = time.monotonic() + 30
-            while left and time.monotonic() < t_end:
-                time.sleep(0.5)
-                lines += w.drainlines()
-                left = a.execute(c["remaining"]).fetchone()[0]
+        backlog = left = JOBS.unfinished()
+        t_end = time.monotonic() + 30
+        while left and time.monotonic() < t_end:
+            time.sleep(0.5)
+            lines += w.drainlines()
+            left = JOBS.unfinished()
     finally:
         lines += w.stop()
     la = lats(lines)
@@ -410,8 +375,12 @@ def main():
     ap.add_argument("--label", help="appended to the workload name (for tuning runs)")
     o = ap.parse_args()
     OVERRIDE.update(x.split("=", 1) for x in o.set)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     load0 = os.getloadavg()[0]
-    base = {"peer": o.peer, "version": version(o.peer), "workload": o.workload + (f"_{o.label}" if o.label else "") + ("_control" if o.control else ""),
+    global JOBS
+    JOBS = backend(RIVALS[o.peer])
+    versions = ", ".join(filter(None, [version(o.peer), JOBS.version()]))
+    base = {"peer": o.peer, "version": versions, "workload": o.workload + (f"_{o.label}" if o.label else "") + ("_control" if o.control else ""),
             "n": None, "seconds": None, "per_s": None, "p50_ms": None, "p95_ms": None, "p99_ms": None}
     try:
         r = W[o.workload](o.peer, o)
@@ -419,6 +388,11 @@ def main():
         r = {k: r.get(k, base[k]) for k in base}
     except Exception as e:
         r, notes = dict(base), {"error": f"{type(e).__name__}: {e}"}
+    finally:
+        for left in Proc.all:
+            if left.p.poll() is None:
+                left.kill()
+        JOBS.close()
     notes["settings"] = RIVALS[o.peer]["settings"]
     notes["env"] = {k: v for k, v in {**RIVALS[o.peer]["env"], **wenv(o.peer, "drain" if o.workload in ("drain", "bloat") else "lat"), **OVERRIDE}.items()}
     notes["load1_before"] = round(load0, 2)

@@ -2,18 +2,21 @@
 
 cmd        how its program is started (argv follows: see node/graphile.mjs)
 env        settings common to all workloads of this entry
-db         database (one per library; two configurations of a library use two databases)
-remaining  SQL -> number of jobs not yet finished AND acknowledged
-backlog    optional cheaper SQL used while polling
+on         server that holds its jobs, as ./server calls it; postgres if not given. How jobs are counted there, and how the
+           server is emptied, is in backends.py. With postgres:
+  db         database (one per library; two configurations of a library use two databases)
+  remaining  SQL -> number of jobs not yet finished AND acknowledged
+  analyze    False if its tables are not to be analyzed before a drain
 conc       {'drain': best concurrency for A/E, 'lat': concurrency for B/C/D/E steady}
 wenv       extra env per workload for the worker ('drain' or 'lat')
 n          jobs in workload A;  cap = seconds after which A is cut off (rate then = handled/elapsed)
-bulk       (rows per bulk call) or None if it has no bulk API; prefill_sql then fills the table
+bulk       rows per bulk call
 rescue     documented default time after which a crashed worker's job runs again
 """
 import json
 import os
 import subprocess
+import sys
 
 P = os.path.dirname(os.path.abspath(__file__))
 NODE = [f"{P}/node/node_modules/node/bin/node"]
@@ -139,6 +142,19 @@ RIVALS = {
                  "completion batches of 512 / 1 ms / 4 shards, pool 24; otherwise QueueConfig::default() (deadline 5 min, poll 200 ms + NOTIFY, "
                  "completion 512 / 1 ms / 1 shard) with max_workers 10, pool 10 (docs/deployment.md); enqueue = insert_with, bulk = QueueStorage::enqueue_params_copy",
         rescue="heartbeat_staleness 90 s, looked for every 30 s (heartbeat_rescue_interval)"),
+    **{f"bullmq-{fsync}": dict(
+        cmd=NODE + [f"{P}/node/bullmq.mjs"], env={}, on=f"redis-{fsync}",
+        conc={"drain": 300, "lat": 10}, n=100000, cap=120, bulk=1000,
+        settings=f"Redis with appendonly, appendfsync {fsync}, no RDB snapshots, Unix socket; ioredis; completed jobs not kept "
+                 "(removeOnComplete); concurrency 300 for the drain (docs: 100 to 300), otherwise 10, Node 22",
+        rescue="stalled jobs looked for every 30 s, after a lock of 30 s (stalledInterval, lockDuration)")
+       for fsync in ("everysec", "always")},
+    "rabbitmq": dict(
+        cmd=NODE + [f"{P}/node/rabbitmq.mjs"], env={}, on="rabbitmq",
+        conc={"drain": 300, "lat": 10}, n=100000, cap=120, bulk=20000,
+        settings="one node, quorum queue, publisher confirms, manual acknowledgement of each message, raft.segment_max_entries "
+                 "32768; amqplib over TCP; prefetch 300 for the drain (docs: 100 to 300), otherwise 10, Node 22",
+        rescue="at once when the connection closes; 2 missed heartbeats (60 s by default) if the host is gone"),
 }
 
 
@@ -166,8 +182,14 @@ def version(peer: str) -> str:
     if peer == "rs-apalis-postgres": return "apalis-postgres " + crate("apalis", "apalis-postgres")
     if peer == "rs-underway": return "underway " + crate("underway", "underway")
     if peer == "rs-awa": return "awa " + crate("awa", "awa")
+    if peer.startswith("bullmq"): return "bullmq " + npm("bullmq")
+    if peer == "rabbitmq": return "amqplib " + npm("amqplib")
     return "?"
 
 
 if __name__ == "__main__":
-    print(*RIVALS)
+    # rivals.py: their names; rivals.py servers NAME...: the servers that these need
+    if sys.argv[1:2] == ["servers"]:
+        print(*dict.fromkeys(RIVALS[name].get("on", "postgres") for name in sys.argv[2:]))
+    else:
+        print(*RIVALS)
