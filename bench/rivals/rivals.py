@@ -144,7 +144,7 @@ RIVALS = {
         rescue="heartbeat_staleness 90 s, looked for every 30 s (heartbeat_rescue_interval)"),
     **{f"bullmq-{fsync}": dict(
         cmd=NODE + [f"{P}/node/bullmq.mjs"], env={}, on=f"redis-{fsync}",
-        conc={"drain": 300, "lat": 10}, n=100000, cap=120, bulk=1000,
+        conc={"drain": 300, "lat": 10}, n=50000, cap=120, bulk=1000,
         settings=f"Redis with appendonly, appendfsync {fsync}, no RDB snapshots, Unix socket; ioredis; completed jobs not kept "
                  "(removeOnComplete); concurrency 300 for the drain (docs: 100 to 300), otherwise 10, Node 22",
         rescue="stalled jobs looked for every 30 s, after a lock of 30 s (stalledInterval, lockDuration)")
