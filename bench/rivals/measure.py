@@ -275,7 +275,7 @@ def w_crash(peer, o):
         if b:
             b.stop()
     return {"n": 1, "seconds": round(secs, 2) if secs is not None else None, "per_s": None,
-            "result": f"{secs:.1f} s" if secs is not None else f">{wait} s", "documented_rescue": c["rescue"],
+            "result": f">{wait} s" if secs is None else f"{secs:.{1 if secs >= 1 else 2}f} s", "documented_rescue": c["rescue"],
             "job_ran_before_kill_s": round(ran, 2)}
 
 

@@ -39,6 +39,7 @@ print("\n## E bloat (held snapshot)\n\n| peer | 20k drain before /s | after /s |
 for p in peers:
     for r in by.get((p, "bloat"), []):
         n = r["notes"]
+        if r["n"] == 0: continue
         if n.get("error"):
             print(f"| {p} | ! {n['error']} |"); continue
         print(f"| {p} | {fmt(n.get('per_s_before'))}{'*' if n.get('before_cut') else ''} | {fmt(r['per_s'])}{'*' if n.get('cut_off') else ''} | {n.get('ratio_after_before')} | {n.get('produced_per_s')} | {n.get('backlog_at_end_of_production')} | "
