@@ -110,28 +110,32 @@ $$;
 comment on function bugle.rules is
   'What each constraint of settings, queues, commands, retry policies and schedules requires, in words, with a hint.';
 
--- A row as errors name it, and their code.
+-- A row as errors name it, and their code. What is said is put together before: an expression that fails is repeated in
+-- the context of the error.
 create or replace function bugle.refuse_row(
   p_table text, p_values jsonb, p_columns text[], p_rule text, p_hint text) returns boolean
 language plpgsql
 as $$
+declare
+  v_code constant text := case p_table when 'schedules' then 'JB005' else 'JB001' end;
+  v_kind constant text := case p_table when 'retry_policies' then 'retry policy' else rtrim(p_table, 's') end;
+  v_row constant text := case p_table
+    when 'settings' then 'bugle.settings'
+    else format('the %s %s', v_kind, coalesce(bugle.quoted(p_values ->> 'name'), 'null')) end;
+  v_columns text;
+  v_message text;
 begin
-  return bugle.refuse(case p_table when 'schedules' then 'JB005' else 'JB001' end,
-    format('%s: %s must %s',
-      case p_table
-        when 'settings' then 'bugle.settings'
-        else format('the %s %s',
-          case p_table when 'retry_policies' then 'retry policy' else rtrim(p_table, 's') end,
-          coalesce(bugle.quoted(p_values ->> 'name'), 'null')) end,
-      case
-        when cardinality(p_columns) = 1 then format('"%s"', p_columns[1])
-        else (
-          select string_agg(format('"%s" (%s)', c.name, coalesce(bugle.quoted(p_values ->> c.name), 'null')), ' and '
-            order by c.place)
-          from unnest(p_columns) with ordinality c (name, place)) end,
-      p_rule || case when cardinality(p_columns) = 1 and p_values ->> p_columns[1] is not null then
-        ', not ' || bugle.quoted(p_values ->> p_columns[1]) else '' end),
-    p_hint);
+  if cardinality(p_columns) = 1 then
+    v_message := format('%s: "%s" must %s%s', v_row, p_columns[1], p_rule,
+      ', not ' || bugle.quoted(p_values ->> p_columns[1]));
+  else
+    select string_agg(format('"%s" (%s)', c.name, coalesce(bugle.quoted(p_values ->> c.name), 'null')), ' and '
+      order by c.place)
+    into v_columns
+    from unnest(p_columns) with ordinality c (name, place);
+    v_message := format('%s: %s must %s', v_row, v_columns, p_rule);
+  end if;
+  return bugle.refuse(v_code, v_message, p_hint);
 end
 $$;
 comment on function bugle.refuse_row is 'Reject a row of settings, naming it, its columns and their values.';
@@ -145,6 +149,11 @@ declare
   v_check text;
   v_null text;
   v_broken text;
+  v_rule text;
+  v_hint text;
+  v_columns text[];
+  v_column text;
+  v_policy text;
 begin
   select format('select case %s end, case %s else null end from (select ($1).*) r',
       (select string_agg(format('when r.%I is null then %L', a.attname, a.attname), ' ' order by a.attnum)
@@ -159,23 +168,35 @@ begin
   into v_check;
   execute v_check into v_null, v_broken using new;
 
-  perform bugle.refuse_row(tg_table_name, v_values, array[v_null], 'not be null',
-    'If it has a default, leave it out, or write default instead of null.')
-  where v_null is not null;
-  perform bugle.refuse_row(tg_table_name, v_values, (
-      select array_agg(a.attname::text order by a.attnum)
+  if v_null is not null then
+    perform bugle.refuse_row(tg_table_name, v_values, array[v_null], 'not be null',
+      'If it has a default, leave it out, or write default instead of null.');
+  end if;
+  if v_broken is not null then
+    select s.rule, s.hint, array(
+      select a.attname::text
       from pg_constraint c
         join pg_attribute a on a.attrelid = c.conrelid and a.attnum = any (c.conkey)
-      where c.conrelid = tg_relid and c.conname = v_broken), s.rule, s.hint)
-  from bugle.rules() s
-  where s.of_table = tg_table_name
-    and s.name = v_broken;
-  perform bugle.refuse_policy_name(c.key, c.value)
-  from jsonb_each_text(v_values) c
-  where tg_table_name = 'commands'
-    and c.key in ('retry_policy', 'step_retry_policy')
-    and c.value is not null
-    and not bugle.is_retry_policy(c.value);
+      where c.conrelid = tg_relid
+        and c.conname = v_broken
+      order by a.attnum)
+    into v_rule, v_hint, v_columns
+    from bugle.rules() s
+    where s.of_table = tg_table_name
+      and s.name = v_broken;
+    perform bugle.refuse_row(tg_table_name, v_values, v_columns, v_rule, v_hint);
+  end if;
+  if tg_table_name = 'commands' then
+    for v_column, v_policy in
+      select c.key, c.value
+      from jsonb_each_text(v_values) c
+      where c.key in ('retry_policy', 'step_retry_policy')
+        and c.value is not null
+        and not bugle.is_retry_policy(c.value)
+    loop
+      perform bugle.refuse_policy_name(v_column, v_policy);
+    end loop;
+  end if;
   return new;
 end
 $$;

@@ -123,6 +123,32 @@ from (values
   ('insert into bugle.commands (name, step_retry_policy) values (''x'', ''often'')', 'JB004',
     'column "step_retry_policy" is not the name of a policy: ''often''')) n (sql, code, message);
 
+-- and the context names the functions, not what they are made of: psql prints all of it
+create function pg_temp.context_of(p_sql text) returns text
+language plpgsql
+as $$
+declare
+  v_context text;
+begin
+  execute p_sql;
+  return null;
+exception when others then
+  get stacked diagnostics v_context = pg_exception_context;
+  return v_context;
+end
+$$;
+select test.equal(c.lines <= 8 and c.longest <= 200, true, format('the context of %s is short: %s', c.sql, c.context))
+from (
+  select t.sql, r.context, cardinality(string_to_array(r.context, e'\n')) as lines,
+    (select max(length(l)) from unnest(string_to_array(replace(r.context, t.sql, ''), e'\n')) l) as longest
+  from (
+      select d.sql from tried d
+      union all
+      select 'update bugle.settings set lease = null'
+      union all
+      select 'insert into bugle.commands (name, retry_policy) values (''x'', ''often'')') t
+    cross join lateral pg_temp.context_of(t.sql) r (context)) c;
+
 -- one bad row of several, and what was there before is as it was
 select test.refused($$insert into bugle.queues (name, max_running) values ('a', 1), ('b', 0)$$, 'JB001',
   'the queue ''b'': "max_running" must be at least 1, not ''0''');
