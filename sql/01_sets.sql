@@ -115,6 +115,21 @@ $$;
 comment on function bugle.ready_of is
   'A row for each ready job of a queue and route: without keys, with keys, with a fair key.';
 
+-- Only the index of those with a fair key has to visit rows.
+create or replace function bugle.ready_in(p_queue text) returns setof boolean
+language sql stable
+as $$
+  select true from bugle.plain_ready j where j.queue = p_queue
+  union all
+  select true from bugle.keyed_ready j where j.queue = p_queue
+  union all
+  select true
+  from bugle.fair_ready j
+  where j.queue_hash = hashtextextended(p_queue, 0)
+    and j.queue = p_queue
+$$;
+comment on function bugle.ready_in is 'A row for each ready job of a queue.';
+
 -- Predicates about a live job, for sets that other conditions narrow further. The planner inlines them and so finds the
 -- index; therefore they are plain SQL without settings of their own.
 -- tests/sql/claim/predicates_lead_into_their_indexes.sql compares the plans.
