@@ -204,6 +204,7 @@ comment on column bugle.minute_stats.run_p50_seconds is 'Half of them ran for le
 comment on column bugle.minute_stats.run_p95_seconds is '95 of 100 ran for less.';
 
 -- Charts. The counts are summed element by element: unnesting the arrays of a thousand commands took ten times as long.
+-- The total is that of the buckets: a week has few of them, and a million rows.
 create or replace function bugle.throughput(
   p_since interval default '1 hour', p_bucket interval default '1 minute', p_queue text default null,
   p_command text default null)
@@ -216,10 +217,7 @@ security definer
 set search_path = pg_catalog, bugle, pg_temp
 set jit = off
 as $$
-  select t.at, coalesce(t.completed, 0), coalesce(t.failed, 0), coalesce(t.others, 0),
-    bugle.quantile(t.wait, 0.5), bugle.quantile(t.wait, 0.95), bugle.quantile(t.wait, 0.99),
-    bugle.quantile(t.run, 0.5), bugle.quantile(t.run, 0.95), bugle.quantile(t.run, 0.99)
-  from (
+  with buckets as materialized (
     select b.at, sum(m.completed)::bigint as completed, sum(m.failed)::bigint as failed,
       sum(m.others)::bigint as others,
       array[
@@ -241,7 +239,17 @@ as $$
     where m.minute > now() - least(greatest(p_since, interval '0'), interval '10 years')
       and (p_queue is null or m.queue = p_queue)
       and (p_command is null or m.command = p_command)
-    group by grouping sets ((b.at), ())) t
+    group by b.at
+  )
+  select t.at, coalesce(t.completed, 0), coalesce(t.failed, 0), coalesce(t.others, 0),
+    bugle.quantile(t.wait, 0.5), bugle.quantile(t.wait, 0.95), bugle.quantile(t.wait, 0.99),
+    bugle.quantile(t.run, 0.5), bugle.quantile(t.run, 0.95), bugle.quantile(t.run, 0.99)
+  from (
+    select null, sum(b.completed)::bigint, sum(b.failed)::bigint, sum(b.others)::bigint,
+      bugle.total_counts(b.wait), bugle.total_counts(b.run)
+    from buckets b
+    union all
+    select b.* from buckets b) t (at, completed, failed, others, wait, run)
   order by t.at nulls first
 $$;
 comment on function bugle.throughput is
