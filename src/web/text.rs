@@ -40,6 +40,12 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// A name, which a narrow window breaks between its parts rather than inside a word.
+pub fn parted(name: &str) -> Html {
+    let parts = name.split_inclusive(['_', '-', '.', ':', '/', '@']).map(escape);
+    Html(parts.collect::<Vec<_>>().join("<wbr>"))
+}
+
 /// A length of time in one or two figures: `0.4 s`, `5 min`, `3 h`.
 pub fn span(length: Duration) -> String {
     let seconds = length.as_secs_f64();
@@ -351,6 +357,12 @@ pub fn json(raw: &str, most: usize) -> (Html, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_may_be_broken_after_each_of_its_parts() {
+        assert_eq!(parted("hourly_until-<b>").0, "hourly_<wbr>until-<wbr>&lt;b&gt;");
+        assert_eq!(parted("plain").0, "plain");
+    }
 
     #[test]
     fn json_is_indented_escaped_and_keeps_every_digit() {
