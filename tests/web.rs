@@ -8,7 +8,7 @@ use bugle::operations::allowed_from;
 use common::cli::{command, run};
 use common::http::ask;
 use common::poll::look_for;
-use common::web::Web;
+use common::web::{Web, is_counting};
 use common::{DEADLINE, Database, Folder, enqueue, execute, query_value};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -505,6 +505,30 @@ async fn a_page_shows_older_counts_while_fresh_ones_take_long() {
     });
     opened.await.expect("fresh counts are asked for");
     execute(&locking, "commit").await;
+}
+
+#[tokio::test]
+async fn a_page_opens_before_its_jobs_are_counted_and_says_so() {
+    let database = Database::new().await;
+    enqueue(&database.owner().await, "nobody").await;
+    let web = operator(&database).await;
+    // what only the counts read
+    let locking = database.owner().await;
+    execute(&locking, "begin; lock table bugle.jobs_ended in access exclusive mode").await;
+
+    for path in ["/", "/queues", "/commands"] {
+        let page = web.get_at_once(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        assert!(is_counting(&page), "{path}: {}", page.body);
+        assert!(!page.body.contains("/queues/default"), "{path}: {}", page.body);
+    }
+    execute(&locking, "commit").await;
+
+    let counted = look_for(async || {
+        let page = web.get_at_once("/queues").await;
+        (page.body.contains("/queues/default") && !is_counting(&page)).then_some(())
+    });
+    counted.await.expect("the queue");
 }
 
 #[tokio::test]

@@ -721,10 +721,14 @@ fn values(operation: &Operation, parts: &Parts, body: &[u8]) -> Result<Values, R
     Ok(values)
 }
 
+/// A statement has a time limit, and no other process of the server works for it: what it takes is what it costs.
 pub async fn limit(transaction: &Transaction<'_>) -> Result<(), Error> {
     let millis = STATEMENT_TIMEOUT.as_millis();
     Ok(transaction
-        .batch_execute(&format!("set local statement_timeout = {millis}; set local jit = off"))
+        .batch_execute(&format!(
+            "set local statement_timeout = {millis}; set local jit = off; \
+             set local max_parallel_workers_per_gather = 0"
+        ))
         .await?)
 }
 

@@ -379,7 +379,7 @@ async fn operate(site: &Site, action: &Verb, chosen: &Chosen, is_meant: bool) ->
     let operated = operate::apply(&transaction, action, &chosen.ids, chosen.note.as_deref()).await?;
     if is_meant {
         transaction.commit().await?;
-        site.live.forget().await;
+        site.live.forget();
     } else {
         transaction.rollback().await?;
     }

@@ -9,14 +9,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::Transaction;
 
+use super::kept::{Kept, Pace, Reading};
 use super::site::{Problem, Shared, Site, reading};
+use crate::db::connect::Connection;
 use crate::read::{
     self, BlockedKey, Bucket, CommandStats, ErrorGroup, Finding, Queue, Safety, Unserved, Waits, WorkerLine,
 };
@@ -24,37 +27,55 @@ use crate::state::WorkerState;
 
 /// How old an answer may be, if it was cheap.
 pub const FRESH: Duration = Duration::from_millis(1500);
-/// For people who open a page, one that took long is kept for ten times as long, and never longer than this.
-const OPENED: (u32, Duration) = (10, Duration::from_secs(5));
-/// The same for open pages that refresh themselves: the queries take 0.5 % of a core.
-const WATCHED: (u32, Duration) = (200, Duration::from_secs(120));
-/// The findings of the doctor are kept for this time, charts for as long as their range says. Both are kept longer if
-/// they take long: [`REPEATED`] times as long, up to its limit.
+/// The same for the findings of the doctor, and for the figures of the doorbell, late updates and rescues. Charts are
+/// kept for as long as their range says.
 const CHECKED: Duration = Duration::from_secs(30);
-const REPEATED: (u32, Duration) = (400, Duration::from_secs(300));
-/// How long a page waits for fresh counts if it can show older ones, and the overview for the doctor. If they take
-/// longer, a later page shows them.
-const PATIENCE: Duration = Duration::from_millis(150);
-/// How long the figures of the doorbell, late updates and rescues are kept.
 const SAFE: Duration = Duration::from_secs(10);
+/// How long a page waits for an answer if it can do without. If that takes longer, a later page shows it.
+const PATIENCE: Duration = Duration::from_millis(120);
+/// How long it waits if it cannot.
+const PATIENT: Duration = Duration::from_secs(9);
 /// How often browsers are told.
 const TICK: Duration = Duration::from_secs(2);
-/// The time that refreshes may take: the share of each second, and the most that can be saved up.
-const SHARE: f64 = 0.005;
-const MOST: Duration = Duration::from_millis(500);
-/// After this time one page is refreshed even if no time is left.
-const ANYWAY: Duration = Duration::from_secs(3);
+
+/// What watching may cost the database, in shares of a core: whatever is read for pages that refresh themselves has
+/// one of these, so that no number of browsers and no size of the database makes it cost more. A reading that took a
+/// second is repeated after 400, 1,000 or 2,000 seconds; people who open a page do not wait for that.
+const COUNTS: f64 = 0.0025;
+/// Of all periods that somebody watches.
+const CHARTS: f64 = 0.001;
+const FINDINGS: f64 = 0.0005;
+const SAFETY: f64 = 0.0005;
+/// What the pages themselves query.
+const PAGES: f64 = 0.002;
+/// Of which this much can be saved up.
+const MOST: Duration = Duration::from_millis(100);
+/// For how long a period counts as watched.
+const WATCHED: Duration = Duration::from_secs(15);
 
 tokio::task_local! {
     /// Set while a page is answered that only refreshes itself: nobody waits for it.
     pub static IS_REFRESH: ();
 }
 
+fn is_refresh() -> bool {
+    IS_REFRESH.try_with(|()| ()).is_ok()
+}
+
+/// How often an answer is read again for the page under way.
+fn pace(least: Duration, share: f64) -> Pace {
+    match is_refresh() {
+        true => Pace::watched(least, share),
+        false => Pace::opened(least),
+    }
+}
+
 /// The state of everything at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
-    read_at: Instant,
     pub now: SystemTime,
+    /// Whether the jobs of the queues are counted. If not, there are no queues in it.
+    pub is_counted: bool,
     pub queues: Vec<Queue>,
     pub workers: Vec<WorkerLine>,
     pub unserved: Vec<Unserved>,
@@ -65,8 +86,10 @@ pub struct Snapshot {
 }
 
 tokio::task_local! {
-    /// How old the counts are that the page under way shows.
+    /// How old the oldest counts and charts are that the page under way shows.
     static AGE: Cell<Duration>;
+    /// When it was begun, and whether something is left out of it since it was not known in time.
+    static PAGE: (Instant, Cell<bool>);
 }
 
 /// Make a page, and say how old its counts are.
@@ -75,11 +98,37 @@ pub async fn with_age<T>(page: impl Future<Output = T>) -> (T, Duration) {
     AGE.scope(Cell::new(Duration::ZERO), made).await
 }
 
+/// Make a page, which waits only so long for what it can do without.
+pub async fn without_waiting<T>(page: impl Future<Output = T>) -> T {
+    PAGE.scope((Instant::now(), Cell::new(false)), page).await
+}
+
+/// How long the page under way still waits.
+fn patience() -> Duration {
+    let waited = PAGE.try_with(|(began, _)| began.elapsed());
+    PATIENCE.saturating_sub(waited.unwrap_or_default())
+}
+
+/// Whether something is left out of the page under way, since it was not known in time.
+pub fn is_counting() -> bool {
+    PAGE.try_with(|(_, is_counting)| is_counting.get()).unwrap_or(false)
+}
+
+fn leave_out() {
+    let _ = PAGE.try_with(|(_, is_counting)| is_counting.set(true));
+}
+
+/// The page under way shows what was read then.
+fn shows(read_at: Instant) {
+    // a page that nobody watches has no age
+    let _ = AGE.try_with(|age| age.set(age.get().max(read_at.elapsed())));
+}
+
 /// How workers wait, and what kept jobs safe.
 type Safe = (Vec<Waits>, Safety);
 
 /// A period.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Measured {
     pub total: Bucket,
     pub buckets: Vec<Bucket>,
@@ -88,49 +137,29 @@ pub struct Measured {
 }
 
 /// Answers that are kept for a moment.
+#[derive(Default)]
 pub struct Live {
-    snapshot: Mutex<Option<Kept>>,
-    /// Locked while a snapshot is read.
-    reading: tokio::sync::Mutex<()>,
-    findings: tokio::sync::Mutex<Option<Aged<Arc<Vec<Finding>>>>>,
-    charts: tokio::sync::Mutex<BTreeMap<&'static str, Aged<Arc<Measured>>>>,
-    safety: tokio::sync::Mutex<Option<Aged<Arc<Safe>>>>,
+    snapshot: Arc<Kept<Snapshot>>,
+    findings: Arc<Kept<Vec<Finding>>>,
+    safety: Arc<Kept<Safe>>,
+    charts: [Chart; RANGES.len()],
+    /// Locked while one of them is read.
+    turn: tokio::sync::Mutex<()>,
     watchers: Mutex<Watchers>,
     news: watch::Sender<String>,
     refreshing: Mutex<Refreshing>,
 }
 
-/// What is kept for a time that depends on how long it took.
-struct Aged<T> {
-    at: Instant,
-    cost: Duration,
-    value: T,
+/// A period, and when somebody watched it last.
+#[derive(Default)]
+struct Chart {
+    measured: Arc<Kept<Measured>>,
+    watched: Mutex<Option<Instant>>,
 }
 
-impl<T> Aged<T> {
-    fn new(began: Instant, value: T) -> Aged<T> {
-        Aged {
-            at: Instant::now(),
-            cost: began.elapsed(),
-            value,
-        }
-    }
-
-    fn is_fresh(&self, least: Duration) -> bool {
-        self.at.elapsed() < (self.cost * REPEATED.0).clamp(least, REPEATED.1.max(least))
-    }
-}
-
-struct Kept {
-    at: Instant,
-    /// How long it took. The least of the last ones: on a busy machine others take longer, and cost no more.
-    cost: Duration,
-    snapshot: Arc<Snapshot>,
-}
-
-impl Kept {
-    fn is_fresh(&self, (times, oldest): (u32, Duration)) -> bool {
-        self.at.elapsed() < (self.cost * times).clamp(FRESH, oldest)
+impl Chart {
+    fn watched(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,9 +167,24 @@ impl Kept {
 struct Refreshing {
     left: f64,
     since: Instant,
-    last: Instant,
-    /// How long each page takes: the least of the last ones.
-    costs: BTreeMap<String, f64>,
+}
+
+impl Default for Refreshing {
+    fn default() -> Refreshing {
+        Refreshing {
+            left: MOST.as_secs_f64(),
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Refreshing {
+    fn has_time(&mut self, now: Instant) -> bool {
+        let gained = now.saturating_duration_since(self.since).as_secs_f64() * PAGES;
+        self.left = (self.left + gained).min(MOST.as_secs_f64());
+        self.since = now;
+        self.left > 0.0
+    }
 }
 
 /// The sites with open pages. One task queries for all of them.
@@ -209,38 +253,16 @@ pub const RANGES: [Range; 4] = [
     },
 ];
 
-impl Default for Live {
-    fn default() -> Live {
-        Live {
-            snapshot: Mutex::default(),
-            reading: tokio::sync::Mutex::default(),
-            findings: tokio::sync::Mutex::default(),
-            safety: tokio::sync::Mutex::default(),
-            charts: tokio::sync::Mutex::default(),
-            watchers: Mutex::default(),
-            news: watch::Sender::new(String::new()),
-            refreshing: Mutex::new(Refreshing {
-                left: MOST.as_secs_f64(),
-                since: Instant::now(),
-                last: Instant::now(),
-                costs: BTreeMap::new(),
-            }),
-        }
-    }
-}
-
 impl Live {
     /// After a change: the next page shows it.
-    pub async fn forget(&self) {
-        // one that is being read now may not have the change
-        let _reading = self.reading.lock().await;
-        *self.kept() = None;
-        *self.findings.lock().await = None;
+    pub fn forget(&self) {
+        self.snapshot.forget();
+        self.findings.forget();
     }
 
     /// What needs attention, of the latest answer: no page waits for it.
     pub fn counts(&self) -> Vec<(&'static str, usize, &'static str)> {
-        let Some(snapshot) = self.latest() else {
+        let Some(snapshot) = self.snapshot.latest() else {
             return Vec::new();
         };
         let paused = snapshot
@@ -268,48 +290,27 @@ impl Live {
         .collect()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The last snapshot, unless it is too old to be shown.
-    fn latest(&self) -> Option<Arc<Snapshot>> {
-        let kept = self.kept();
-        let kept = kept.as_ref().filter(|kept| kept.at.elapsed() < WATCHED.1)?;
-        Some(kept.snapshot.clone())
-    }
-
-    /// The last snapshot, if it is still fresh.
-    fn fresh(&self, freshness: (u32, Duration)) -> Option<Arc<Snapshot>> {
-        let kept = self.kept();
-        let kept = kept.as_ref().filter(|kept| kept.is_fresh(freshness))?;
-        Some(kept.snapshot.clone())
-    }
-
     /// Whether a page may be refreshed now.
     pub fn has_time(&self) -> bool {
-        let mut refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
-        let gained = refreshing.since.elapsed().as_secs_f64() * SHARE;
-        refreshing.left = (refreshing.left + gained).min(MOST.as_secs_f64());
-        refreshing.since = Instant::now();
-        let has_time = refreshing.left > 0.0 || refreshing.last.elapsed() > ANYWAY;
-        if has_time {
-            refreshing.last = Instant::now();
-        }
-        has_time
+        self.refreshing().has_time(Instant::now())
     }
 
     /// A page was refreshed, in this time.
-    pub fn spend(&self, page: &str, time: Duration) {
-        let mut refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
-        if refreshing.costs.len() > 1000 {
-            refreshing.costs.clear();
+    pub fn spend(&self, time: Duration) {
+        self.refreshing().left -= time.as_secs_f64();
+    }
+
+    fn refreshing(&self) -> MutexGuard<'_, Refreshing> {
+        self.refreshing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The share of one of the periods that are watched now. This one is, if its page is only refreshed.
+    fn share_of_chart(&self, chart: &Chart) -> f64 {
+        if is_refresh() {
+            *chart.watched() = Some(Instant::now());
         }
-        let time = time.as_secs_f64();
-        let cost = refreshing.costs.entry(page.to_owned()).or_insert(time);
-        *cost = time.min(*cost * 1.2);
-        let cost = *cost;
-        refreshing.left -= cost;
+        let is_watched = |chart: &&Chart| chart.watched().is_some_and(|at| at.elapsed() < WATCHED);
+        CHARTS / self.charts.iter().filter(is_watched).count().max(1) as f64
     }
 
     fn watchers(&self) -> MutexGuard<'_, Watchers> {
@@ -366,62 +367,76 @@ impl Drop for Watcher {
 }
 
 impl Site {
-    pub async fn snapshot(self: &Arc<Self>) -> Result<Arc<Snapshot>, Problem> {
-        let is_refresh = IS_REFRESH.try_with(|()| ()).is_ok();
-        let snapshot = match is_refresh || !self.rights().await?.can_read {
-            true => self.snapshot_for(WATCHED).await?,
-            false => self.snapshot_soon().await?,
-        };
-        // a page that nobody watches has no age
-        let _ = AGE.try_with(|age| age.set(snapshot.read_at.elapsed()));
-        Ok(snapshot)
-    }
-
-    /// A fresh one, if it is there soon. If not, the last one; a later page has the fresh one.
-    async fn snapshot_soon(self: &Arc<Self>) -> Result<Arc<Snapshot>, Problem> {
-        let site = self.clone();
-        let asking = tokio::spawn(async move { site.snapshot_for(OPENED).await });
-        if let Ok(Ok(done)) = tokio::time::timeout(PATIENCE, asking).await {
-            return done;
-        }
-        match self.live.latest() {
-            Some(latest) => Ok(latest),
-            None => self.snapshot_for(OPENED).await,
-        }
-    }
-
-    async fn snapshot_for(&self, freshness: (u32, Duration)) -> Result<Arc<Snapshot>, Problem> {
-        // what others have asked for is only for those who may read it
+    /// The answer to a question, which is kept for all who ask it and may. None if the page can do without, and does
+    /// not know it in time.
+    async fn ask<T, F>(
+        &self,
+        kept: &Arc<Kept<T>>,
+        pace: Pace,
+        patience: Duration,
+        read: impl Fn(Connection) -> F + Clone + Send + 'static,
+    ) -> Result<Option<Arc<T>>, Problem>
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = Result<T, Problem>> + Send + 'static,
+    {
         if !self.rights().await?.can_read {
-            let mut client = self.pool.get_or_explain().await?;
-            return Ok(Arc::new(Snapshot::read(&mut client).await?));
+            return Ok(Some(Arc::new(read(self.pool.get_or_explain().await?).await?)));
         }
-        if let Some(fresh) = self.live.fresh(freshness) {
-            return Ok(fresh);
+        let timed = || {
+            let (pool, live, read) = (self.pool.clone(), self.live.clone(), read.clone());
+            async move {
+                // beside one another, they would take the connections of the pages, and each the time of the others
+                let _turn = live.turn.lock().await;
+                let connection = match pool.get_or_explain().await {
+                    Ok(connection) => connection,
+                    Err(error) => return Reading::free(Err(error.into())),
+                };
+                let began = Instant::now();
+                let result = read(connection).await;
+                Reading::new(result, began.elapsed())
+            }
+        };
+        // who only watches does not wait: a later page has it
+        let patience = if is_refresh() { Duration::ZERO } else { patience };
+        let answer = kept.ask(pace, patience, timed).await?;
+        Ok(answer.map(|(read_at, value)| {
+            shows(read_at);
+            value
+        }))
+    }
+
+    /// What all pages share. If it is not known in time, all of it but the counts.
+    pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Problem> {
+        let kept = &self.live.snapshot;
+        let known = self.ask(kept, pace(FRESH, COUNTS), patience(), Snapshot::read).await?;
+        match known {
+            Some(snapshot) => Ok(snapshot),
+            None => {
+                leave_out();
+                let connection = self.pool.get_or_explain().await?;
+                Ok(Arc::new(Snapshot::without_counts(connection).await?))
+            }
         }
-        // requests that arrive during the query wait for the same result
-        let _reading = self.live.reading.lock().await;
-        if let Some(fresh) = self.live.fresh(freshness) {
-            return Ok(fresh);
-        }
-        let mut client = self.pool.get_or_explain().await?;
-        let began = Instant::now();
-        let snapshot = Arc::new(Snapshot::read(&mut client).await?);
-        let mut kept = self.live.kept();
-        let before = kept.as_ref().map_or(Duration::MAX, |kept| kept.cost.mul_f64(1.2));
-        *kept = Some(Kept {
-            at: Instant::now(),
-            cost: began.elapsed().min(before),
-            snapshot: snapshot.clone(),
-        });
-        Ok(snapshot)
+    }
+
+    /// The same, for a page that cannot do without the counts.
+    pub async fn snapshot_with_counts(&self) -> Result<Arc<Snapshot>, Problem> {
+        let kept = &self.live.snapshot;
+        let known = self.ask(kept, pace(FRESH, COUNTS), PATIENT, Snapshot::read).await?;
+        known.ok_or_else(not_yet)
     }
 
     /// What browsers are told.
     async fn news(&self) -> String {
-        match self.snapshot_for(WATCHED).await {
+        let kept = &self.live.snapshot;
+        match self
+            .ask(kept, Pace::watched(FRESH, COUNTS), PATIENT, Snapshot::read)
+            .await
+        {
             Ok(snapshot) => {
-                let sum = |of: fn(&Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
+                let queues = || snapshot.iter().flat_map(|snapshot| &snapshot.queues);
+                let sum = |of: fn(&Queue) -> i64| queues().map(of).sum::<i64>();
                 let news = json!({ "ready": sum(|queue| queue.ready), "running": sum(|queue| queue.running) });
                 format!("event: tick\ndata: {news}\n\n")
             }
@@ -429,73 +444,96 @@ impl Site {
         }
     }
 
-    /// What the doctor says. A pool has old sessions, so it cannot tell whether a pooler is in between.
+    /// What the doctor says, if that is known in time.
+    pub async fn findings_soon(&self) -> Option<Arc<Vec<Finding>>> {
+        let kept = &self.live.findings;
+        let known = self.ask(kept, pace(CHECKED, FINDINGS), patience(), findings).await;
+        let known = known.ok().flatten();
+        if known.is_none() {
+            leave_out();
+        }
+        known
+    }
+
     pub async fn findings(&self) -> Result<Arc<Vec<Finding>>, Problem> {
-        let mut known = self.live.findings.lock().await;
-        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh(CHECKED)) {
-            return Ok(kept.value.clone());
-        }
-        let began = Instant::now();
-        let client = self.pool.get_or_explain().await?;
-        let mut findings = read::doctor(&client).await?;
-        findings.retain(|finding| finding.check != "pooler");
-        let findings = Arc::new(findings);
-        *known = Some(Aged::new(began, findings.clone()));
-        Ok(findings)
+        let kept = &self.live.findings;
+        let known = self.ask(kept, pace(CHECKED, FINDINGS), PATIENT, findings).await?;
+        known.ok_or_else(not_yet)
     }
 
-    /// The same, if it is known soon. If not, it is found out, and a later page has it.
-    pub async fn findings_soon(self: &Arc<Self>) -> Arc<Vec<Finding>> {
-        let site = self.clone();
-        let asking = tokio::spawn(async move { site.findings().await });
-        match tokio::time::timeout(PATIENCE, asking).await {
-            Ok(Ok(Ok(findings))) => findings,
-            _ => Arc::default(),
+    /// How workers wait, and what kept jobs safe in the last 24 hours, if that is known in time.
+    pub async fn safety(&self) -> Result<Option<Arc<Safe>>, Problem> {
+        let kept = &self.live.safety;
+        let known = self.ask(kept, pace(SAFE, SAFETY), patience(), safety).await?;
+        if known.is_none() {
+            leave_out();
         }
+        Ok(known)
     }
 
-    /// How workers wait, and what kept jobs safe in the last 24 hours.
-    pub async fn safety(&self) -> Result<Arc<Safe>, Problem> {
-        let mut known = self.live.safety.lock().await;
-        if let Some(kept) = known.as_ref().filter(|kept| kept.is_fresh(SAFE)) {
-            return Ok(kept.value.clone());
+    /// A period, if it is known in time.
+    pub async fn chart(&self, range: Range) -> Result<Option<Arc<Measured>>, Problem> {
+        let place = RANGES.iter().position(|known| known.name == range.name);
+        let chart = &self.live.charts[place.unwrap_or_default()];
+        let pace = pace(range.fresh, self.live.share_of_chart(chart));
+        let measure = move |connection| measure(connection, range);
+        let known = self.ask(&chart.measured, pace, patience(), measure).await?;
+        if known.is_none() {
+            leave_out();
         }
-        let began = Instant::now();
-        let mut client = self.pool.get_or_explain().await?;
-        let transaction = reading(&mut client).await?;
-        let safe = Arc::new((read::doorbell(&transaction).await?, read::safety(&transaction).await?));
-        *known = Some(Aged::new(began, safe.clone()));
-        Ok(safe)
-    }
-
-    pub async fn chart(&self, range: Range) -> Result<Arc<Measured>, Problem> {
-        let mut known = self.live.charts.lock().await;
-        if let Some(kept) = known.get(range.name).filter(|kept| kept.is_fresh(range.fresh)) {
-            return Ok(kept.value.clone());
-        }
-        let began = Instant::now();
-        let mut client = self.pool.get_or_explain().await?;
-        let transaction = reading(&mut client).await?;
-        let bucket = format!("{} seconds", range.bucket.as_secs());
-        let (total, buckets) = read::throughput(&transaction, range.since, &bucket, None, None).await?;
-        let chart = Arc::new(Measured {
-            total,
-            buckets,
-            before: read::outcomes(&transaction, range.since, range.before).await?,
-        });
-        known.insert(range.name, Aged::new(began, chart.clone()));
-        Ok(chart)
+        Ok(known)
     }
 }
 
+fn not_yet() -> Problem {
+    Problem::new(
+        StatusCode::GATEWAY_TIMEOUT,
+        "The database has not counted the jobs yet.",
+    )
+    .hint("Reload the page in a moment.")
+}
+
+/// A pool has old sessions, so it cannot tell whether a pooler is in between.
+async fn findings(connection: Connection) -> Result<Vec<Finding>, Problem> {
+    let mut findings = read::doctor(&connection).await?;
+    findings.retain(|finding| finding.check != "pooler");
+    Ok(findings)
+}
+
+async fn safety(mut connection: Connection) -> Result<Safe, Problem> {
+    let transaction = reading(&mut connection).await?;
+    Ok((read::doorbell(&transaction).await?, read::safety(&transaction).await?))
+}
+
+async fn measure(mut connection: Connection, range: Range) -> Result<Measured, Problem> {
+    let transaction = reading(&mut connection).await?;
+    let bucket = format!("{} seconds", range.bucket.as_secs());
+    let (total, buckets) = read::throughput(&transaction, range.since, &bucket, None, None).await?;
+    Ok(Measured {
+        total,
+        buckets,
+        before: read::outcomes(&transaction, range.since, range.before).await?,
+    })
+}
+
 impl Snapshot {
-    async fn read(client: &mut Client) -> Result<Snapshot, Problem> {
-        let transaction = reading(client).await?;
-        let client = &transaction;
-        let queues = read::queues(client).await?;
+    async fn read(mut connection: Connection) -> Result<Snapshot, Problem> {
+        let transaction = reading(&mut connection).await?;
+        let queues = read::queues(&transaction).await?;
+        Snapshot::of(&transaction, Some(queues)).await
+    }
+
+    async fn without_counts(mut connection: Connection) -> Result<Snapshot, Problem> {
+        let transaction = reading(&mut connection).await?;
+        Snapshot::of(&transaction, None).await
+    }
+
+    async fn of(client: &Transaction<'_>, counted: Option<Vec<Queue>>) -> Result<Snapshot, Problem> {
+        let is_counted = counted.is_some();
+        let queues = counted.unwrap_or_default();
         Ok(Snapshot {
-            read_at: Instant::now(),
             now: read::now(client).await?,
+            is_counted,
             blocked: blocked(client, &queues).await?,
             queues,
             workers: read::workers(client, false).await?,

@@ -14,6 +14,8 @@ mod cron;
 #[cfg(feature = "cli")]
 mod graph;
 #[cfg(feature = "cli")]
+mod kept;
+#[cfg(feature = "cli")]
 mod live;
 mod openapi;
 #[cfg(feature = "cli")]

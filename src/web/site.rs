@@ -257,10 +257,9 @@ async fn sparing(State(site): State<Shared>, request: Request, next: Next) -> Re
     if !site.live.has_time() {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let path = request.uri().path().to_owned();
     let began = Instant::now();
     let (response, age) = live::with_age(IS_REFRESH.scope((), next.run(request))).await;
-    site.live.spend(&path, began.elapsed());
+    site.live.spend(began.elapsed());
     if response.status() != StatusCode::OK {
         return response;
     }
@@ -402,6 +401,11 @@ fn page_of(operation: &str) -> &'static str {
 }
 
 impl Frame {
+    /// Whether something is left out of this page, since it was not known in time.
+    pub fn is_counting(&self) -> bool {
+        live::is_counting()
+    }
+
     /// For templates.
     pub fn pages(&self) -> &'static [(&'static str, &'static str)] {
         &PAGES
@@ -541,7 +545,7 @@ pub fn base_of(options: &Options, headers: &HeaderMap) -> String {
 }
 
 /// Something went wrong, for a person.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Problem {
     pub status: StatusCode,
     pub message: String,
@@ -881,7 +885,7 @@ async fn act_once(site: &Site, name: &str, form: &Fields) -> Result<(String, Opt
         return Err(Problem::new(StatusCode::NOT_FOUND, "There is no such schedule."));
     };
     transaction.commit().await?;
-    site.live.forget().await;
+    site.live.forget();
     let whom = ["id", "queue", "worker", "name", "command"]
         .iter()
         .find_map(|name| values.get(name));

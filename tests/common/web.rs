@@ -47,7 +47,19 @@ impl Web {
         }
     }
 
+    /// A page, when nothing is left out of it: on a busy machine that may be a later one.
     pub async fn get(&self, path: &str) -> Replied {
+        loop {
+            let replied = ask(self.address, "GET", path, "", "").await;
+            if !is_counting(&replied) {
+                return replied;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A page as it is at once.
+    pub async fn get_at_once(&self, path: &str) -> Replied {
         ask(self.address, "GET", path, "", "").await
     }
 
@@ -97,8 +109,13 @@ pub struct Visitor<'a> {
 impl Visitor<'_> {
     pub async fn get(&mut self, path: &str) -> Replied {
         let more = self.head();
-        let replied = ask(self.web.address, "GET", path, &more, "").await;
-        self.keep(replied)
+        loop {
+            let replied = ask(self.web.address, "GET", path, &more, "").await;
+            let replied = self.keep(replied);
+            if !is_counting(&replied) {
+                return replied;
+            }
+        }
     }
 
     pub async fn post(&mut self, path: &str, body: &str) -> Replied {
@@ -151,4 +168,9 @@ impl Visitor<'_> {
         }
         replied
     }
+}
+
+/// Whether a page says that something is left out of it.
+pub fn is_counting(replied: &Replied) -> bool {
+    replied.body.contains("is still being counted")
 }

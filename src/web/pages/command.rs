@@ -354,7 +354,7 @@ async fn store(site: &Site, name: &str, form: &Fields) -> Result<(), Problem> {
     let note = form.get("note").map(|note| note.trim()).filter(|note| !note.is_empty());
     read::set_template(&transaction, name, &columns, note).await?;
     transaction.commit().await?;
-    site.live.forget().await;
+    site.live.forget();
     Ok(())
 }
 

@@ -104,7 +104,7 @@ pub async fn run_upkeep(State(site): State<Shared>, headers: HeaderMap, Form(for
 }
 
 async fn finish(site: &Shared, headers: HeaderMap, form: &Fields, done: Result<String, Problem>) -> Response {
-    site.live.forget().await;
+    site.live.forget();
     match done {
         Ok(notice) => redirect(form.get("back").map_or("/database", String::as_str), &notice),
         Err(problem) => problem.page(site.frame(&asked(headers), "database").await),

@@ -12,6 +12,7 @@ use super::{answer, between, command_link, link, queue_link, text, worker_link};
 use crate::admin::operations::allowed_from;
 use crate::read::{self, JobSummary, KEYS, SEARCHED, Search};
 use crate::state::{Reason, State as JobState};
+use crate::web::live::Snapshot;
 use crate::web::site::{Asked, Frame, Problem, Shared, encoded, query_of, reading};
 use crate::web::text::{Html, escape, number, seconds, state, when, words};
 
@@ -195,11 +196,11 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             Ok(search) => search,
             Err(error) => {
                 page.problem = Some(error.into());
-                page.tabs = tabs(frame, "", &page.chosen, &Search::default(), &snapshot.queues);
+                page.tabs = tabs(frame, "", &page.chosen, &Search::default(), &snapshot);
                 return Ok(page);
             }
         };
-        page.tabs = tabs(frame, &page.query, &page.chosen, &search, &snapshot.queues);
+        page.tabs = tabs(frame, &page.query, &page.chosen, &search, &snapshot);
         page.verbs = verbs(&search);
         page.newest = page_path(frame, &page.query, &page.chosen, None);
         page.sql = search.sql(before, PAGE);
@@ -366,7 +367,8 @@ fn row(frame: &Frame, job: &JobSummary, columns: &[Choice], more: &More, now: Sy
 }
 
 /// The query with another state.
-fn tabs(frame: &Frame, query: &str, chosen: &str, search: &Search, queues: &[read::Queue]) -> Vec<Tab> {
+fn tabs(frame: &Frame, query: &str, chosen: &str, search: &Search, snapshot: &Snapshot) -> Vec<Tab> {
+    let queues = &snapshot.queues;
     let rest: Vec<String> = read::words(query)
         .into_iter()
         .filter(|term| !term.starts_with("state:") && !term.starts_with("-state:"))
@@ -380,7 +382,10 @@ fn tabs(frame: &Frame, query: &str, chosen: &str, search: &Search, queues: &[rea
     let is_estimate = queues.iter().any(|queue| queue.is_estimate);
     let counted = |of: fn(&read::Queue) -> i64| {
         let sum: i64 = queues.iter().map(of).sum();
-        format!("{}{}", if is_estimate { "≈ " } else { "" }, number(sum))
+        match snapshot.is_counted {
+            true => format!("{}{}", if is_estimate { "≈ " } else { "" }, number(sum)),
+            false => String::new(),
+        }
     };
     let mut tabs = vec![Tab {
         name: "all",

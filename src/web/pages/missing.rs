@@ -109,7 +109,7 @@ async fn add_or_rehearse(site: &Site, frame: &Frame, form: &Fields) -> Result<Re
     };
     if form.get("apply").is_some_and(|apply| apply == "true") {
         transaction.commit().await?;
-        site.live.forget().await;
+        site.live.forget();
         let notice = format!(
             "add missing: {} jobs added, {} existed",
             number(added),

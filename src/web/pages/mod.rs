@@ -26,6 +26,7 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
 
+use super::live::without_waiting;
 use super::site::{Asked, Frame, Problem, Shared, encoded, html};
 use super::text::{Html, escape};
 use crate::read::quoted;
@@ -68,11 +69,14 @@ async fn answer<T: Template>(
     page: &'static str,
     make: impl AsyncFnOnce(&Frame, &Asked) -> Result<T, Problem>,
 ) -> Response {
-    let frame = site.frame(&request, page).await;
-    match make(&frame, &request).await {
-        Ok(page) => html(&page),
-        Err(problem) => problem.page(frame),
-    }
+    let made = async {
+        let frame = site.frame(&request, page).await;
+        match make(&frame, &request).await {
+            Ok(page) => html(&page),
+            Err(problem) => problem.page(frame),
+        }
+    };
+    without_waiting(made).await
 }
 
 /// A link inside the site.

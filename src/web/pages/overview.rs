@@ -28,6 +28,8 @@ struct Overview {
     rows: Vec<[String; 10]>,
     queues: Vec<QueueRow>,
     more_queues: usize,
+    /// Whether the jobs of the queues are counted.
+    is_counted: bool,
     /// Facts about the doorbell, late updates and rescues.
     safety: Vec<(&'static str, Html)>,
     sql: String,
@@ -80,10 +82,14 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             .into_iter()
             .find(|range| Some(range.name) == name.get("range"))
             .unwrap_or(RANGES[0]);
-        let snapshot = site.snapshot().await?;
-        let measured = site.chart(range).await?;
-        let safe = site.safety().await?;
-        let filled = filled(range, snapshot.now, &measured.buckets);
+        // the counts last: they may take long, and one is read after the other
+        let (measured, safe, findings, snapshot) =
+            tokio::join!(site.chart(range), site.safety(), site.findings_soon(), site.snapshot());
+        let (measured, safe, snapshot) = (measured?, safe?, snapshot?);
+        let buckets = measured
+            .as_ref()
+            .map_or(&[][..], |measured| measured.buckets.as_slice());
+        let filled = filled(range, snapshot.now, buckets);
         let mut queues: Vec<QueueRow> = snapshot.queues.iter().map(queue_row).collect();
         // the busiest first
         let mut order: Vec<usize> = (0..queues.len()).collect();
@@ -103,9 +109,9 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             .filter_map(|place| sorted[*place].take())
             .collect();
         let mut problems = troubles(frame, &snapshot);
-        let findings = site.findings_soon().await;
         let serious = findings
             .iter()
+            .flat_map(|findings| findings.iter())
             .filter(|finding| finding.level >= Level::Warn && finding.check != "queues");
         problems.extend(serious.map(|finding| trouble_of(frame, finding)));
         problems.sort_by_key(|problem| !problem.is_bad);
@@ -117,17 +123,18 @@ pub async fn show(State(site): State<Shared>, request: Asked) -> Response {
             problems,
             // a page stays small
             more_problems: more_problems.into_iter().take(50).collect(),
-            figures: figures(range, &snapshot, &measured, &filled),
+            figures: figures(range, &snapshot, measured.as_deref(), &filled),
             ranges: RANGES
                 .iter()
                 .map(|one| (one.name, one.label, one.name == range.name))
                 .collect(),
-            charts: charts(range, snapshot.now, &filled),
-            rows: rows(range, &measured.buckets),
-            safety: safety(frame, &safe.0, &safe.1),
+            charts: charts(range, snapshot.now, &filled, measured.is_some()),
+            rows: rows(range, buckets),
+            safety: safe.map_or_else(Vec::new, |safe| safety(frame, &safe.0, &safe.1)),
             sql: sql(range),
             more_queues: snapshot.queues.len().saturating_sub(shown.len()),
             queues: shown,
+            is_counted: snapshot.is_counted,
             frame: frame.clone(),
         })
     })
@@ -415,7 +422,14 @@ fn age_is_long(now: SystemTime, since: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|age| age > Duration::from_secs(60))
 }
 
-fn figures(range: Range, snapshot: &Snapshot, measured: &Measured, filled: &[Bucket]) -> Vec<Figure> {
+/// What is still being counted or added up.
+const NOT_YET: &str = "…";
+
+fn figures(range: Range, snapshot: &Snapshot, measured: Option<&Measured>, filled: &[Bucket]) -> Vec<Figure> {
+    let nothing = Measured::default();
+    let counted = |value: String| if snapshot.is_counted { value } else { NOT_YET.to_owned() };
+    let added_up = |value: String| if measured.is_some() { value } else { NOT_YET.to_owned() };
+    let measured = measured.unwrap_or(&nothing);
     let sum = |of: fn(&crate::read::Queue) -> i64| snapshot.queues.iter().map(of).sum::<i64>();
     let (ready, running) = (sum(|q| q.ready), sum(|q| q.running));
     let later = sum(|q| q.scheduled) + sum(|q| q.retrying);
@@ -448,34 +462,38 @@ fn figures(range: Range, snapshot: &Snapshot, measured: &Measured, filled: &[Buc
     vec![
         Figure {
             label: "Completed in the last minute",
-            value: number(sum(|q| q.completed_last_minute)),
-            detail: format!("{:.1} a minute on average", total.completed as f64 / minutes),
+            value: counted(number(sum(|q| q.completed_last_minute))),
+            detail: added_up(format!("{:.1} a minute on average", total.completed as f64 / minutes)),
             change: more,
             spark: chart::spark(&values(&|b| Some(b.completed as f64)), "accent"),
         },
         Figure {
             label: "Failed attempts",
-            value: percent(total.failed, total.failed + total.completed),
-            detail: format!("{} of {}", number(total.failed), number(total.failed + total.completed)),
+            value: added_up(percent(total.failed, total.failed + total.completed)),
+            detail: added_up(format!(
+                "{} of {}",
+                number(total.failed),
+                number(total.failed + total.completed)
+            )),
             change: worse,
             spark: chart::spark(&values(&rate), "bad"),
         },
         Figure {
             label: "Wait, p50 · p95 · p99",
-            value: three(total.wait),
-            detail: format!("run: {}", three(total.run)),
+            value: added_up(three(total.wait)),
+            detail: added_up(format!("run: {}", three(total.run))),
             change: None,
             spark: Html::default(),
         },
         Figure {
             label: "Live jobs",
-            value: format!("{about}{}", number(ready + running + later + idle)),
-            detail: format!(
+            value: counted(format!("{about}{}", number(ready + running + later + idle))),
+            detail: counted(format!(
                 "{} ready · {} running · {} later",
                 number(ready),
                 number(running),
                 number(later + idle)
-            ),
+            )),
             change: None,
             spark: Html::default(),
         },
@@ -513,7 +531,8 @@ fn first(range: Range, now: SystemTime) -> u64 {
     seconds_of(now) / range.bucket.as_secs() + 1 - u64::from(range.buckets)
 }
 
-fn charts(range: Range, now: SystemTime, filled: &[Bucket]) -> Vec<Chart> {
+/// The charts, or where they will be.
+fn charts(range: Range, now: SystemTime, filled: &[Bucket], is_known: bool) -> Vec<Chart> {
     let bucket = range.bucket.as_secs();
     let begin = UNIX_EPOCH + Duration::from_secs(first(range, now) * bucket);
     // the last bucket is not over: its rate is that of the time that has passed, if that says something
@@ -550,7 +569,7 @@ fn charts(range: Range, now: SystemTime, filled: &[Bucket]) -> Vec<Chart> {
         )
     };
     let of_times = || vec![("accent", "median"), ("late", "p95"), ("wait", "p99")];
-    vec![
+    let mut charts = vec![
         Chart {
             id: "attempts",
             title: "Attempts per minute",
@@ -590,7 +609,12 @@ fn charts(range: Range, now: SystemTime, filled: &[Bucket]) -> Vec<Chart> {
             legend: of_times(),
             drawn: times("Run time of an attempt", |b| b.run),
         },
-    ]
+    ];
+    if !is_known {
+        let not_yet = Html("<p class=\"empty\">The minutes are still being added up.</p>".to_owned());
+        charts.iter_mut().for_each(|chart| chart.drawn = not_yet.clone());
+    }
+    charts
 }
 
 /// The charts as rows of a table.

@@ -33,7 +33,10 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
             ("Failed/min", "num hide-s"),
             ("Limits", "hide-s"),
         ];
-        table.empty = "A queue appears when a job, a worker or a setting names it. Enqueue a job, or start a worker.";
+        table.empty = match snapshot.is_counted {
+            true => "A queue appears when a job, a worker or a setting names it. Enqueue a job, or start a worker.",
+            false => "The jobs are still being counted.",
+        };
         for queue in &snapshot.queues {
             let about = if queue.is_estimate { "≈ " } else { "" };
             let paused = queue
@@ -92,7 +95,7 @@ pub async fn list(State(site): State<Shared>, request: Asked) -> Response {
 
 pub async fn show(State(site): State<Shared>, Path(name): Path<String>, request: Asked) -> Response {
     answer(&site, request, "queues", async |frame, _| {
-        let snapshot = site.snapshot().await?;
+        let snapshot = site.snapshot_with_counts().await?;
         let queue = snapshot
             .queues
             .iter()
