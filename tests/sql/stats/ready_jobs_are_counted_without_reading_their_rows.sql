@@ -24,6 +24,7 @@ select 'noop', 'dated', now() - interval '9 days' from generate_series(1, 20);
 insert into bugle.jobs (command, queue) values ('noop', 'dated');
 update bugle.jobs_live j set run_at = now() - interval '1 hour', created_at = now() - interval '1 hour'
 where j.id = (select max(i.id) from bugle.jobs_live i where i.queue = 'dated');
-select test.equal(q.oldest_ready_age, '1 hour'::interval, 'the oldest') from bugle.queue_stats q where q.queue = 'dated';
+select test.equal(q.oldest_ready_age, '1 hour'::interval, 'the oldest') from bugle.queue_stats q
+  where q.queue = 'dated';
 
 rollback;
