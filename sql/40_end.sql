@@ -215,11 +215,13 @@ begin
     insert into bugle.jobs_live (%s)
     overriding system value
     select %s from gone g order by g.id
+    -- each further look at the rows of "gone" would read all of their columns once more
+    returning command, steps
   ), chains as (
     select bugle.note_chain(c.command, c.steps)
-    from (select distinct g.command, g.steps from gone g where g.steps is not null) c
+    from (select distinct l.command, l.steps from live l where l.steps is not null) c
   )
-  select (select count(*) from gone), (select count(*) from chains) into v_moved;
+  select (select count(*) from live), (select count(*) from chains) into v_moved;
   perform set_config('bugle.skip_checks', '', true);
   if v_moved <> cardinality(p_ids) then
     raise exception 'only %% of %% jobs are failed or cancelled', v_moved, cardinality(p_ids);

@@ -119,15 +119,18 @@ $$;
 comment on function bugle.check_verb is 'Reject a value that a verb cannot use.';
 
 -- A job may be on its way from one table to the other while both are searched: so twice. The rows are locked in the
--- order of their ids, like those that bugle.lock_family locked before.
+-- order of their ids, like those that bugle.lock_family locked before. Plans are generic: others would be made for the
+-- ids, each of which would be looked at for each leaf of history.
 create or replace function bugle.lock_for_verb(p_verb text, p_ids bigint[], p_run_at timestamptz, p_to text)
 returns bugle.operation[]
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
   v_allowed constant text[] := bugle.allowed_from(p_verb);
   v_found bugle.operation[] := '{}';
   v_left bigint[] := array(select distinct i.id from unnest(p_ids) i (id) order by i.id);
+  v_wanted constant integer := cardinality(v_left);
 begin
   for v_search in 1 .. 2 loop
     v_found := v_found || array(
@@ -149,8 +152,10 @@ begin
         where j.id = any (v_left)
         order by j.id
         for update) l);
-    v_left := array(select i.id from unnest(v_left) i (id) except select f.id from unnest(v_found) f order by 1);
-    exit when v_left = '{}';
+    exit when cardinality(v_found) = v_wanted;
+    if cardinality(v_found) > 0 then
+      v_left := array(select i.id from unnest(v_left) i (id) except select f.id from unnest(v_found) f order by 1);
+    end if;
     v_found := v_found || array(
       select (f.id, f.state, f.queue, f.command, f.unique_key,
         case p_verb when 'restart' then 'ready' when 'remove' then 'removed' else p_to end, null)::bugle.operation
@@ -161,8 +166,8 @@ begin
           and bugle.is_final(j.state)
         order by j.id
         for update) f);
+    exit when cardinality(v_found) = v_wanted;
     v_left := array(select i.id from unnest(v_left) i (id) except select f.id from unnest(v_found) f order by 1);
-    exit when v_left = '{}';
   end loop;
   return array(
     select (f.id, f.state, f.queue, f.command, f.unique_key, f.to_state, case
@@ -171,7 +176,8 @@ begin
     from unnest(v_found) f
     union all
     select (i.id, null, null, null, null, null, format('there is no job %s', i.id))::bugle.operation
-    from unnest(v_left) i (id));
+    from unnest(v_left) i (id)
+    where cardinality(v_found) < v_wanted);
 end
 $$;
 comment on function bugle.lock_for_verb is
@@ -181,7 +187,8 @@ comment on function bugle.lock_for_verb is
 -- Of several jobs with the same unique_key, the first is moved. A key that another session takes at this moment is
 -- found by the index: only then the jobs are moved one by one.
 create or replace function bugle.revive(p_verb text, p_jobs bugle.operation[]) returns bugle.operation[]
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 declare
   v_jobs bugle.operation[] := p_jobs;
