@@ -265,8 +265,8 @@ def w_crash(peer, o):
         if left > 0:
             time.sleep(left)
         ran = (now() - int(st[1])) / 1e9
-        a.kill()
         t_kill = now()
+        a.kill()
         st2 = b.wait_for("START", wait)
         secs = (int(st2[1]) - t_kill) / 1e9 if st2 else None
     finally:
