@@ -67,10 +67,12 @@ comment on function bugle.is_retry_policy is 'Whether there is a retry policy of
 create or replace function bugle.refuse_policy_name(p_column text, p_name text) returns boolean
 language plpgsql
 as $$
+declare
+  v_message constant text := format('column "%s" is not the name of a policy: %s', p_column, bugle.quoted(p_name));
+  v_names constant text := (select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p);
+  v_hint constant text := format('Policies: %s. Insert a row into bugle.retry_policies to add one.', v_names);
 begin
-  return bugle.refuse('JB004', format('column "%s" is not the name of a policy: %s', p_column, bugle.quoted(p_name)),
-    format('Policies: %s. Insert a row into bugle.retry_policies to add one.', (
-      select string_agg(p.name, ', ' order by p.name) from bugle.retry_policies p)));
+  return bugle.refuse('JB004', v_message, v_hint);
 end
 $$;
 comment on function bugle.refuse_policy_name is 'Refuse the name of a retry policy that does not exist.';

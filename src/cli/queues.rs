@@ -153,7 +153,7 @@ async fn set(client: &Client, set: Set) -> Result<ExitCode> {
         order_on_retry: set.order_on_retry,
     };
     let now = match ask(client, set_limits(client, &set.queue, &limits, set.note.as_deref())).await {
-        Err(error) if error.to_string().contains("requires \"p_starts_") => {
+        Err(error) if error.to_string().contains("_period\" (null) must be set together") => {
             bail!("a number of starts needs its period\nhint: give both, such as 100/1m")
         }
         now => now?,

@@ -263,7 +263,7 @@ mod tests {
         let begin = Instant::now();
         let mut at = begin;
         let mut spent = Vec::new();
-        // somebody asks every second for a week
+        // a page asks every second for a week
         while at < begin + HOUR * 24 * 7 {
             if known.is_due(pace, at) {
                 let cost = costs[spent.len() % costs.len()];

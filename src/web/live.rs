@@ -42,7 +42,7 @@ const TICK: Duration = Duration::from_secs(2);
 /// one of these, so that no number of browsers and no size of the database makes it cost more. A reading that took a
 /// second is repeated after 400, 1,000 or 2,000 seconds; people who open a page do not wait for that.
 const COUNTS: f64 = 0.0025;
-/// Of all periods that somebody watches.
+/// Of all periods that are watched.
 const CHARTS: f64 = 0.001;
 const FINDINGS: f64 = 0.0005;
 const SAFETY: f64 = 0.0005;
@@ -150,7 +150,7 @@ pub struct Live {
     refreshing: Mutex<Refreshing>,
 }
 
-/// A period, and when somebody watched it last.
+/// A period, and when a page watched it last.
 #[derive(Default)]
 struct Chart {
     measured: Arc<Kept<Measured>>,
