@@ -326,16 +326,19 @@ async fn a_database_that_does_not_answer_is_no_reason_to_restart_the_worker() {
     let owner = other.owner().await;
     enqueue_many(&owner, "noop", 5).await;
     all_completed(&owner).await;
-    wait_until(&frozen.owner().await, "select count(*) = 1 from bugle.workers").await;
-
-    let freeze = FrozenServer::freeze(&server);
-    let alive = common::poll::look_for(async || {
+    let silence = async || {
         let metrics = get(address, "/metrics").await.body;
-        let age = metrics.lines().find_map(|line| {
+        metrics.lines().find_map(|line| {
             let value = line.strip_prefix("bugle_worker_last_heartbeat_timestamp_seconds{database=\"frozen\"} ")?;
             let at = UNIX_EPOCH + Duration::from_secs_f64(value.parse().ok()?);
             SystemTime::now().duration_since(at).ok()
-        });
+        })
+    };
+    common::poll::look_for(silence).await.expect("a first heartbeat");
+
+    let freeze = FrozenServer::freeze(&server);
+    let alive = common::poll::look_for(async || {
+        let age = silence().await;
         let is_alive = get(address, "/livez").await.status == 200;
         (age.is_some_and(|age| age > Duration::from_secs(20)) && is_alive).then_some(())
     });

@@ -166,7 +166,7 @@ mod tests {
 
         assert!(!script.contains("${"));
         assert_eq!(script.matches("$bugle$").count(), 2);
-        let parts = script.matches("v_part := $bugle_part$").count();
+        let parts = script.matches("v_part := '").count();
         assert_eq!(script.matches("$bugle_part$").count(), 2 * parts);
     }
 
