@@ -594,7 +594,14 @@ const INSTALLED: [&str; 5] = ["node_modules", ".venv", "target", "dist", "__pyca
 fn the_programs_of_the_comparison_can_be_read_by_their_interpreters() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/rivals");
     let parse = "import ast, sys; [ast.parse(open(name).read(), name) for name in sys.argv[1:]]";
-    let python = ["measure.py", "rivals.py", "backends.py", "table.py", "notify_rtt.py", "py/lib.py"];
+    let python = [
+        "measure.py",
+        "rivals.py",
+        "backends.py",
+        "table.py",
+        "notify_rtt.py",
+        "py/lib.py",
+    ];
     let mut commands = vec![("python3", [&["-c", parse], &python[..]].concat())];
     for script in ["run", "setup", "server", "floor.sh"] {
         commands.push(("bash", vec!["-n", script]));

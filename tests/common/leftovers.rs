@@ -74,10 +74,10 @@ impl Marked {
 
     /// The folder of its private server, once it has one.
     pub fn folder(&self) -> PathBuf {
-        let line = self.wait_for("guard-postgres /tmp/bugle-pg-");
+        let line = self.wait_for("guard-postgres /");
         let folder = line
             .split(' ')
-            .find(|word| word.starts_with("/tmp/bugle-pg-"))
+            .find(|word| word.contains("/bugle-pg-"))
             .expect("a folder");
         PathBuf::from(folder)
     }
