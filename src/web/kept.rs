@@ -101,17 +101,23 @@ impl<T> Known<T> {
     }
 }
 
+impl<T> Default for Known<T> {
+    fn default() -> Known<T> {
+        Known {
+            value: None,
+            problem: None,
+            last: None,
+            is_reading: false,
+            changes: 0,
+            seen: 0,
+        }
+    }
+}
+
 impl<T> Default for Kept<T> {
     fn default() -> Kept<T> {
         Kept {
-            known: Mutex::new(Known {
-                value: None,
-                problem: None,
-                last: None,
-                is_reading: false,
-                changes: 0,
-                seen: 0,
-            }),
+            known: Mutex::default(),
             ended: watch::Sender::new(()),
         }
     }
@@ -159,7 +165,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
         self.known().value.as_ref().map(|(_, value)| value.clone())
     }
 
-    /// After a change: who asks from now on gets an answer that has it.
+    /// After a change: requests from now on get an answer that includes it.
     pub fn forget(&self) {
         self.known().changes += 1;
     }
@@ -251,14 +257,7 @@ mod tests {
     #[test]
     fn watching_costs_no_more_than_its_share_whatever_a_reading_costs() {
         let pace = Pace::watched(SECOND * 2, 0.0025);
-        let mut known = Known::<()> {
-            value: None,
-            problem: None,
-            last: None,
-            is_reading: false,
-            changes: 0,
-            seen: 0,
-        };
+        let mut known = Known::<()>::default();
         let costs = [5, 20, 600, 4000, 1, 90, 20_000].map(Duration::from_millis);
         let begin = Instant::now();
         let mut at = begin;
